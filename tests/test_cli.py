@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import nbformat
@@ -150,8 +151,36 @@ def test_a_bar_that_comes_to_its_end_stays(capsys: pytest.CaptureFixture[str]) -
 
 def test_an_autograder_of_no_lab_is_refused_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "worldsize.grade.gradescope.bundle", None)
-    answer = worldsize("gradescope", tmp_path / "x.zip", "99", "--root", INSTRUCTORS.parents[1])
+    answer = worldsize("gradescope", tmp_path / "x.zip", "99", "--course", INSTRUCTORS.parents[1])
     assert answer.exit_code == 1 and "expected a lab of the course (00_start_here" in said(answer)
+
+
+READ_THE_COURSE = [
+    "covers", "site", "release", "grade", "export", "appeal", "books", "feedback", "similarity", "gradescope",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READ_THE_COURSE)
+def test_every_command_that_reads_the_course_takes_it_by_one_name(command: str) -> None:
+    found = typer.main.get_command(cli.app).commands[command]
+    options = {name for parameter in found.params for name in parameter.opts}
+    assert "--course" in options and "--root" not in options
+
+
+@pytest.mark.parametrize("words", [["release", "x.zip"], ["gradescope", "x.zip", "06"]])
+def test_the_course_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    asked: list[Path] = []
+
+    def bundle(root: Path, out: Path, *more: object) -> list[str]:
+        asked.append(root)
+        out.touch()
+        return []
+
+    for module, name in (("authoring.release", "release"), ("grade.gradescope.bundle", "autograder")):
+        monkeypatch.setattr(import_module(f"worldsize.{module}"), name, bundle)
+    monkeypatch.chdir(tmp_path)
+    assert worldsize(*words).exit_code == 0
+    assert asked == [INSTRUCTORS.parents[1]]
 
 
 @pytest.mark.parametrize(

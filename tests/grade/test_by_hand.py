@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from worldsize import cli
 from worldsize.grade.marking import by_hand
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow, write
-from worldsize.grade.nbgrader import hand_points
+from worldsize.grade.nbgrader import hand_points, scores
 from worldsize.grade.reports import appeal, attention, canvas_columns
 from worldsize.grade.reports.feedback_page import appeal_number
 
@@ -35,6 +37,16 @@ def grades(tmp_path: Path) -> Path:
 
 def worldsize(*words: object) -> Result:
     return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def filled(command: str, grades: Path) -> list[object]:
+    """The words of a command, with the folder of its grades."""
+    more = {"books": ["--gradebook", grades.parent / "gradebook.db"], "feedback": ["--to", grades.parent / "pages"]}
+    return [command, grades, "--course", ROOT, *more.get(command, [])]
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def canvas_lines(grades: Path) -> dict[str, list[str]]:
@@ -69,30 +81,119 @@ def test_a_page_says_the_points_and_the_reason(grades, tmp_path):
     [
         ("", "line 1: expected the heads student,lab,points,reason, got 'nothing'"),
         ("name,points\n", "line 1: expected the heads.*got 'name,points'"),
-        (f"{HEADS}anna_1,06,5\n", r"line 2: expected 4 fields \(student, lab, points, reason\), got 3"),
-        (f"{HEADS}dora,06,5,x\n", "line 2: expected a student as table.csv has them.*got 'dora': none in this grading"),
-        (f"{HEADS}1,06,5,x\n1,99,5,x\n", "line 3: expected a lab of the course, such as 06, got '99'"),
-        (f"{HEADS}1,06,many,x\n", "line 2: expected points as a number of at least 0, got 'many'"),
-        (f"{HEADS}1,06,-1,x\n", "line 2: expected points as a number of at least 0, got '-1'"),
-        (f"{HEADS}1,06,nan,x\n", "line 2: expected points as a number of at least 0, got 'nan'"),
-        (f"{HEADS}1,06,5,\n", "line 2: expected a reason, which the student is told, got none"),
-        (f"{HEADS}1,06,5,x\nanna_1,06,4,x\n", f"line 3: expected one line for anna_1 in {RING}, got a second one"),
         ("\udcff", "expected a CSV such as"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_its_line_and_nothing_is_written(grades, text, words):
+@pytest.mark.parametrize("command", ["export", "books", "feedback"])
+def test_a_file_that_is_no_such_csv_is_named_and_nothing_is_written(grades, tmp_path, command, text, words):
     (grades / "overrides.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ValueError, match=words):
-        by_hand.read(grades, ROWS, LABS)
-    assert worldsize("export", grades, "--course", ROOT).exit_code == 1
-    assert not (grades / "canvas.csv").exists()
+    before = files_in(tmp_path)
+    answer = worldsize(*filled(command, grades))
+    assert answer.exit_code == 1 and re.search(words, " ".join(answer.output.split()))
+    assert files_in(tmp_path) == before
 
 
-def test_books_names_what_is_to_be_given_in_formgrader(grades, tmp_path, empty_gradebook):
+BAD = {
+    "anna_1,06,5": r"line 2: expected 4 fields (student, lab, points, reason), got 3",
+    "dora,06,5,x": "line 2: expected a student as table.csv has them, or the LMS's number, got 'dora': none in this grading",
+    "1,99,5,x": "line 2: expected a lab of the course, such as 06, got '99'",
+    "1,06,many,x": "line 2: expected points as a number of at least 0, got 'many'",
+    "1,06,-1,x": "line 2: expected points as a number of at least 0, got '-1'",
+    "1,06,nan,x": "line 2: expected points as a number of at least 0, got 'nan'",
+    "1,06,5,": "line 2: expected a reason, which the student is told, got none",
+    "1,06,5,x\nanna_1,06,4,x": f"line 3: expected one line for anna_1 in {RING}, got a second one of other points: neither",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_line_that_cannot_be_read_is_listed_and_hinders_no_other(grades, line):
+    (grades / "overrides.csv").write_text(f"{HEADS}{line}\n2,06,3,late bus\n")
+    found = by_hand.read(grades, ROWS, LABS)
+    assert list(found.given) == [("ben_2", RING)] and [BAD[line] in words for words in found.bad] == [True]
+
+
+@pytest.mark.parametrize("command", ["export", "books", "feedback"])
+def test_every_command_goes_on_without_a_bad_line_and_lists_it(grades, tmp_path, empty_gradebook, command):
     shutil.copy(empty_gradebook, tmp_path / "gradebook.db")
-    (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,5.5,x\n")
-    answer = worldsize("books", grades, "--gradebook", tmp_path / "gradebook.db", "--course", ROOT)
-    assert f"anna_1, {RING}: overrides.csv says 5.5 points: give them in formgrader" in answer.stderr
+    (grades / "overrides.csv").write_text(f"{HEADS}dora,06,5,x\nben_2,06,3,late bus\n")
+    answer = worldsize(*filled(command, grades))
+    assert answer.exit_code == 0, answer.output
+    rows = csv.reader((grades / attention.FILE).read_text().splitlines())
+    assert ["bad line"] == [row[2] for row in rows if "got 'dora': none in this grading" in row[3]]
+
+
+# ---- overrides.csv into a gradebook ------------------------------------------------------------
+
+
+def scores_in(gradebook: Path) -> dict[tuple[str, str], float]:
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{gradebook}") as book:
+        return {(s.student.id, a.name): s.score for a in book.assignments for s in a.submissions}
+
+
+@pytest.fixture
+def books(grades: Path, tmp_path: Path, empty_gradebook: Path) -> Callable[[str], Result]:
+    """Write the books with such lines in overrides.csv."""
+    shutil.copy(empty_gradebook, tmp_path / "gradebook.db")
+
+    def write_books(lines: str) -> Result:
+        (grades / "overrides.csv").write_text(HEADS + lines)
+        answer = worldsize(*filled("books", grades))
+        assert answer.exit_code == 0, answer.output
+        return answer
+
+    return write_books
+
+
+def test_points_given_by_hand_reach_the_gradebook_follow_the_file_and_leave_with_it(books, tmp_path):
+    found = []
+    for lines in ("anna_1,06,5.5,<b>late bus</b>\n", "anna_1,06,1,x\n", "anna_1,06,2.5,the sum\n", ""):
+        books(lines)
+        found.append(scores_in(tmp_path / "gradebook.db")["anna_1", RING])
+    assert found == [5.5, 1.0, 2.5, 2.5]
+
+
+def test_the_reason_stands_in_the_comment_with_no_markup(books, tmp_path):
+    books("anna_1,06,5.5,<b>late bus</b>\n")
+    with closing(sqlite3.connect(tmp_path / "gradebook.db")) as book:
+        (comment,) = [text for (text,) in book.execute("SELECT auto_comment FROM comment") if text and "late bus" in text]
+    assert "<" not in comment and comment.endswith("extra credit +3 by overrides.csv")
+
+
+def test_books_written_again_change_nothing(books, tmp_path):
+    books("anna_1,06,5.5,x\n")
+    before = (tmp_path / "gradebook.db").read_bytes()
+    assert "wrote 0 scores" in books("anna_1,06,5.5,x\n").output
+    assert (tmp_path / "gradebook.db").read_bytes() == before
+
+
+def test_a_submission_without_a_score_gets_the_points_too(tmp_path, empty_gradebook):
+    path = Path(shutil.copy(empty_gradebook, tmp_path / "gradebook.db"))
+    given = {("anna_1", RING): by_hand.ByHand(3.0, "by mail")}
+    for points in (given, given, {}):
+        scores.write([row("anna_1", state="ungradable")], path, LABS, ROOT, given=points)
+        assert scores_in(path)["anna_1", RING] == (3.0 if points else 0.0)
+
+
+def test_points_by_hand_in_formgrader_stay_and_a_person_is_told(grades, gradebook):
+    (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,6,x\n")
+    answer = worldsize("books", grades, "--gradebook", gradebook, "--course", ROOT)
+    assert scores_in(gradebook)["anna_1", RING] == 5.5
+    assert f"anna_1, {RING}: overrides.csv says 6 points, and formgrader has points by hand" in answer.stderr
+
+
+def test_what_a_person_made_of_the_extra_credit_stays(books, tmp_path):
+    books("anna_1,06,5.5,x\n")
+    with closing(sqlite3.connect(tmp_path / "gradebook.db")) as book, book:
+        book.execute("UPDATE grade SET extra_credit = 1 WHERE extra_credit IS NOT NULL")
+    assert "formgrader has points by hand" in books("anna_1,06,4,x\n").stderr
+    assert scores_in(tmp_path / "gradebook.db")["anna_1", RING] == 3.5
+
+
+def test_points_for_what_is_not_in_the_gradebook_are_named(books):
+    answer = books("6,00,3,by mail\n")
+    assert f"noa_6, {START}: overrides.csv says 3 points, and the gradebook has no such submission" in answer.stderr
 
 
 # ---- formgrader --------------------------------------------------------------------------------

@@ -73,6 +73,46 @@ def test_what_the_release_gave_counts_for_nothing(lab):
         assert (found.empty, found.shares, found.to_course) == (("more", "none", "stub"), (), {})
 
 
+def test_code_of_any_cell_of_the_release_counts_for_nothing_and_so_does_code_in_its_prose(lab):
+    given = "def shown(fabric, x):\n    return [total[k + 1] * work(x, k) for k in range(fabric.world_size)]\n"
+    for more in ({"code": (given,)}, {"given": (f"Write it so:\n```python\n{given}```\n",)}):
+        found = compared(replace(lab, **more), "reduce_scatter", ann=given, bob=given)
+        assert found.empty == ("ann", "bob")
+
+
+# ---- the base rate ---------------------------------------------------------------------------
+
+
+def of_two_labs(lab: course.CourseLab, students: int) -> Similarity:
+    """Every student has the same two lines in lab 00; one pair copied an exercise of lab 06 that all others wrote alone."""
+    start = course.load(ROOT)["00_start_here"]
+    short = compared(start, "pass_right", **{f"s{k}": start.exercises[0].reference for k in range(students)})
+    answers = dict(list(honest("reduce_scatter").items())[: students - 1])
+    long = compared(lab, "reduce_scatter", **answers, zz_copy=disguised(next(iter(answers.values()))))
+    return Similarity(compared=(short, long), whole=(), unread=())
+
+
+@pytest.mark.parametrize("students", [3, 6], ids=["too few for a base rate", "a class"])
+def test_a_copy_of_a_long_answer_stands_before_two_lines_that_a_whole_class_has(lab, students):
+    found = of_two_labs(lab, students)
+    exercise, pair = found.first[0]
+    assert (exercise.exercise, pair.other.student) == ("reduce_scatter", "zz_copy")
+    assert similarity_page.lines(found)[0].startswith(f"{RING} reduce_scatter")
+
+
+def test_two_lines_that_a_whole_class_has_are_no_row_of_the_most_alike(lab):
+    assert {one.exercise for one, _ in of_two_labs(lab, 6).first} == {"reduce_scatter"}
+    assert comparing.base_rate([1.0] * 9) == 0.0 and comparing.base_rate([0.5] * 10) == 0.5
+
+
+def test_over_a_whole_lab_short_answers_of_a_class_stand_behind(lab):
+    tally = comparing.SharedSums()
+    (exercise,) = [e for e in lab.exercises if e.id == "reduce_scatter"]
+    alike = {f"s{k}": {"reduce_scatter": exercise.reference} for k in range(5)}
+    compare(lab, exercise, alike, given_runs(lab), tally)
+    assert {pair.beyond for pair in tally.pairs(RING)} == {0.0}
+
+
 def test_a_line_that_a_student_wrote_twice_counts_though_copydetect_would_take_it_off(lab):
     twice = "def f(x):\n" + "    total[x + 1] = work(x, 2) * other(x)\n" * 2
     assert comparing.fingerprint(twice, frozenset({1})).token_coverage > 30

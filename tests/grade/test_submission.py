@@ -86,6 +86,12 @@ def test_no_folder_is_a_mistake_with_the_next_step(tmp_path):
         submissions_folder.find(tmp_path / "nowhere", LABS)
 
 
+def test_a_link_is_told_as_one(tmp_path):
+    (tmp_path / "06.ipynb").symlink_to(tmp_path / "06.ipynb")
+    with pytest.raises(Ungradable, match="06.ipynb is a link, and links are not followed: hand in the file itself"):
+        submission.read_notebook(tmp_path / "06.ipynb")
+
+
 # ---- the release -----------------------------------------------------------------------------
 
 

@@ -90,7 +90,7 @@ def bundle_files(root: Path) -> list[Path]:
     if missing:
         raise Refused(
             f"release: expected the repository, with {', '.join(missing)}, got {root}. "
-            f"Run it from the root of the repository, or name that with --root."
+            f"Run it from the root of the repository, or name that with --course."
         )
 
     found: set[Path] = set()

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import app, need_folder_of, one_paragraph
+from worldsize.cli.common import CourseFolder, app, course_folder, need_folder_of, one_paragraph
 
 GROUP = "Authors"
-Repository = Annotated[Path, typer.Option(help="the repository")]
 
 
 @app.command(rich_help_panel=GROUP)
@@ -36,15 +35,16 @@ def build(
 @app.command(rich_help_panel=GROUP)
 def covers(
     labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
-    root: Repository = Path("."),
+    course: CourseFolder = None,
 ) -> None:
     """Run solutions, and keep the picture of each one's cover in labs/covers/; then `worldsize build`."""
     from worldsize.authoring import headless
     from worldsize.authoring.covers import draw_cover
 
-    sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
-    asked = [source for source in sources if not labs or source.stem[:2] in labs]
     with one_paragraph(headless.NotebookFailed):
+        root = course_folder(course)
+        sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
+        asked = [source for source in sources if not labs or source.stem[:2] in labs]
         unknown = sorted(set(labs or ()) - {source.stem[:2] for source in sources})
         if unknown or not asked:
             there = ", ".join(source.stem[:2] for source in sources) or "none"
@@ -58,7 +58,7 @@ def covers(
 @app.command(rich_help_panel=GROUP)
 def site(
     labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
-    root: Repository = Path("."),
+    course: CourseFolder = None,
     out: Annotated[Path | None, typer.Option(help="the folder to write; else build/site in the repository")] = None,
 ) -> None:
     """Make the course's site from executed solutions (build/executed, or a run now), with the exercises left open."""
@@ -71,8 +71,9 @@ def site(
             raise ValueError(f"site: expected the extra `site`, got no {missing.name}; pip install -e '.[site]'") from None
 
         with Console(stderr=True).status("reading the runs …") as status:
+            root = course_folder(course)
             out = out or root / "build" / "site"
-            paths = build_site(root.resolve(), out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
+            paths = build_site(root, out.resolve(), labs or (), lambda stem: status.update(f"site: {stem} …"))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     typer.echo(f"wrote {out / 'index.html'}: {len(paths)} pages, {size / 1e6:.0f} MB")
 
@@ -80,11 +81,12 @@ def site(
 @app.command(rich_help_panel=GROUP)
 def release(
     out: Annotated[Path, typer.Argument(help="the zip to write, such as worldsize.zip")],
-    root: Repository = Path("."),
+    course: CourseFolder = None,
 ) -> None:
     """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
     with one_paragraph():
         need_folder_of(out)
+        root = course_folder(course)
 
     from worldsize.authoring.release import release as write_bundle  # imports nbgrader: seconds
 

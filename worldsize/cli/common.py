@@ -20,6 +20,8 @@ import worldsize
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
+CourseFolder = Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/; else found")]
+
 app = typer.Typer(
     help="World Size: a hands-on course on distributed training.",
     no_args_is_help=True,
@@ -73,6 +75,13 @@ def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
         progress.live.stop()
         raise
     progress.stop()
+
+
+def course_folder(named: Path | None) -> Path:
+    """The folder of the course that a command was told by --course, or else the one that is found. Raises ValueError."""
+    from worldsize.grade.course import default_root
+
+    return (named or default_root()).resolve()
 
 
 def need_folder_of(out: Path) -> None:

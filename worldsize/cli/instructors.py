@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
+from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
@@ -20,8 +20,6 @@ GROUP = "Instructors"
 # arguments that several commands take
 Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")]
 Grades = Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")]
-CourseFolder = Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/")]
-Repository = Annotated[Path, typer.Option(help="the repository")]
 
 
 @app.command(rich_help_panel=GROUP)
@@ -54,7 +52,7 @@ def grade(
     shown = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with one_paragraph(NoHosts), bar(*shown) as step:
         need_submissions(submissions)
-        root = course or release.default_root()
+        root = course_folder(course)
         stems = [release.stem_of(root, name, "--lab") for name in lab or ()]
         part = shard_of(shard) if shard else Shard()
         selection = Selection(tuple(stems), tuple(student or ()), tuple(only or ()), crashed, regrade, part)
@@ -142,8 +140,9 @@ def export(
 
     with one_paragraph():
         graded = read_graded(grades)
-        root = course or release.default_root()
-        given, differing, absent = by_hand.read(grades, graded.rows, release.stems(root)), [], []
+        root = course_folder(course)
+        overrides = by_hand.read(grades, graded.rows, release.stems(root))
+        given, differing, absent = overrides.given, [], []
         if gradebook:
             from worldsize.grade.nbgrader import hand_points
 
@@ -165,7 +164,8 @@ def export(
         found = attention.with_more(attention.needs(graded, given), "left out", unknown)
         none = [f"{student}, in {where}: no file in the folder that was graded has the student's number" for student in absent]
         found = attention.with_more(found, "nothing handed in", none)
-        _look_at(attention.with_more(found, "by hand", differing), grades)
+        found = attention.with_more(found, "by hand", differing)
+        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")
     typer.echo(f"wrote {path}")
@@ -179,12 +179,11 @@ def appeal(
     course: CourseFolder = None,
 ) -> None:
     """Find the row of an appeal number, mark its file again with the same seed, and show both; nothing is written."""
-    from worldsize.grade import course as release
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import appeal as appeals
 
     with one_paragraph(), Console(stderr=True).status("marking it again …"):
-        root = (course or release.default_root()).resolve()
+        root = course_folder(course)
         row = appeals.row_of(number, read_graded(grades))
         need_submissions(submissions)
         again = appeals.replayed(row, submissions, root)
@@ -214,18 +213,21 @@ def books(
     from worldsize.grade.nbgrader import notebooks, scores  # imports nbgrader: seconds
 
     with one_paragraph(), Console(stderr=True).status("writing scores …"):
-        root = (course or release.default_root()).resolve()
+        root = course_folder(course)
         labs = release.load(root)
+        overrides = by_hand.read(grades, graded.rows, labs)
         times = scores.handed_in(graded.rows, submissions) if submissions else {}
-        done = scores.write(graded.rows, gradebook, labs, root, times)
+        done = scores.write(graded.rows, gradebook, labs, root, times, overrides.given)
         folder = gradebook.parent / "autograded"
         written = notebooks.write(done.placed, submissions, folder, labs, root) if submissions else (0, [])
 
     with one_paragraph():
-        given = by_hand.read(grades, graded.rows, labs)
-        overrides = by_hand.for_formgrader(given)
+        given = overrides.given
+        placed = {(row.student, row.lab) for row, _ in done.placed}
+        absent = by_hand.for_formgrader({place: points for place, points in given.items() if place not in placed})
         found = attention.with_more(attention.needs(graded, given), "left out", [*done.left_out, *written[1]])
-        _look_at(attention.with_more(found, "by hand", [*overrides, *done.to_look_at]), grades)
+        found = attention.with_more(found, "by hand", [*absent, *done.not_given, *done.to_look_at])
+        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -259,14 +261,15 @@ def feedback(
         graded = read_graded(grades, messages=True)
         if submissions:
             submissions_folder.need(submissions)
-        labs = release.load((course or release.default_root()).resolve())
-        given = by_hand.read(grades, graded.rows, labs)
+        labs = release.load(course_folder(course))
+        overrides = by_hand.read(grades, graded.rows, labs)
+        given = overrides.given
         places = pages.write(
             graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
     with one_paragraph():
-        _look_at(attention.needs(graded, given), grades)
+        _look_at(attention.with_more(attention.needs(graded, given), "bad line", overrides.bad), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
@@ -296,14 +299,15 @@ def gradescope(
     out: Annotated[Path, typer.Argument(help="the zip to write, such as autograder.zip")],
     lab: Annotated[str, typer.Argument(help="the lab, such as 06")],
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox where the container has none")] = False,
-    root: Repository = Path("."),
+    course: CourseFolder = None,
 ) -> None:
     """Write a Gradescope autograder of one lab, which runs the same grader in Gradescope's container."""
-    from worldsize.grade import course
+    from worldsize.grade import course as release
 
     with one_paragraph():
         need_folder_of(out)
-        course.stem_of(root, lab, "gradescope")
+        root = course_folder(course)
+        release.stem_of(root, lab, "gradescope")
 
     from worldsize.grade.gradescope import bundle  # imports nbgrader: seconds
 

@@ -37,7 +37,7 @@ class Exercise:
 class CourseLab:
     """One lab of the release. `modules` are what its set-up cells import, and torch.optim where the lab trains.
 
-    `given` are the sources of all its cells, prose too.
+    `given` are the sources of all its cells, prose too, and `code` those of code alone.
     """
 
     stem: str  # "06_ring_all_reduce"
@@ -46,6 +46,7 @@ class CourseLab:
     modules: tuple[str, ...]
     heading: str = ""  # "Lab 06. Parameter server and ring all-reduce"
     given: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -85,7 +86,7 @@ def _notebooks(root: Path) -> list[Path]:
     if not paths:
         raise ValueError(
             f"{root}: expected the course's notebooks in labs/, got none. Run this from the root of the repository, "
-            f"or name it (--course, of gradescope --root)."
+            f"or name it with --course."
         )
     return paths
 
@@ -131,6 +132,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         modules=(*_imports(setups), *trains),
         heading=heading[1] if heading else "",
         given=tuple(map(text, every)),
+        code=tuple(map(text, cells)),
     )
 
 

@@ -1,6 +1,7 @@
 """Points that a person gave: `overrides.csv` beside the rows, read when marks go out; rows stay what the grader found.
 
-A line is student, lab, points and reason. Left out: points given in formgrader (`nbgrader.hand_points`).
+A line is student, lab, points and reason. One that cannot be read does not count, hinders no other, and is for a person to
+mend. Left out: points given in formgrader (`nbgrader.hand_points`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,19 @@ Given = Mapping[tuple[str, str], ByHand]  # by student and the lab's stem
 NOTHING_GIVEN: Given = MappingProxyType({})
 
 
-def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> dict[tuple[str, str], ByHand]:
-    """What `overrides.csv` says, nothing where there is none. Raises ValueError, which names the line."""
+@dataclass(frozen=True)
+class Overrides:
+    """What `overrides.csv` gives, and words on each line that does not count."""
+
+    given: Given
+    bad: tuple[str, ...] = ()
+
+
+def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> Overrides:
+    """Read `overrides.csv`; there need not be one. Raises ValueError for a file that is no such CSV."""
     path = grades / FILE
     if not path.is_file():
-        return {}
+        return Overrides(NOTHING_GIVEN)
 
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
@@ -48,14 +57,22 @@ def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> dict[tu
 
     students = {row.student for row in rows}
     stems = {name: stem for stem in labs for name in (stem, stem[:2])}
-    found: dict[tuple[str, str], ByHand] = {}
+    found: dict[tuple[str, str], list[ByHand]] = {}
+    bad = []
     for k, line in enumerate(lines[1:], 2):
-        if any(map(str.strip, line)):
+        if not any(map(str.strip, line)):
+            continue
+        try:
             place, given = _line(f"{path}, line {k}", line, students, stems)
-            if place in found:
-                raise ValueError(f"{path}, line {k}: expected one line for {' in '.join(place)}, got a second one. Remove one.")
-            found[place] = given
-    return found
+        except ValueError as error:
+            bad.append(str(error))
+            continue
+
+        found.setdefault(place, []).append(given)
+        if len({one.points for one in found[place]}) > 1:
+            where = " in ".join(place)
+            bad.append(f"{path}, line {k}: expected one line for {where}, got a second one of other points: neither counts.")
+    return Overrides({place: every[-1] for place, every in found.items() if len({e.points for e in every}) == 1}, tuple(bad))
 
 
 def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, str]) -> tuple[tuple[str, str], ByHand]:
@@ -92,6 +109,6 @@ def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str],
 
 
 def for_formgrader(given: Given) -> list[str]:
-    """What is left to do where marks go out of nbgrader's gradebook, which has points by exercise."""
-    told = f"{FILE} says {{}} points: give them in formgrader, where marks go out of the gradebook"
+    """What is left to do for points that cannot be written into nbgrader's gradebook."""
+    told = f"{FILE} says {{}} points, and the gradebook has no such submission: give them where marks go out"
     return [f"{', '.join(place)}: {told.format(number(one.points))}" for place, one in sorted(given.items())]

@@ -26,7 +26,7 @@ _SHOWS = (
 def releases(labs: Mapping[str, CourseLab], package: Path = _PACKAGE) -> dict[str, str]:
     """{lab: digest}; that of "", for what is of no known lab, is over every lab."""
     sources = _sources(package)
-    told = {stem: _digest(sources, asdict(replace(lab, heading="", given=()))) for stem, lab in labs.items()}
+    told = {stem: _digest(sources, asdict(replace(lab, heading="", given=(), code=()))) for stem, lab in labs.items()}
     return told | {"": _digest(sources, sorted(told.items()))}
 
 

@@ -7,6 +7,7 @@ release: a cell that is not there is the release's stub. Left out: whose it is (
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -110,6 +111,8 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
+        if error.errno == errno.ELOOP:  # what O_NOFOLLOW answers for a link
+            raise Ungradable(f"{path.name} is a link, and links are not followed: hand in the file itself") from None
         raise Ungradable(f"{path.name} cannot be read: {error.strerror}") from None
 
     file = os.fdopen(descriptor, "rb")

@@ -1,17 +1,20 @@
-"""Points that a person gave in formgrader, for the marks that go elsewhere: the gradebook is only read.
+"""Points that a person gave, on their way out of nbgrader's gradebook and into it.
 
-An exercise has the manual score where there is one, else what the row says, and extra credit besides. Left out: scores
-that go into the gradebook (`scores`).
+Out of it come those given in formgrader: an exercise has the manual score where there is one, else what the row says, and
+extra credit besides. Into it go those of `overrides.csv`, which are a lab's: the last exercise gets as extra credit what the
+sum lacks. Left out: what the grader found (`scores`).
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from worldsize.grade.marking.by_hand import ByHand
+from worldsize.grade.marking.by_hand import FILE, ByHand
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.nbgrader.database import explained
 from worldsize.units import number
@@ -53,3 +56,51 @@ def _points(row: GradeRow, cells: dict[str, tuple]) -> ByHand:
         points[name] = points.get(name, 0.0) + (extra or 0.0)
         told.append(f"{name} {number(points[name])}")
     return ByHand(sum(points.values()), f"points given by hand: {', '.join(told)}")
+
+
+# ---- into the gradebook ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExtraCredit:
+    """What an exercise gets so that the lab has the points of `overrides.csv`. `alone`: it has no score of its own."""
+
+    points: float
+    reason: str
+    alone: bool
+
+    @property
+    def comment(self) -> str:
+        """What is said beside it; nbgrader's own feedback shows a comment as HTML."""
+        reason = "".join(c if c.isprintable() and c not in '<>&"\\' else " " for c in self.reason)
+        return f"; {reason}; {_mark(self.points)}"
+
+
+def _mark(points: float) -> str:
+    return f"extra credit {points:+g} by {FILE}"
+
+
+def extra_credit(given: ByHand, row: GradeRow) -> ExtraCredit | None:
+    """The credit that makes a row's sum the points given; None where it has them already."""
+    lacks = round(given.points - sum(e.points for e in row.exercises), 6)
+    return ExtraCredit(lacks, given.reason, alone=not row.exercises) if lacks else None
+
+
+def take_back(grade: Any, comment: Any) -> None:
+    """Take away the extra credit of an earlier writing; one that a person has changed since is a person's, and stays."""
+    if grade.extra_credit is None or not (comment.auto_comment or "").endswith(_mark(grade.extra_credit)):
+        return
+    grade.extra_credit = None
+    if grade.manual_score == 0 and grade.auto_score is None:
+        grade.manual_score = None
+
+
+def give(grade: Any, credit: ExtraCredit) -> None:
+    grade.extra_credit = credit.points
+    if credit.alone:  # nbgrader counts no extra credit beside no score
+        grade.manual_score = 0.0
+
+
+def has_any(grades: Mapping[str, Any]) -> bool:
+    """Whether some exercise has points that a person gave in formgrader."""
+    return any(grade.manual_score is not None or grade.extra_credit is not None for grade in grades.values())

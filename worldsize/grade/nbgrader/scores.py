@@ -1,7 +1,8 @@
 """Scores written into nbgrader's gradebook: what the grader may set, and never what a person has set.
 
 The grader's are a check cell's `auto_score`, the `auto_comment` of its exercise, and whether a person should look.
-`manual_score`, `extra_credit`, `manual_comment` and flags stay. A grade that says already what its row says is not
+`manual_score`, `extra_credit`, `manual_comment` and flags stay, but for the extra credit that stands for `overrides.csv`
+(`hand_points`). A grade that says already what its row says is not
 touched, so a second run changes nothing, and what a person has looked at does not come up again.
 
 Of a row that is not "graded" every exercise keeps the points that its code earned, and a person is asked to look at
@@ -24,9 +25,12 @@ from typing import Any
 from worldsize.checks.verdict import Complaint
 from worldsize.grade.course import CourseLab, text
 from worldsize.grade.marking import submission
+from worldsize.grade.marking.by_hand import FILE, NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submission import Ungradable
-from worldsize.grade.nbgrader import database
+from worldsize.grade.nbgrader import database, hand_points
+from worldsize.grade.nbgrader.hand_points import ExtraCredit
+from worldsize.units import number
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
 _RUN_AS_HTML = frozenset('<>"\\')  # formgrader puts a student's id into its pages as it is
@@ -42,14 +46,17 @@ class Written:
     placed: tuple[tuple[GradeRow, str], ...] = ()
     left_out: tuple[str, ...] = ()
     to_look_at: tuple[str, ...] = ()
+    not_given: tuple[str, ...] = ()
 
 
 def write(
-    rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES
-) -> Written:
+    rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES,
+    given: Given = NOTHING_GIVEN,
+) -> Written:  # fmt: skip
     """Scores: those of all rows are put into nbgrader's gradebook at `path`.
 
-    `times` has the moment of handing in by the row's path.
+    `times` has the moment of handing in by the row's path. Points `given` by hand become the lab's, but where a person gave
+    others in formgrader: `Written.not_given` has words on these.
 
     Raises ValueError, and has written nothing, for a gradebook that is locked, is none, or has other points.
     """
@@ -65,7 +72,7 @@ def write(
     touched = False
     try:
         with database.writing(path) as book:
-            writer = _GradebookWriter(book, root)
+            writer = _GradebookWriter(book, root, given)
             placed = tuple((row, writer.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
         touched = writer.touched
     finally:
@@ -79,6 +86,7 @@ def write(
         placed=placed,
         left_out=tuple(left_out),
         to_look_at=tuple(writer.to_look_at),
+        not_given=tuple(writer.not_given),
     )
 
 
@@ -98,12 +106,13 @@ def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Compla
 class _GradebookWriter:
     """Rows entered one by one into an open gradebook; it counts what it changes."""
 
-    def __init__(self, book: Any, root: Path) -> None:
-        self._book, self._root = book, root
+    def __init__(self, book: Any, root: Path, given: Given) -> None:
+        self._book, self._root, self._given = book, root, given
         self._whole: set[tuple[str, str]] = set()
         self.changed = self.kept = 0
         self.touched = False
         self.to_look_at: list[str] = []
+        self.not_given: list[str] = []
 
     def enter(self, row: GradeRow, lab: CourseLab, handed_in: str | None) -> str:
         """The name of the assignment under which the row is now."""
@@ -114,7 +123,13 @@ class _GradebookWriter:
 
         grades, comments = self._submitted(row, lab, assignment, handed_in)
         by_id = {e.id: e for e in row.exercises}
-        asked = [e.id for e in lab.exercises if self._set(grades, comments, e.id, row, by_id.get(e.id))]
+        credit = self._credit(row, lab, grades, comments)
+        decided = (row.student, row.lab) in self._given and not hand_points.has_any(grades)
+        asked = []
+        for e in lab.exercises:
+            more = credit if e is lab.exercises[-1] else None
+            if self._set(grades, comments, e.id, row, by_id.get(e.id), more, decided):
+                asked.append(e.id)
         if asked:
             self.to_look_at.append(f"{row.student}, {lab.stem}: {', '.join(asked)} ({row.reason or row.state})")
         return assignment
@@ -217,17 +232,40 @@ class _GradebookWriter:
             self.touched = True
         return found
 
-    def _set(self, grades: dict, comments: dict, name: str, row: GradeRow, exercise: ExerciseRow | None) -> bool:
-        """Enter one exercise; whether a person is now asked to look at it."""
+    def _credit(self, row: GradeRow, lab: CourseLab, grades: dict, comments: dict) -> ExtraCredit | None:
+        """What the last exercise gets for the points of `overrides.csv`; what it had for them before is taken back."""
+        last = lab.exercises[-1].id
+        hand_points.take_back(grades[f"check_{last}"], comments[last])
+        given = self._given.get((row.student, row.lab))
+        if given is None:
+            return None
+        if hand_points.has_any(grades):
+            told = f"{FILE} says {number(given.points)} points, and formgrader has points by hand, which stay in the gradebook"
+            self.not_given.append(f"{row.student}, {row.lab}: {told}. Clear those there, then write the books again")
+            return None
+        return hand_points.extra_credit(given, row)
+
+    def _set(
+        self, grades: dict, comments: dict, name: str, row: GradeRow, exercise: ExerciseRow | None,
+        credit: ExtraCredit | None, decided: bool,
+    ) -> bool:  # fmt: skip
+        """Enter one exercise; whether a person is now asked to look at it. `decided`: one gave the lab's points."""
         grade, comment = grades[f"check_{name}"], comments[name]
-        new = (exercise.points if exercise else None, comment_of(row, exercise))
+        by_hand = grade.manual_score is not None or grade.extra_credit is not None
+        if credit:
+            hand_points.give(grade, credit)
+
+        if decided and grade.needs_manual_grade:
+            grade.needs_manual_grade = False
+            self.touched = True
+
+        new = (exercise.points if exercise else None, comment_of(row, exercise) + (credit.comment if credit else ""))
         if new == (grade.auto_score, comment.auto_comment):
             self.kept += 1
             return False
 
-        by_hand = grade.manual_score is not None or grade.extra_credit is not None
         grade.auto_score, comment.auto_comment = new
-        grade.needs_manual_grade = by_hand or to_look_at(row, exercise)
+        grade.needs_manual_grade = not decided and (by_hand or to_look_at(row, exercise))
         self.changed += 1
         self.touched = True
         return grade.needs_manual_grade

@@ -22,7 +22,7 @@ from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
-    "crashed", "differs", "not played", "elsewhere", "gone", "left out", "nothing handed in", "by hand",
+    "crashed", "differs", "not played", "elsewhere", "gone", "left out", "nothing handed in", "by hand", "bad line",
 ]  # fmt: skip
 _SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
 FILE = "needs-a-person.csv"

@@ -1,8 +1,11 @@
 """How alike the answers to one exercise are, pair by pair, and how like the course's own: numbers to look at, no verdict.
 
 Only exercise cells are compared, each with the answers to the same exercise. What the release gave is taken off first:
-every run of characters that stands in its set-up cells or stubs. Comparison is copydetect's: code as a stream of tokens
-without names, comments and spaces, cut into all runs of `RUN` characters (Schleimer, Wilkerson and Aiken, "Winnowing:
+every run of characters that stands in one of its code cells, or in code among its prose. What two honest answers have in
+common anyway, the median of a class, is the base rate: pairs are ranked by what they share beyond it.
+
+Comparison is copydetect's: code as a stream of tokens without names, comments and spaces, cut into all runs of `RUN`
+characters (Schleimer, Wilkerson and Aiken, "Winnowing:
 Local Algorithms for Document Fingerprinting", SIGMOD 2003, with a window of one, because answers are short).
 Left out: the page that shows it (`similarity_page`), and any judgement.
 """
@@ -11,6 +14,8 @@ from __future__ import annotations
 
 import heapq
 import io
+import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +36,8 @@ RUN = 15  # characters; a name, a string, a function's name are one each
 LEAST = 2 * RUN  # characters of one's own: fewer come from where two given pieces meet, and say nothing
 SHOWN = 20  # pairs of an exercise, from the most alike down
 MOST_CHARACTERS = 20_000  # of one answer: the rest is not compared
+LEAST_PAIRS = 10  # of five students: a median of fewer is no base rate
+_CODE_IN_PROSE = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COURSE = "the course's own answer"
 OnProgress = Callable[[int, int], None]
 
@@ -60,6 +67,10 @@ class SimilarAnswers:
     def share(self) -> float:
         return self.shared / (self.one.size + self.other.size)
 
+    def beyond(self, base: float) -> float:
+        """Characters that both have beyond a `base` rate, the share that answers to this exercise have in common anyway."""
+        return self.shared - base * (self.one.size + self.other.size)
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -74,16 +85,29 @@ class Compared:
     pairs: tuple[SimilarAnswers, ...]
     to_course: dict[str, SimilarAnswers]
 
+    @property
+    def base(self) -> float:
+        return base_rate(self.shares)
+
+    @property
+    def beyond(self) -> float:
+        """Of the pair most alike, the characters beyond the base rate; 0 where there is no pair."""
+        return self.pairs[0].beyond(self.base) if self.pairs else 0.0
+
 
 @dataclass(frozen=True)
 class SimilarStudents:
-    """Two students over all that they wrote in a lab: the longest text there is, and so the number that says most."""
+    """Two students over all that they wrote in a lab: the longest text there is, and so the number that says most.
+
+    `beyond` is the sum over its exercises of characters that both have beyond the base rate.
+    """
 
     lab: str
     one: str
     other: str
     share: float
     exercises: int  # in how many both have code of their own
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +118,12 @@ class Similarity:
     whole: tuple[SimilarStudents, ...]
     unread: tuple[str, ...]
 
+    @property
+    def first(self) -> list[tuple[Compared, SimilarAnswers]]:
+        """The pairs of all exercises that share most beyond the base rate: short answers come out alike by themselves."""
+        every = [(one, pair) for one in self.compared for pair in one.pairs if pair.beyond(one.base) > 0]
+        return heapq.nlargest(SHOWN, every, key=lambda both: both[1].beyond(both[0].base))
+
 
 class SharedSums:
     """Sums over the exercises of a lab: what each student wrote, and what each two of them share."""
@@ -102,10 +132,12 @@ class SharedSums:
         self.sizes: Counter[str] = Counter()
         self.shared: Counter[tuple[str, str]] = Counter()
         self.exercises: Counter[tuple[str, str]] = Counter()
+        self.beyond: Counter[tuple[str, str]] = Counter()
 
-    def add(self, pair: SimilarAnswers) -> None:
+    def add(self, pair: SimilarAnswers, base: float) -> None:
         students = (pair.one.student, pair.other.student)
         self.shared[students] += pair.shared
+        self.beyond[students] += pair.beyond(base)
         self.exercises[students] += 1
 
     def pairs(self, lab: str) -> list[SimilarStudents]:
@@ -113,9 +145,9 @@ class SharedSums:
         found = []
         for (one, other), shared in self.shared.items():
             share = shared / (self.sizes[one] + self.sizes[other])
-            exercises = self.exercises[one, other]
-            found.append(SimilarStudents(lab=lab, one=one, other=other, share=share, exercises=exercises))
-        return sorted(found, key=lambda pair: (-pair.share, pair.one, pair.other))[:SHOWN]
+            exercises, beyond = self.exercises[one, other], self.beyond[one, other]
+            found.append(SimilarStudents(lab=lab, one=one, other=other, share=share, exercises=exercises, beyond=beyond))
+        return sorted(found, key=lambda pair: (-pair.beyond, pair.one, pair.other))[:SHOWN]
 
 
 def similarity(folder: Path, root: Path | None = None, progress: OnProgress | None = None) -> Similarity:
@@ -185,8 +217,9 @@ def compare(
             tally.sizes[name] += answer.size
 
     pairs = [pair_of(one, other) for one, other in combinations(own, 2)]
+    shares = tuple(pair.share for pair in pairs)
     for pair in pairs:
-        tally.add(pair)
+        tally.add(pair, base_rate(shares))
 
     reference = Answer(COURSE, fingerprint(exercise.reference or "", given))
     to_course = {}
@@ -199,10 +232,15 @@ def compare(
         title=exercise.title,
         students=len(sources),
         empty=tuple(empty),
-        shares=tuple(pair.share for pair in pairs),
+        shares=shares,
         pairs=tuple(heapq.nlargest(SHOWN, pairs, key=lambda pair: pair.share)),
         to_course=to_course,
     )
+
+
+def base_rate(shares: Sequence[float]) -> float:
+    """The share that two answers to one exercise have in common anyway: the median of a class, 0 of very few students."""
+    return statistics.median(shares) if len(shares) >= LEAST_PAIRS else 0.0
 
 
 def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
@@ -221,9 +259,10 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 def given_runs(lab: CourseLab) -> frozenset[int]:
     """What similarity does not count: the hashes of all runs of characters that the release gives.
 
-    They stand in its set-up cells and the stubs of all exercises.
+    They stand in its code cells and in the code among its prose.
     """
-    return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises)])
+    blocks = [block for source in lab.given for block in _CODE_IN_PROSE.findall(source)]
+    return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises), *lab.code, *blocks])
 
 
 def _runs(sources: Iterable[str]) -> frozenset[int]:

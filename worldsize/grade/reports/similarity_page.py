@@ -50,10 +50,12 @@ def page(found: Similarity) -> str:
 def lines(found: Similarity) -> list[str]:
     """A page on similarity in short, as lines for a terminal: for each exercise the median and the highest share.
 
-    Then the pairs most alike over a whole lab, and what could not be compared.
+    The exercise with the most beyond its base rate stands first. Then come the pairs most alike over a whole lab, and what
+    could not be compared.
     """
     said = []
     alike = [one for one in found.compared if one.pairs and one.pairs[0].share > 0]
+    alike.sort(key=lambda one: -one.beyond)
     for one in alike:
         best, pairs = one.pairs[0], units.count(len(one.shares), "pair")
         said.append(
@@ -69,7 +71,7 @@ def lines(found: Similarity) -> list[str]:
     elif not alike:
         said.append("nothing to compare: no exercise has answers of two students")
 
-    for two in found.whole[:5]:
+    for two in sorted(found.whole, key=lambda two: -two.beyond)[:5]:
         if two.share > 0:
             said.append(f"{two.lab}, whole lab: {two.one!r} and {two.other!r} {two.share:.2f}")
     for words in found.unread:
