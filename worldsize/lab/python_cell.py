@@ -92,7 +92,7 @@ def _transformed(source: str) -> str:
 
 @cache
 def _transformer() -> Callable[[], Any]:
-    """Return IPython's transformer with bounds for cells of strangers; its import takes a third of a second."""
+    """Return IPython's transformer with bounds for cells of strangers; imported late, since a rank has no use for it."""
     from IPython.core.inputtransformer2 import HelpEnd, TransformerManager
 
     class ShortHelpEnd(HelpEnd):
