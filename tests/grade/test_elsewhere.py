@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.grade.honest import BODY, RIGHT, START, TITLE, cell, notebook
+from tests.grade.honest import BODY, RIGHT, ROOT, START, TITLE, cell, notebook
 from tests.support.graded_arena import mark_here
 from worldsize.grade import course
 from worldsize.grade.host.boxes import Sandbox
@@ -19,7 +19,8 @@ from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import attention, feedback_page, table
 
-LAB = course.load(Path(__file__).resolve().parents[2])[START]
+LABS = course.load(ROOT)
+LAB = LABS[START]
 STUB = LAB.exercises[0].stub
 FUNCTION = "def pass_right(fabric, x):\n" + BODY
 OTHER = FUNCTION.replace("pass_right", "my_pass_right")
@@ -47,6 +48,9 @@ NOTEBOOKS = {
     "in_another_cell": (notebook(STUB, below=f"import math\n{FUNCTION}"), [("another cell", "import math", "")]),
     "in_a_cell_above": (notebook(STUB, above=f"\n%%time\n{FUNCTION}"), [("another cell", "%%time", "")]),
     "under_another_name": (notebook(STUB, below=OTHER), [("another name", "def my_pass_right(fabric, x):", "my_pass_right")]),
+    "under_another_name_above_a_stub_with_a_word_of_its_own": (
+        notebook(f"{STUB}# later\n", above=OTHER), [("another name", "def my_pass_right(fabric, x):", "my_pass_right")],
+    ),
     "misspelt_in_its_own_cell": (
         notebook(RIGHT.replace("pass_right", "pas_rigth")), [("another name", TITLE.strip(), "pas_rigth")],
     ),
@@ -66,6 +70,14 @@ NOTEBOOKS = {
 def test_an_answer_is_found_where_it_stands(name):
     made, expected = NOTEBOOKS[name]
     assert found(made) == expected
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("kind", ["labs", "solutions"])
+def test_no_notebook_of_the_course_has_an_answer_elsewhere(kind):
+    for stem, lab in LABS.items():
+        cells = submission.cells((ROOT / kind / f"{stem}.ipynb").read_bytes())
+        assert set(submission.repair(cells, lab).elsewhere.values()) == {()}, stem
 
 
 @pytest.mark.quick

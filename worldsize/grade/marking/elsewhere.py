@@ -10,18 +10,21 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell
 from worldsize.lab.graded_cells import defines, lines_of
 from worldsize.lab.own_cells import printable
-from worldsize.lab.statements import statements
+from worldsize.lab.python_cell import python_cell
 
 ElsewhereKind = Literal["another cell", "another name", "no code", "twice", "no Python"]
 _MOST_FOUND = 3
+_MOST_NAMES = 2_000  # that are compared with the exercise's
 _SHOWN = 60
 _ALIKE = 0.8  # of two names, by difflib
+_DEFINITION = re.compile(r"^(?:>>> )?(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
 _NO_PYTHON = ("SyntaxError", "IndentationError", "TabError")
 
 
@@ -79,7 +82,18 @@ def answers_elsewhere(
     exercise: Exercise, lab: CourseLab, cells: Sequence[NotebookCell], own: FoundCell, used: Collection[str]
 ) -> tuple[AnswerElsewhere, ...]:
     """Find answers to an exercise outside its `own` cell, and what hides one inside. `used` are names that it takes along."""
-    found = list(_found(exercise, lab, cells, own, used))
+    given = {tuple(lines_of(source)) for source in lab.given}
+    theirs = [cell for cell in cells if tuple(lines_of(cell.source)) not in given]
+    numbers = {id(cell): k for k, cell in enumerate((cell for cell in cells if cell.kind == "code"), 1)}
+    apart = {place + 1 for place in own.parts}
+    others = [(numbers[id(cell)], cell.source) for cell in theirs if cell.kind == "code" and numbers[id(cell)] not in apart]
+
+    name = exercise.functions[0]
+    taken = {*used, *(function for one in lab.exercises for function in one.functions)}
+    found = [*_in_its_own_cell(exercise, own), *_in_other_cells(name, others)]
+    if not _is_answered(exercise, own.source or ""):
+        found += _under_another_name(name, others, taken)
+    found += _in_prose(name, theirs)
     return tuple(dict.fromkeys(found))[:_MOST_FOUND]
 
 
@@ -95,45 +109,48 @@ def first_line(source: str) -> str:
     return printable(next(filter(str.strip, source.splitlines()), ""))
 
 
-def _found(
-    exercise: Exercise, lab: CourseLab, cells: Sequence[NotebookCell], own: FoundCell, used: Collection[str]
-) -> Iterator[AnswerElsewhere]:
-    name = exercise.functions[0]
-    given = {tuple(lines_of(source)) for source in lab.given}
-    source = own.source or ""
-    code = [cell for cell in cells if cell.kind == "code"]
-    others = [(k, cell.source) for k, cell in enumerate(code) if k not in own.parts and tuple(lines_of(cell.source)) not in given]
-
-    if _functions(source).count(name) > 1:
+def _in_its_own_cell(exercise: Exercise, own: FoundCell) -> Iterator[AnswerElsewhere]:
+    """A function that is defined twice, or others in the place of the exercise's."""
+    name, source = exercise.functions[0], own.source or ""
+    functions = _functions(python_cell(source).text)
+    if functions.count(name) > 1:
         yield AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source))
-    for k, text in others:
-        if defines(text, name):
-            yield AnswerElsewhere("another cell", name, k + 1, first_line(text))
+    elif functions and not defines(source, name):
+        for other in functions[:_MOST_FOUND]:
+            yield AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other)
 
-    is_answered = defines(source, name) and lines_of(source) != lines_of(exercise.stub)
-    if not is_answered:
-        taken = {*used, *(function for one in lab.exercises for function in one.functions)}
-        mine = [(own.parts[0], source)] if own.parts and not defines(source, name) else []
-        for k, text in mine:
-            yield from (AnswerElsewhere("another name", name, k + 1, first_line(text), other) for other in _functions(text))
-        for k, text in others:
-            for other in _functions(text):
-                if other not in taken and _is_like(other, name):
-                    yield AnswerElsewhere("another name", name, k + 1, first_line(text), other)
 
+def _in_other_cells(name: str, others: Sequence[tuple[int, str]]) -> Iterator[AnswerElsewhere]:
+    assigned = re.compile(rf"^{re.escape(name)}[ \t]*=(?!=)", re.MULTILINE)
+    for number, source in others:
+        if name in source and (name in _functions(source) or assigned.search(source)):
+            yield AnswerElsewhere("another cell", name, number, first_line(source))
+
+
+def _is_answered(exercise: Exercise, source: str) -> bool:
+    return defines(source, exercise.functions[0]) and "NotYet" not in source
+
+
+def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:
+    functions = ((number, source, other) for number, source in others for other in _functions(source))
+    for number, source, other in islice(functions, _MOST_NAMES):
+        if other not in taken and _is_like(other, name):
+            yield AnswerElsewhere("another name", name, number, first_line(source), other)
+
+
+def _in_prose(name: str, cells: Sequence[NotebookCell]) -> Iterator[AnswerElsewhere]:
+    definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
     for cell in cells:
-        if cell.kind != "code" and tuple(lines_of(cell.source)) not in given:
-            if re.search(rf"^\s*def\s+{re.escape(name)}\s*\(", cell.source, re.MULTILINE):
-                yield AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20])
+        if cell.kind != "code" and definition.search(cell.source):
+            yield AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20])
 
 
 def _functions(source: str) -> list[str]:
-    """The names of the functions and classes at the top of a cell, as often as it defines them."""
-    found: list[str] = []
-    for one in statements(source) or []:
-        if re.match(r"(async\s+)?def\s|class\s|@", one.text):
-            found += sorted(one.binds)
-    return [name[:_SHOWN] for name in found]
+    """The names of the functions and classes at the top of a cell, as often as it defines them.
+
+    Only lines are looked at: a notebook may have very many cells, and some that Python cannot read.
+    """
+    return [name[:_SHOWN] for name in _DEFINITION.findall(source)]
 
 
 def _is_like(other: str, name: str) -> bool:
