@@ -14,8 +14,9 @@ class Rank:
     def __init__(self, rank=0):
         self.rank, self.worked = rank, []
 
-    def compute(self, seconds):
+    def compute(self, seconds, x):
         self.worked.append(seconds)
+        return x
 
 
 def grown(given, rank=0):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from worldsize import failures
 from worldsize.checks import in_rank, plain_call
+from worldsize.checks.drivers import killed_writer
 from worldsize.checks.noted_calls import NotedCalls, make_again
 from worldsize.engines.cluster import Cluster
 from worldsize.engines.ranks.rank_failure import failure_of
@@ -24,7 +25,8 @@ from worldsize.failures import Failure, Wait
 from worldsize.links import Link
 from worldsize.trace import Trace
 
-if TYPE_CHECKING:  # a grade's checks launch nothing
+if TYPE_CHECKING:  # a grade's checks launch nothing, and a sandbox shows no more of them than it needs
+    from worldsize.checks.weighed_work import WeighedWork
     from worldsize.launch import Run
 
 ArenaState = Literal["done", "not yet", "raised", "deadlock", "timeout"]
@@ -38,7 +40,8 @@ class ArenaResult:
 
     `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock, `failure` what a plain
     function raised. `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in
-    place). `unwaited` are the ranks that ended with an isend for whose handle nobody waited.
+    place). `unwaited` are the ranks that ended with an isend for whose handle nobody waited. `work[r]` is the declared work of
+    rank r as the arena weighed it, None where it weighs none.
     """
 
     state: ArenaState
@@ -49,6 +52,7 @@ class ArenaResult:
     waits: tuple[Wait, ...] = ()
     failure: Failure | None = None
     unwaited: tuple[int, ...] = ()
+    work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,12 @@ class Arena(Protocol):
 
         The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead. `driver`, a
         function of `checks.drivers`, is called on the others in place of `fn`: `driver(fn, fabric, inputs[rank], *more)`.
+        """
+
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        """Saves by `fn(path, data)` whose writers are killed: `returned[0]` is what `drivers.killed_writer.tried` returns.
+
+        A grader kills the writers from outside their processes, and sees there what they do to their folder.
         """
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
@@ -136,6 +146,9 @@ class LaunchArena:
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         return self._ranks(_over_fabric, (fn, list(inputs), more, dict(played), driver), link)
+
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        return self.ranks(fn, [list(scenarios)], driver=killed_writer.tried)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         return self._ranks(_over_group, (fn, list(inputs), more, driver), None)

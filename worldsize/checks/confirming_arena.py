@@ -77,6 +77,9 @@ class ConfirmingArena:
         self._confirmed.append(len(inputs))
         return ended
 
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        return self._launches.saves(fn, scenarios)
+
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         return self._launches.group(fn, inputs, *more, driver=driver)
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, called
-from worldsize.checks.drivers import big_batch, killed_writer
+from worldsize.checks.drivers import big_batch
 from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, PlayedCase, play
 from worldsize.engines.cluster import Cluster
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving
 
+KILLED = "a process to kill"
 _GROUP, _TENSORFLOW, _THREAD = "a process group", "TensorFlow", "a thread"
 _BACKWARD = "a backward that waits for messages, which autograd runs one at a time in a process"
 NEEDS_PROCESSES = {
@@ -27,10 +28,10 @@ NEEDS_PROCESSES = {
     "big_batch_step": _GROUP, "exact_accuracy": _GROUP, "train_ddp": _GROUP,
     "bucketed": _THREAD, "overlapped": _THREAD,
     "parallel_mlp": _BACKWARD, "sequence_parallel": _BACKWARD,
-    "save_atomically": "a process to kill",
+    "save_atomically": KILLED,
 }  # fmt: skip
 
-NEEDS = {big_batch.stepped: _GROUP, killed_writer.tried: "a process to kill"}  # drivers
+NEEDS = {big_batch.stepped: _GROUP}  # drivers
 
 
 class SimulatedArena:
@@ -55,6 +56,9 @@ class SimulatedArena:
             raise NotPlayable(NEEDS[driver])
         interleaving = Interleaving(self._orders.getrandbits(62)) if self._orders else None
         return play(PlayedCase(fn, inputs, more, link, played, driver, interleaving, self._limit_s))
+
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        raise NotPlayable(KILLED)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         raise NotPlayable(_GROUP)

@@ -72,8 +72,8 @@ class Wire(Protocol):
         Raises ValueError where its dtype or shape is another, and PeerLost.
         """
 
-    def compute(self, seconds: float) -> None:
-        """Block for `seconds` of the wire's clock."""
+    def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Block for `seconds` of the wire's clock. Return what the work makes of `x`: `x`, but in a graded run."""
 
 
 class Handle:
@@ -134,11 +134,15 @@ class Fabric:
             view.copy_(landing)
         return arrival.source
 
-    def compute(self, seconds: float) -> None:
-        """Declared work: it takes `seconds`, is drawn as compute, and burns no core."""
+    def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Declared work: it takes `seconds`, is drawn as compute, and burns no core.
+
+        `x` is what the work is on, and what it comes to is returned: `x` itself. A grader returns `x` times a number that
+        is drawn when the work is over, so that nothing that needs the result can have been done before.
+        """
         if not isinstance(seconds, (int, float)) or not (0 <= seconds < math.inf):
             raise ValueError(f"compute on rank {self.rank}: expected a time of 0 s or more, got {seconds!r}")
-        self._wire.compute(seconds)
+        return self._wire.compute(seconds, x)
 
     def guard_sends(self) -> None:
         """From now on a `wait()` raises RuntimeError where its tensor has changed since `isend`. Costs a copy a message."""

@@ -106,10 +106,11 @@ class Recorded:
         state.changes += 1
         return arrival
 
-    def compute(self, seconds: float) -> None:
+    def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
         start_s = self.now()
-        self._inner.compute(seconds)
+        made = self._inner.compute(seconds, x)
         self.spans.append(("compute", start_s, self.now(), f"{seconds:g} s declared"))
+        return made
 
     def record(self) -> RankRecord:
         """What was recorded so far, on the launch's clock."""

@@ -49,8 +49,8 @@ class Watched:
         self._notes.append(Note(op="recv", peer=source, tag=tag, held=held))
         return source
 
-    def compute(self, seconds: float) -> None:
-        self._fabric.compute(seconds)
+    def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
+        return self._fabric.compute(seconds, x)
 
     def notes(self) -> list[Note]:
         """What was seen until now. Return it from the rank, for `figures.steps(run, contents=run.results)`."""

@@ -33,8 +33,9 @@ class SimulatedWire:
     def take(self, out: Any, frm: int | None, tag: int) -> Arrival:
         return Arrival(*self._world.take(self.rank, out, frm, tag, land))
 
-    def compute(self, seconds: float) -> None:
+    def compute(self, seconds: float, x: Any = None) -> Any:
         self._world.compute(self.rank, seconds)
+        return x
 
 
 class SimulatedFabric(Fabric):

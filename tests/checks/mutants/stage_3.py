@@ -213,8 +213,8 @@ answers.mistake("computes_beside_the_given_layers", {
             rank, world_size = fabric.rank, fabric.world_size
             isend, send, recv = fabric.isend, fabric.send, fabric.recv
 
-            def compute(self, seconds):
-                pass
+            def compute(self, seconds, x):
+                return x
 
         silent = Silent()
 

@@ -45,7 +45,7 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
     """
     rows: list[dict[str, Any]] = []
     for scenario in scenarios:
-        if rows and _is_past_the_last_change(scenario, rows[-1]):
+        if rows and is_past_the_last_change(scenario, rows[-1]):
             rows.append(rows[-1])
             continue
         with tempfile.TemporaryDirectory(prefix="saves-", dir=_elsewhere()) as folder:
@@ -57,7 +57,7 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
     return rows
 
 
-def _is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:
+def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:
     """Whether the scenario waits for a change after one that never came."""
     last = scenario["saves"][-1]
     change = last["meets"][0] if last["meets"] else 0

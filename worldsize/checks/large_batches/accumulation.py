@@ -9,6 +9,7 @@ each slip moves them by far more than the tolerance. S. Li et al., "PyTorch Dist
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,7 @@ def big_batch_step(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     even = BigBatch.drawn(arena.draws, ALIKE, steps=1)
-    yield Case(str(even), partial(_run, arena, fn, even), lambda ended: {EVEN: _wrong_weights(ended, even)})
+    yield Case(str(even), partial(_run, arena, fn, even), lambda ended: {EVEN: _wrong_weights(ended, _weighed(even, ended))})
 
     for counts, steps in DIFFERENT:
         batch = BigBatch.drawn(arena.draws, counts, steps)
@@ -65,10 +66,15 @@ def _run(arena: Arena, fn: Callable, batch: BigBatch) -> ArenaResult:
 
 
 def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
+    batch = _weighed(batch, ended)
     wrong = _wrong_weights(ended, batch)
     if wrong:
         return {UNEVEN: wrong, FRUGAL: wrong}  # a step that is none costs nothing
     return {UNEVEN: None, FRUGAL: though_right("the weights", _wasteful(ended.trace, batch))}
+
+
+def _weighed(batch: BigBatch, ended: ArenaResult) -> BigBatch:
+    return replace(batch, work=ended.work)
 
 
 # ---- weights ---------------------------------------------------------------------------------
@@ -114,7 +120,9 @@ def _mistake(returned: Sequence[Any], batch: BigBatch, rank: int, step: int) -> 
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:
-    return _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch)
+    return (
+        _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch) or batch.invented_work()
+    )
 
 
 def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from worldsize.checks.kit.judge import ranks_in_words
-from worldsize.checks.overlap.weights import Alone
+from worldsize.checks.verdict import Complaint
+from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.pytorch.timed_network import Network, TrainingTask, task
 from worldsize.units import count
 
@@ -29,11 +30,15 @@ Part = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class BigBatch:
-    """`steps[step][rank]` are the rank's parts, (x, y) each; `tasks[rank]` the model that the rank draws, rank 0's counts."""
+    """`steps[step][rank]` are the rank's parts, (x, y) each; `tasks[rank]` the model that the rank draws, rank 0's counts.
+
+    `work` is the declared work of the real ranks, None where it was not weighed.
+    """
 
     tasks: tuple[TrainingTask, ...]
     steps: list[list[list[Part]]]
     rate: float
+    work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
     @classmethod
     def drawn(cls, draws: random.Random, counts: Sequence[Sequence[int]], steps: int) -> BigBatch:
@@ -82,29 +87,39 @@ class BigBatch:
     # ---- one device --------------------------------------------------------------------------
 
     @cached_property
-    def _network(self) -> Network:
-        return Network(Alone(0), self.task)
-
-    @cached_property
     def start(self) -> np.ndarray:
         """Rank 0's weights, [numbers]."""
-        return _flat(self._network.parameters())
+        return _flat(Network(WeighedRank(0), self.task).parameters())
 
     @cached_property
     def weights(self) -> list[np.ndarray]:
         """What every rank should hold after each step."""
-        return self._descended([False] * len(self.steps))
+        return self._trained[1]
+
+    @cached_property
+    def _trained(self) -> tuple[list[WeighedRank], list[np.ndarray]]:
+        ranks = self._weighed_ranks()
+        return ranks, self._descended([False] * len(self.steps), ranks)
+
+    def invented_work(self) -> Complaint:
+        """Words for a rank whose declared work was on other numbers than right weights lead to."""
+        if self.work is None:
+            return None
+        return next((on_other_numbers(one.rank) for one in self._trained[0] if not one.all_done), None)
+
+    def _weighed_ranks(self) -> list[WeighedRank]:
+        return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.ranks)]
 
     def without_zero_grad(self, step: int) -> np.ndarray:
         """The weights after that step, where the gradient of the step before it is still there."""
         kept = [False] * len(self.steps)
         kept[step] = True
-        return self._descended(kept)[step]
+        return self._descended(kept, self._weighed_ranks())[step]
 
-    def _descended(self, kept: Sequence[bool]) -> list[np.ndarray]:
+    def _descended(self, kept: Sequence[bool], ranks: Sequence[WeighedRank]) -> list[np.ndarray]:
         held, weights, speed, before = [], self.start, 0.0, 0.0
         for step, keeps in enumerate(kept):
-            sums, counts = self._sums(weights, step)
+            sums, counts = self._sums(weights, step, ranks)
             mean = sums.sum((0, 1)) / counts.sum()
             speed = MOMENTUM * speed + mean + (before if keeps else 0.0)
             weights = weights - self.rate * speed
@@ -113,17 +128,17 @@ class BigBatch:
 
         return held
 
-    def _sums(self, weights: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def _sums(
+        self, weights: np.ndarray, step: int, ranks: Sequence[WeighedRank]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Of each part the gradient of its summed loss at these weights, [ranks, parts, numbers], and its examples."""
-        network = self._network
-        torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
-        sums = [[self._gradient(*part) for part in parts] for parts in self.steps[step]]
+        sums = [_of_parts(self._at(weights, rank), rank, parts) for rank, parts in zip(ranks, self.steps[step], strict=True)]
         return np.array(sums), np.array([[len(y) for _, y in parts] for parts in self.steps[step]])
 
-    def _gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        with torch.enable_grad():
-            loss = torch.nn.functional.cross_entropy(self._network(torch.from_numpy(x)), torch.from_numpy(y), reduction="sum")
-            return _flat(torch.autograd.grad(loss, list(self._network.parameters())))
+    def _at(self, weights: np.ndarray, rank: WeighedRank) -> Network:
+        network = Network(rank, self.task)
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
+        return network
 
     # ---- slips -------------------------------------------------------------------------------
 
@@ -131,7 +146,7 @@ class BigBatch:
     def slips(self) -> dict[str, list[np.ndarray]]:
         """{words: the first step's gradient on each rank by that slip}, [numbers]."""
         n, parts = self.ranks, self.parts
-        sums, counts = self._sums(self.start, 0)
+        sums, counts = self._sums(self.start, 0, self._weighed_ranks())
         means = sums / counts[:, :, None]
         total, examples = sums.sum((0, 1)), counts.sum()
         own, own_counts = sums.sum(1), counts.sum(1)[:, None]
@@ -166,6 +181,30 @@ class BigBatch:
             ],
             f"Every rank's own means are divided by {parts} parts, and nothing was averaged over the ranks.": [*means.mean(1)],
         }
+
+
+def _of_parts(network: Network, rank: WeighedRank, parts: list[Part]) -> list[np.ndarray]:
+    """Of each part the gradient of its summed loss.
+
+    Where the real rank worked on all parts at once, the first one has the gradient of all.
+    """
+    missed = rank.missed
+    sums = [_of_summed_loss(network, *part) for part in parts]
+    if rank.missed == missed:
+        return sums
+
+    missed_in_parts, rank.missed = rank.missed, missed
+    whole = _of_summed_loss(network, *map(np.concatenate, zip(*parts, strict=True)))
+    if rank.missed == missed:
+        return [whole, *(np.zeros_like(whole) for _ in parts[1:])]
+    rank.missed = missed_in_parts
+    return sums
+
+
+def _of_summed_loss(network: Network, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with torch.enable_grad():
+        loss = torch.nn.functional.cross_entropy(network(torch.from_numpy(x)), torch.from_numpy(y), reduction="sum")
+        return _flat(torch.autograd.grad(loss, list(network.parameters())))
 
 
 def _part(generator: np.random.Generator, examples: int) -> Part:

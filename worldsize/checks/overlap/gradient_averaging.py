@@ -181,10 +181,11 @@ def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraini
 
 
 def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Examine]) -> dict[str, Complaint]:
+    training = replace(training, work=ended.work)
     wrong = weights.wrong_weights(ended.returned, training)
     found = {VALUES: wrong}
     for name, examine in properties.items():
-        complaint = _silent(ended.trace) or examine(ended.trace, training)
+        complaint = _silent(ended.trace) or examine(ended.trace, training) or training.invented_work(wrong is None)
         found[name] = complaint if wrong else though_right("the weights", complaint)
 
     return found

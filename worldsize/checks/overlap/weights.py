@@ -17,6 +17,7 @@ import torch
 
 from worldsize.checks.kit.values import differing, same
 from worldsize.checks.verdict import Complaint
+from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.pytorch import timed_network
 from worldsize.pytorch.timed_network import Network, TrainingTask
 from worldsize.units import number
@@ -28,23 +29,15 @@ _same = partial(same, near_zero=NEAR_ZERO)
 
 
 @dataclass(frozen=True)
-class Alone:
-    """A rank of one process: its declared work takes no time here."""
-
-    rank: int
-
-    def compute(self, seconds: float) -> None:
-        pass
-
-
-@dataclass(frozen=True)
 class OverlapTraining:
     """A training on several ranks, and what it has to come to. `tasks[rank]` differ in their seeds alone.
 
-    So no rank can draw another's weights or examples: what it knows of them came in a message.
+    So no rank can draw another's weights or examples: what it knows of them came in a message. `work` is the declared work of
+    the real ranks, None where it was not weighed: what it was multiplied by counts here too.
     """
 
     tasks: tuple[TrainingTask, ...]
+    work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
     @property
     def task(self) -> TrainingTask:
@@ -63,7 +56,12 @@ class OverlapTraining:
     @cached_property
     def expected(self) -> list[np.ndarray]:
         """The weights at the end: rank 0's start, then descent on the mean loss over everybody's examples."""
-        networks = self._sharing()
+        return _arrays(self._trained[1][0])
+
+    @cached_property
+    def _trained(self) -> tuple[list[WeighedRank], list[Network]]:
+        ranks = self._ranks()
+        networks = _sharing(self._networks(ranks))
         for step in range(self.task["steps"]):
             self._backward(networks, range(self.world_size), step)
             with torch.no_grad():
@@ -71,12 +69,36 @@ class OverlapTraining:
                     if p.grad is not None:
                         p -= self.task["rate"] * p.grad
 
-        return _arrays(networks[0])
+        return ranks, networks
+
+    def invented_work(self, weights_are_right: bool) -> Complaint:
+        """Words for a rank whose declared work was on other numbers than it had to work on.
+
+        What those are follows from weights. Where the weights at the end are wrong, the first step is looked at alone, from
+        rank 0's start or from the rank's own.
+        """
+        if self.work is None or not (self.task["forward_s"] or self.task["backward_s"]):
+            return None
+        for rank in range(self.world_size):
+            right = self._trained[0][rank].all_done if weights_are_right else self._begins_well(rank)
+            if not right:
+                return on_other_numbers(rank)
+
+        return None
+
+    def _begins_well(self, rank: int) -> bool:
+        for own_start in (False, True):
+            ranks = self._ranks()
+            networks = self._networks(ranks)
+            self._backward(networks if own_start else _sharing(networks), [rank], 0)
+            if not ranks[rank].missed:
+                return True
+        return False
 
     @cached_property
     def own(self) -> list[list[np.ndarray]]:
         """Each rank's own gradient of the first step, at rank 0's weights; zeros where it has none."""
-        networks, found = self._sharing(), []
+        networks, found = _sharing(self._networks()), []
         for rank in range(self.world_size):
             self._backward(networks, [rank], 0)
             found.append([_gradient(p) for p in networks[0].parameters()])
@@ -85,11 +107,11 @@ class OverlapTraining:
 
     @property
     def learns(self) -> list[bool]:
-        return [p.requires_grad for p in Network(Alone(0), self.task).parameters()]
+        return [p.requires_grad for p in Network(WeighedRank(0), self.task).parameters()]
 
     def layers(self, k: int) -> list[int]:
         """The layers that use parameter k."""
-        network = Network(Alone(0), self.task)
+        network = Network(WeighedRank(0), self.task)
         parameter = list(network.parameters())[k]
         return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
 
@@ -97,24 +119,27 @@ class OverlapTraining:
         """The ranks whose first loss does not reach parameter k."""
         return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
 
-    def _networks(self) -> list[Network]:
-        return [Network(Alone(rank), task) for rank, task in enumerate(self.tasks)]
+    def _ranks(self) -> list[WeighedRank]:
+        return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.world_size)]
 
-    def _sharing(self) -> list[Network]:
-        """A network for each rank, all of them on rank 0's very weights."""
-        networks = self._networks()
-        for network in networks:
-            network.weights = networks[0].weights
-
-        return networks
+    def _networks(self, ranks: Sequence[WeighedRank] = ()) -> list[Network]:
+        return [Network(rank, task) for rank, task in zip(ranks or self._ranks(), self.tasks, strict=True)]
 
     def _backward(self, networks: list[Network], ranks: Sequence[int], step: int) -> None:
-        networks[0].zero_grad()
+        for network in networks:
+            network.zero_grad()
         losses = []
         for rank, part in product(ranks, range(self.task["parts"])):
             losses.append(timed_network.loss(self.tasks[rank], rank, networks[rank], step, part))
 
         torch.stack(losses).mean().backward()
+
+
+def _sharing(networks: list[Network]) -> list[Network]:
+    """The same networks, all of them on rank 0's very weights."""
+    for network in networks:
+        network.weights = networks[0].weights
+    return networks
 
 
 def _arrays(network: Network) -> list[np.ndarray]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers import killed_writer
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -50,7 +49,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def case(name: str, scenarios: list[dict], examine: Callable[[list[Row]], dict[str, Complaint]]) -> Case:
         return Case(
             name,
-            lambda: arena.ranks(fn, [scenarios], driver=killed_writer.tried),
+            lambda: arena.saves(fn, scenarios),
             lambda ended: examine(_rows(ended)),
         )
 

@@ -12,7 +12,7 @@ S. Rajbhandari et al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FS
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, t
 from worldsize.checks.sharding.gathers import LayerGathers
 from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
 from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_numbers
 from worldsize.links import Link
 from worldsize.units import times
 
@@ -42,10 +43,14 @@ SIZES = ((2, 3, (3, 5, 7, 9, 3), 2), (3, 2, (4, 5, 3), 3), (4, 2, (3, 3, 2), 2),
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of layers tanh(x weightᵀ), and what each rank trains it with: batches[rank][step] is (x, target)."""
+    """A stack of layers tanh(x weightᵀ), and what each rank trains it with: batches[rank][step] is (x, target).
+
+    `work` is the declared work of the real ranks, None where it was not weighed.
+    """
 
     weights: list[np.ndarray]
     batches: list[list[tuple[np.ndarray, np.ndarray]]]
+    work: tuple[tuple[WeighedWork, ...], ...] | None = None
 
     @property
     def world_size(self) -> int:
@@ -54,6 +59,9 @@ class Stack:
     @property
     def steps(self) -> int:
         return len(self.batches[0])
+
+    def ranks(self) -> list[WeighedRank]:
+        return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.world_size)]
 
     def inputs(self) -> list[dict[str, Any]]:
         given = []
@@ -94,13 +102,15 @@ def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
 
 
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
+    stack = replace(stack, work=ended.work)
     wrong = _wrong_parts(ended.returned, stack)
     found = {VALUES: wrong, BYTES: wrong or though_right("the weights", _wrong_bytes(ended, stack))}
     if stack.world_size != 2:
         return found
 
     gathers = LayerGathers([w.size for w in stack.weights], stack.weights[0].itemsize, stack.steps, ended.trace)
-    too_many = gathers.too_many_at_once()
+    invented = _invented_work(stack, wrong is None)
+    too_many = gathers.too_many_at_once() or invented
     found[TWO] = wrong or though_right("the weights", too_many)
     found[PREFETCH] = too_many or gathers.not_ahead()  # who gathers all at once is not ahead by one
     if not wrong:
@@ -117,7 +127,7 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
         if not isinstance(got, tuple) or len(got) != layers:
             return f"rank {rank}: expected its {layers} parts, one of each layer, got {what_came(got)}"
 
-    right = one_device(stack)
+    right = one_device(stack, stack.ranks())
     slips = _slips(stack)
     for k in range(layers):
         named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
@@ -132,19 +142,25 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
 def _slips(stack: Stack) -> dict[str, list[np.ndarray]]:
     return {
         "These are the weights of the start: step in place, part -= …, at every step.": stack.weights,
-        "It stepped by the sum of the gradients: divide by the number of ranks.": one_device(stack, scale=stack.world_size),
-        "Only one step was taken.": one_device(stack, steps=1),
+        "It stepped by the sum of the gradients: divide by the number of ranks.": one_device(
+            stack, stack.ranks(), scale=stack.world_size
+        ),
+        "Only one step was taken.": one_device(stack, stack.ranks(), steps=1),
         "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": _own_gradients(stack),
-        "The step went up: subtract rate times the gradient.": one_device(stack, scale=-1.0),
+        "The step went up: subtract rate times the gradient.": one_device(stack, stack.ranks(), scale=-1.0),
     }
 
 
-def one_device(stack: Stack, rank: int | None = None, scale: float = 1.0, steps: int | None = None) -> list[np.ndarray]:
-    """The weights after training on one device with all ranks' examples, the mean of their gradients; or with one rank's."""
+def one_device(
+    stack: Stack, ranks: Sequence[WeighedRank], scale: float = 1.0, steps: int | None = None
+) -> list[np.ndarray]:
+    """The weights after training on one device with all ranks' examples, the mean of their gradients.
+
+    The results of layers are weighed as those of the real `ranks` were.
+    """
     weights = list(stack.weights)
     for step in range(stack.steps if steps is None else steps):
-        batches = [own[step] for own in (stack.batches if rank is None else stack.batches[rank : rank + 1])]
-        gradients = [_gradients(weights, x, target) for x, target in batches]
+        gradients = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
         means = [scale * np.mean(column, axis=0) for column in zip(*gradients, strict=True)]
         weights = [w - RATE * g for w, g in zip(weights, means, strict=True)]
 
@@ -155,7 +171,7 @@ def _own_gradients(stack: Stack) -> list[np.ndarray]:
     """The weights where each rank steps its part by the gradient of its own examples alone."""
     weights, n = list(stack.weights), stack.world_size
     for step in range(stack.steps):
-        gradients = [_gradients(weights, *own[step]) for own in stack.batches]
+        gradients = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in stack.ranks()]
         for k, w in enumerate(weights):
             pieces = [cut(of_rank[k].reshape(-1), n)[rank] for rank, of_rank in enumerate(gradients)]
             weights[k] = w - RATE * np.concatenate(pieces).reshape(w.shape)
@@ -163,19 +179,32 @@ def _own_gradients(stack: Stack) -> list[np.ndarray]:
     return weights
 
 
-def _gradients(weights: list[np.ndarray], x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
     """Of ½ Σ (y − target)²."""
-    values = [x]
+    values, made = [x], []
     for w in weights:
-        values.append(np.tanh(values[-1] @ w.T))
+        made.append(np.tanh(values[-1] @ w.T))
+        values.append(made[-1] * rank.weight_of(WORK_S, made[-1]))
 
     grad, found = values[-1] - target, []
-    for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(values[1:]), strict=True):
-        inward = grad * (1 - y**2)
+    for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(made), strict=True):
+        inward = grad * rank.weight_of(WORK_S, grad) * (1 - y**2)
         found.append(inward.T @ x_in)
         grad = inward @ w
 
     return found[::-1]
+
+
+def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
+    """Words for declared work on other numbers; where the weights are wrong, the first step is looked at alone."""
+    if stack.work is None:
+        return None
+    ranks = stack.ranks()
+    one_device(stack, ranks, steps=None if weights_are_right else 1)
+    for rank in ranks:
+        if rank.missed or (weights_are_right and not rank.all_done):
+            return on_other_numbers(rank.rank)
+    return None
 
 
 # ---- bytes -----------------------------------------------------------------------------------

@@ -12,31 +12,29 @@ import gc
 import importlib
 import json
 import os
-import resource
 import select
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from worldsize.engines import libc
 from worldsize.grade.box import stub_front
-from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
+from worldsize.grade.box.confinement import Isolation, close_all_but, confine
+from worldsize.grade.isolation import namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
     from worldsize.grade.isolation.bubblewrap import Framework
 
-Isolation = Literal["own", "fresh", "unsafe"]
 MAX_ORDER_BYTES = 65536
 _MOST_DESCRIPTORS = 128
 _FAILED = 70  # what a rank's process exits with where it does not come to its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
-    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire", "worldsize.grade.box.played_case"),
+    "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire", "worldsize.grade.box.played_case",
+              "worldsize.grade.box.warden"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
 # what is imported late, for seconds: the first DistributedDataParallel, optimizer and backward(gradient) do
@@ -113,10 +111,13 @@ class _Server:
 
     def _spawn(self, order: dict, lines: Sequence[PipeEnds]) -> None:
         gc.freeze()  # so that a collection in a rank does not copy the server's memory
-        if self._pid_namespace is None:
+        watched = "calls" in order
+        if self._pid_namespace is None or watched:
             process = os.fork()
         else:
             process = self._pid_namespace.fork()
+        if process == 0 and watched:
+            _oversee(order, lines, self._isolated, self._pid_namespace)
         if process == 0:
             _enter(order, lines, self._isolated)
         self._ranks[process] = order["number"]
@@ -162,40 +163,43 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
     from worldsize.grade.box.broker_channel import BrokerChannel
 
     try:
-        os.setsid()  # a group of its own: what it signals to its group stays inside
-        privileges.end_with_parent()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-
-        _close_all_but(lines)
+        _begin_process()
+        close_all_but(lines)
         rank.silence_output()
 
-        privileges.be_ended_first()
-        address_bytes = limits.size_bytes() + order["memory_bytes"]
-        if isolated == "own":
-            namespaces.unshare_rest()
-            if order["together"]:
-                libc.enable_loopback()
-            namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
-        elif isolated == "fresh":
-            namespaces.hide_processes(order["named"])
-            privileges.become_nobody()
-            os.chdir(order["folders"][0])
-
-        kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
-        if isolated == "unsafe":
-            limits.limit(**kept)
-        else:
-            seccomp.new_session_keyring(order["keyctl"])
-            privileges.drop_privileges(**kept, processes=order["processes"])
-
+        confine(order, isolated)
         if order["together"]:
             _group(order, lines)
         _refuse_calls(order)
         rank.serve(BrokerChannel(lines[0], rank.is_only_thread))
     finally:
         os._exit(_FAILED)
+
+
+def _oversee(
+    order: dict, lines: Sequence[PipeEnds], isolated: Isolation, pid_namespace: namespaces.PidNamespace
+) -> NoReturn:
+    """The warden's process: it keeps what the server may do, and starts the processes of the submission itself."""
+    from worldsize.grade.box import rank, warden
+    from worldsize.grade.box.broker_channel import BrokerChannel
+
+    try:
+        _begin_process()
+        close_all_but(lines, pid_namespace.home)
+        rank.silence_output()
+        if isolated == "fresh":
+            privileges.become_nobody_who_mounts()
+        warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, isolated, pid_namespace.fork)
+    finally:
+        os._exit(_FAILED)
+
+
+def _begin_process() -> None:
+    os.setsid()  # a group of its own: what it signals to its group stays inside
+    privileges.end_with_parent()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _refuse_calls(order: dict) -> None:
@@ -213,11 +217,11 @@ def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
 
     for line in lines:
         if os.fork() == 0:
-            _close_all_but([line])
+            close_all_but([line])
             _refuse_calls(order)
             rank.serve(BrokerChannel(line, rank.is_only_thread), addresses)
 
-    _close_all_but([], *(bound.fileno() for bound in kept))
+    close_all_but([], *(bound.fileno() for bound in kept))
     with suppress(ChildProcessError):
         while True:
             os.wait()
@@ -230,14 +234,6 @@ def _bound() -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", 0))
     return bound
-
-
-def _close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:
-    """Every descriptor above stderr, but these."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    edges = [2, *sorted([*chain.from_iterable(lines), *others]), most]
-    for below, above in pairwise(edges):
-        os.closerange(below + 1, above)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ here and is called from afar. Left out: the run itself (`run`).
 from __future__ import annotations
 
 import functools
+import hashlib
 import linecache
 import random
 import secrets
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs, of_rank
+from worldsize.checks.drivers import killed_writer
 from worldsize.engines.cluster import Cluster, serving
 from worldsize.engines.plain_values import encode
 from worldsize.failures import TaskNames
 from worldsize.grade.frames import JobMode
-from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.host.run import GradedRun, Incident, RankJob, RunResult, play
+from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link
 
@@ -71,6 +74,7 @@ class SandboxArena:
         self.draws = draws or random.Random(secrets.randbits(62))
         self.incidents: list[Incident] = []
         self._runs = 0
+        self._secret = hashlib.blake2b(repr(self.draws.getstate()).encode()).hexdigest()  # follows from the seed of the draws
 
         for title, source in cells:
             file = f"<{title}>"
@@ -132,6 +136,21 @@ class SandboxArena:
             self._run(jobs, together=True, framework="tensorflow", tasks=names, answer_call=theirs.answer)
         )
 
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        if self._sandbox.mode == UNSAFE:  # nobody watches there, and the row says so
+            return self.ranks(fn, [scenarios], driver=killed_writer.tried)
+
+        blob = bytearray()
+        job = {
+            "seed": self._seed, "run": self._runs, "cells": self._cells, "function": fn.__name__,
+            "scenarios": encode(list(scenarios), blob),
+        }  # fmt: skip
+        ended = _ended(self._run([(job, blob)], watched=True))
+        rows = ended.returned[0] if ended.returned else None
+        if isinstance(rows, dict):
+            raise SandboxLost(f"what a writer does cannot be seen here: {rows.get('unseen')}. Linux 5.9 or newer is needed")
+        return ended
+
     def try_cells(self) -> RunResult:
         """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""
         return self._run([self._job("cells", 0, 1, [])], alone="the process")
@@ -148,7 +167,7 @@ class SandboxArena:
 
     def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
         self._runs += 1
-        result = GradedRun(self._sandbox, self._meter, jobs, **ways).go()
+        result = GradedRun(self._sandbox, self._meter, jobs, secret=f"{self._secret} {self._runs}", **ways).go()
         if result.incident:
             self.incidents.append(result.incident)
         return result
@@ -171,7 +190,7 @@ def _ended(result: RunResult) -> ArenaResult:
 
     returned = tuple(values.get("returned") for values in result.values)
     inputs = tuple(values.get("input") for values in result.values)
-    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace, unwaited=result.unwaited)
+    return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace, unwaited=result.unwaited, work=result.work)
 
 
 # ---- which run of a check it is ---------------------------------------------------------------

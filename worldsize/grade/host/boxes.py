@@ -148,9 +148,12 @@ class Sandbox:
         return asked
 
     def spawn(
-        self, count: int = 1, framework: Framework = "torch", together: bool = False
+        self, count: int = 1, framework: Framework = "torch", together: bool = False, watched: bool = False
     ) -> tuple[int, list[PipeEnds]]:
-        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a line to each."""
+        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a line to each.
+
+        Of `watched` writers the line goes to their warden.
+        """
         server = self._server(self._framework(framework))
         self._latest += 1
         order = {
@@ -162,7 +165,9 @@ class Sandbox:
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
 
         if self.mode != UNSAFE:
-            order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.keyctl_number()}
+            order |= {"filter": seccomp.program(network=together).hex(), "keyctl": seccomp.number_of("keyctl")}
+        if watched:
+            order |= seccomp.watching_order()
         pairs = [pipe_line() for _ in range(count)]
         try:
             server.order(order, [theirs for _, theirs in pairs])

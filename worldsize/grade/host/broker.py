@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from worldsize.checks.weighed_work import WeighedWork
 from worldsize.engines.deadlock import RankMessages, deadlock
 from worldsize.engines.plain_values import BadFrame, sides
 from worldsize.fabric.tensor_kinds import DTYPE_NAMES, TensorKind, kind_mismatch
@@ -29,6 +33,7 @@ from worldsize.links import Link, LinkClock
 from worldsize.trace import END_S, PEER, TAG, EventRow, Trace, merge, record
 
 _MOST_MESSAGES = 50_000
+_WEIGHTS = 0.6, 1.4  # the least and the most by which the result of declared work is multiplied
 _QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
 
 
@@ -71,6 +76,7 @@ class RankState:
 
     events: list[EventRow] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
+    work: list[WeighedWork] = field(default_factory=list)
     waiting: dict[int, PendingRequest] = field(default_factory=dict)
     takers: dict[tuple[int | None, int], deque[PendingRequest]] = field(default_factory=dict)  # by (from, tag)
     posted: dict[int, PostedMessage] = field(default_factory=dict)
@@ -91,9 +97,9 @@ class DueAct(NamedTuple):
 
 
 class Broker:
-    """The messages of one run of `peers`, one for each rank."""
+    """The messages of one run of `peers`, one for each rank. `secret` decides by what the results of work are multiplied."""
 
-    def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None) -> None:
+    def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None, secret: str = "") -> None:
         self._peers = peers
         self._meter = meter
         self.rank_states = [RankState() for _ in peers]
@@ -101,6 +107,7 @@ class Broker:
         self._orders = count()
         self._due: list[DueAct] = []
         self.held_bytes = 0
+        self._weights = [random.Random(f"{secret} {rank}") for rank, _ in enumerate(peers)]
         self._clocks = [LinkClock(link) for _ in peers]
         self._origin_s = time.monotonic()
 
@@ -185,7 +192,10 @@ class Broker:
         return request
 
     def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        """Declared work takes its time from now on, or from the end of what was declared before: a rank has one device."""
+        """Declared work takes its time from now on, or from the end of what was declared before: a rank has one device.
+
+        What the work is on comes along, and when it is over the rank hears by what that is multiplied.
+        """
         seconds = frame.get("seconds")
         if type(seconds) not in (int, float) or not 0 <= seconds <= self._meter.limits.wall_s:
             raise BadFrame("expected the seconds of declared work")
@@ -194,7 +204,14 @@ class Broker:
         start_s = max(state.heard_s, state.computes_until_s)
         state.computes_until_s = start_s + seconds
         state.spans.append(("compute", start_s, state.computes_until_s, f"{seconds:g} s declared"))
-        self._when(state.computes_until_s, lambda: self._peers[rank].answer({"to": ask}))
+
+        answer: dict[str, Any] = {"to": ask}
+        given = _worked_on(frame, blob)
+        if given is not None:
+            self.held_bytes += len(blob)
+            answer["weight"] = self._weights[rank].uniform(*_WEIGHTS)
+        state.work.append(WeighedWork(seconds, given, answer.get("weight", 1.0)))
+        self._when(state.computes_until_s, lambda: self._peers[rank].answer(answer))
 
     def _peer_of(self, rank: int, peer: Any) -> int:
         if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
@@ -302,6 +319,10 @@ class Broker:
         last = next(reversed(state.waiting.values()))
         return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
+    def work(self) -> tuple[tuple[WeighedWork, ...], ...]:
+        """The declared work of each rank so far."""
+        return tuple(tuple(state.work) for state in self.rank_states)
+
     def trace(self) -> Trace:
         """The record so far, on a clock that starts with the run."""
         records = [record(rank, s.events, s.spans, self._origin_s) for rank, s in enumerate(self.rank_states)]
@@ -313,6 +334,18 @@ def _kind(frame: dict) -> TensorKind:
     if type(dtype) is not int or not 0 <= dtype < len(DTYPE_NAMES) or not sides(shape):
         raise BadFrame("expected a message's dtype and shape")
     return TensorKind(dtype, tuple(shape))
+
+
+def _worked_on(frame: dict, blob: bytes) -> np.ndarray | None:
+    """What a rank's declared work is on, None where it says nothing of that."""
+    if "dtype" not in frame:
+        return None
+
+    kind = _kind(frame)
+    name = DTYPE_NAMES[kind.dtype].removeprefix("torch.")
+    if name not in ("float32", "float64") or len(blob) != kind.size_bytes:
+        raise BadFrame("expected what work is on, as large as its kind")
+    return np.frombuffer(blob, name).reshape(kind.shape)
 
 
 def _tag(frame: dict) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from worldsize.checks.arena import ArenaState
+from worldsize.checks.weighed_work import WeighedWork
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 from worldsize.failures import (
     Failure,
@@ -64,6 +65,7 @@ class RunResult:
     waits: tuple[Wait, ...] = ()
     failure: Failure | None = None
     unwaited: tuple[int, ...] = ()
+    work: tuple[tuple[WeighedWork, ...], ...] = ()
 
 
 @dataclass
@@ -83,6 +85,8 @@ class GradedRun:
     tasks: TaskNames = ()  # names of the ranks, where they have any
     alone: str = ""
     answer_call: Callable[[int, list], Any] | None = None
+    secret: str = ""  # no rank can know it
+    watched: bool = False
 
     def __post_init__(self) -> None:
         self._codes: dict[int, int] = {}
@@ -97,10 +101,9 @@ class GradedRun:
         message = self.meter.too_much(self.sandbox.processes())
         if message:  # as it will be at every further run of this submission
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
-
         with self.meter.paused():
             self._peers = self._start()
-        self._broker = Broker(self._peers, self.meter, self.link)
+        self._broker = Broker(self._peers, self.meter, self.link, self.secret)
         self.sandbox.cgroup.ran_out_of_memory()  # of what was before nobody asks
         try:
             with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
@@ -126,7 +129,7 @@ class GradedRun:
                 threading.Thread(target=self.played[rank], args=(theirs,), daemon=True).start()
                 peers.append(Peer(rank, ours, None))
             else:
-                number, (line,) = self.sandbox.spawn()
+                number, (line,) = self.sandbox.spawn(watched=self.watched)
                 peers.append(Peer(rank, line, number))
         return peers
 
@@ -186,7 +189,8 @@ class GradedRun:
 
         if all(peer.over for peer in self._peers):
             values = tuple(peer.result for peer in self._peers)
-            return self._result("done", values=values, unwaited=self._broker.unwaited())
+            broker = self._broker
+            return self._result("done", values=values, unwaited=broker.unwaited(), work=broker.work())
 
         waits = self._broker.deadlock()
         if waits:
@@ -254,8 +258,7 @@ class GradedRun:
     def _expect_small_results(self, peer: Peer) -> None:
         """Raises BadFrame where the results of all ranks together have more bytes than they may."""
         self._result_bytes += peer.frame_bytes
-        most_bytes = self.meter.limits.result_bytes
-        if self._result_bytes > most_bytes:
+        if self._result_bytes > (most_bytes := self.meter.limits.result_bytes):
             raise BadFrame(f"the results of all ranks are more than {most_bytes / 1e6:g} MB")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
@@ -293,10 +296,8 @@ class GradedRun:
     # ---- how it ended -----------------------------------------------------------------------------
 
     def _result(self, state: ArenaState, message: str = "", incident: Incident = "", **more: Any) -> RunResult:
-        trace = self._broker.trace()
-        return RunResult(
-            state=state, message=message, trace=trace, incident=incident, cells_begun=self._cells_begun, **more
-        )
+        about = {"trace": self._broker.trace(), "incident": incident, "cells_begun": self._cells_begun}
+        return RunResult(state=state, message=message, **about, **more)
 
     def _over_limit(self, message: str) -> RunResult:
         if self.meter.left_s <= 0:
@@ -373,7 +374,6 @@ def _stack_frame(row: Any) -> Frame | None:
     file, line, function, text = row
     if type(line) is not int:
         return None
-
     frame = Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
     if is_library(frame) or (frame.file.startswith("<") and frame.file.endswith(">")):
         return frame

@@ -13,7 +13,7 @@ from typing import Any
 
 from worldsize.checks.arena import NOBODY, ArenaResult, ByRank, PlayedRanks
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.checks.simulated_arena import NEEDS
+from worldsize.checks.simulated_arena import KILLED, NEEDS
 from worldsize.engines.cluster import Cluster
 from worldsize.engines.plain_values import BadFrame
 from worldsize.grade.frames import MAX_BLOB_BYTES
@@ -73,6 +73,9 @@ class SimulatedSandboxArena(SandboxArena):
             return arena_result(result.values[0].get("played"), n)
         except BadFrame as error:
             raise PlayLost("crashed", f"{PLAYING_PROCESS} told something else: {error}") from None
+
+    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
+        raise NotPlayable(KILLED)
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
         raise NotPlayable("a process group")

@@ -32,17 +32,20 @@ def enter_namespaces() -> None:
 
 
 class PidNamespace:
-    """Forks the first process of a new world, from a process that `enter_namespaces`, and stays outside itself."""
+    """Forks the first process of a new world, from a process that `enter_namespaces`, and stays outside itself.
+
+    `home` is the descriptor by which it finds its way back.
+    """
 
     def __init__(self) -> None:
-        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self.home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def fork(self) -> int:
         """As os.fork(); the child is process 1 of its world."""
         demand("a world of processes of its own", libc.unshare(NEWPID))
         child = os.fork()
         if child:
-            demand("the way back from it", libc.setns(self._home, NEWPID))
+            demand("the way back from it", libc.setns(self.home, NEWPID))
         return child
 
 

@@ -15,6 +15,7 @@ from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
 
 _SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_SET_KEEPCAPS, _SYS_ADMIN = 8, 21
 _CAPABILITIES = 64  # at least as many as any kernel knows
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGKILL = 9
@@ -29,6 +30,15 @@ def become_nobody() -> None:
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     _prctl(_SET_DUMPABLE, 1)
+
+
+def become_nobody_who_mounts() -> None:
+    """Give up root, but not the right to make namespaces and mounts: what watches a process has to be of its user."""
+    if os.getuid() == 0:
+        _prctl(_SET_KEEPCAPS, 1)
+    become_nobody()
+    mounts = 1 << _SYS_ADMIN
+    demand("keeping one capability", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(mounts, mounts, *[0] * 4)))
 
 
 def make_undumpable() -> None:

@@ -19,9 +19,11 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from errno import EAGAIN, EINVAL, ENOSYS, EPERM
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from worldsize.engines.libc import demand, libc
 
@@ -42,6 +44,11 @@ _ALWAYS = """
 """.split()
 # only for ranks that share a network of their own, because they share a process group or a cluster
 _IN_A_NETWORK = "bind listen accept accept4 connect sendmsg recvmsg".split()
+# by which a writer could change a folder or bring it to disk; a watched one waits at each for an answer
+_WATCHED = """
+    open openat write writev pwrite64 truncate ftruncate rename renameat renameat2 link linkat symlink symlinkat
+    unlink unlinkat mkdir mkdirat rmdir fsync fdatasync sync syncfs msync
+""".split()
 _ABSENT = "clone3 statx openat2 faccessat2".split()  # said to be unknown, so that the C library takes an older call
 
 _FCNTL = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL)
@@ -60,17 +67,20 @@ _UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
 
 @cache
-def program(network: bool) -> bytes:
+def program(network: bool, watched: bool = False) -> bytes:
     """The filter of a rank as BPF, to be installed there.
 
     `network`: whether it has one, shared with the ranks of its own run alone. Without, it has pairs of sockets and no
-    call by which a descriptor could travel; with one, it has no sockets of this machine. Raises ImportError.
+    call by which a descriptor could travel; with one, it has no sockets of this machine. `watched`: whether calls that
+    change files wait for a warden (`notifications`). Raises ImportError.
     """
     seccomp = library()
     allow, masked, equal = seccomp.ALLOW, seccomp.MASKED_EQ, seccomp.EQ
 
     rules = _Rules(seccomp, otherwise=seccomp.ERRNO(EPERM))
-    rules.add(allow, _ALWAYS)
+    rules.add(allow, [name for name in _ALWAYS if not (watched and name in _WATCHED)])
+    if watched:
+        rules.add(seccomp.NOTIFY, _WATCHED)
     rules.add(seccomp.ERRNO(ENOSYS), _ABSENT)
     rules.each("fcntl", 1, _FCNTL)
     rules.each("ioctl", 1, _IOCTL)
@@ -139,9 +149,22 @@ class _Rules:
 
 
 @cache
-def keyctl_number() -> int:
-    """The number of the system call by which a process gets a keyring."""
-    return library().resolve_syscall(library().Arch.NATIVE, "keyctl")
+def number_of(name: str) -> int:
+    """The number of a system call on this kind of machine. Raises OSError where it is not known."""
+    return library().resolve_syscall(library().Arch.NATIVE, name)
+
+
+@cache
+def watching_order() -> dict[str, Any]:
+    """What a server has to be told to start watched writers: their filter, and the numbers of system calls."""
+    calls = {}
+    for name in _WATCHED:
+        with suppress(OSError):  # a kind of machine without it
+            calls[number_of(name)] = name
+    return {
+        "filter": program(network=False, watched=True).hex(), "calls": calls,
+        "seccomp": number_of("seccomp"), "getfd": number_of("pidfd_getfd"),
+    }  # fmt: skip
 
 
 @cache

@@ -1,0 +1,48 @@
+"""What the process of a submission gives up before it reads a byte of one: namespaces of its own, small folders, limits.
+
+Left out: the rules on its system calls, which come last (`isolation.seccomp`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from typing import Any, Literal
+
+from worldsize.engines import libc
+from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
+from worldsize.grade.pipes import PipeEnds
+
+Isolation = Literal["own", "fresh", "unsafe"]
+
+
+def confine(order: dict[str, Any], isolated: Isolation) -> None:
+    """Give up, for good, what the server's `order` to start a rank says."""
+    privileges.be_ended_first()
+    address_bytes = limits.size_bytes() + order["memory_bytes"]
+    if isolated == "own":
+        namespaces.unshare_rest()
+        if order["together"]:
+            libc.enable_loopback()
+        namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
+    elif isolated == "fresh":
+        namespaces.hide_processes(order["named"])
+        privileges.become_nobody()
+        os.chdir(order["folders"][0])
+
+    kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
+    if isolated == "unsafe":
+        limits.limit(**kept)
+    else:
+        seccomp.new_session_keyring(order["keyctl"])
+        privileges.drop_privileges(**kept, processes=order["processes"])
+
+
+def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:
+    """Close every descriptor above stderr, but these."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    edges = [2, *sorted([*chain.from_iterable(lines), *others]), most]
+    for below, above in pairwise(edges):
+        os.closerange(below + 1, above)

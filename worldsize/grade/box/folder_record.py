@@ -1,0 +1,197 @@
+"""What a warden knows of the folder of a writer: its files, what of them is on disk, and how often it has changed.
+
+The folder is read through a descriptor, between the writer's calls. On disk is what a file held when it was synced, by a
+call on that very file, or what went into a file that is written synchronously. Left out: who is killed when (`warden`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.drivers.killed_writer import MOST_FILES
+from worldsize.grade.isolation.notifications import Call, copied
+
+_AT_FDCWD = -100
+_RENAMES = {"rename": (0, 1), "renameat": (1, 3), "renameat2": (1, 3)}  # where the two paths are
+_WRITES = ("write", "writev", "pwrite64")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Inode = tuple[int, int]  # device, number
+
+
+class FolderRecord:
+    """A folder by its descriptor, and `place`, its path as the writer knows it. `getfd` is pidfd_getfd's number.
+
+    `on_disk`: whether the data were on disk when the watched file had them for the first time; None where it never had.
+    `elsewhere`: the folder of another file that was renamed to it, "" for its own.
+    """
+
+    def __init__(self, descriptor: int, place: str, getfd: int) -> None:
+        self._folder, self._place, self._getfd = descriptor, place, getfd
+        self._disk: dict[Inode, bytes] = {}
+        self._settling: Inode | None = None  # a file that a synchronous write is under way to
+        self.changes, self.elsewhere = 0, ""
+        self.on_disk: bool | None = None
+
+    def close(self) -> None:
+        os.close(self._folder)
+
+    def put(self, files: dict[str, Any]) -> None:
+        """Write files into the folder, {name: bytes as uint8}."""
+        for name, data in files.items():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(name, flags, 0o644, dir_fd=self._folder), "wb") as file:
+                file.write(data.tobytes())
+
+    def files(self) -> dict[str, np.ndarray]:
+        """What is in the folder: {name: bytes as uint8}; of a folder in it the name alone."""
+        found = {}
+        for name in sorted(os.listdir(self._folder))[:MOST_FILES]:
+            content, _ = self._read(name)
+            found[name] = np.frombuffer(content or b"", "uint8").copy()
+        return found
+
+    # ---- changes -----------------------------------------------------------------------------
+
+    def watch(self, name: str, data: bytes) -> None:
+        """From now on count changes of the file of this name, and of the names beside it; `data` is what it should get."""
+        self._name, self._data = name, data
+        self._seen = self._state()[0]
+        self.changes = 0
+
+    def look(self) -> bool:
+        """Whether the folder has changed since the last look."""
+        self._settle()
+        now, inode = self._state()
+        if now == self._seen:
+            return False
+
+        self._seen = now
+        self.changes += 1
+        if now[0] == self._data and self.on_disk is None:
+            self.on_disk = self._disk.get(inode) == self._data
+        return True
+
+    def _state(self) -> tuple[tuple[bytes | None, frozenset[str]], Inode | None]:
+        content, inode = self._read(self._name)
+        return (content, frozenset(os.listdir(self._folder))), inode
+
+    def _read(self, name: str) -> tuple[bytes | None, Inode | None]:
+        """The bytes of a file of the folder, None for what is no file, and which one it is."""
+        try:
+            descriptor = os.open(name, _READ, dir_fd=self._folder)
+        except OSError:
+            return None, None
+        try:
+            return content_of(descriptor), inode_of(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # ---- calls -------------------------------------------------------------------------------
+
+    def note(self, call: Call, name: str) -> None:
+        """Note what a call that is about to be carried out does to what is on disk. Raises KernelRefused."""
+        self._settle()
+        if name in ("sync", "syncfs"):
+            for one in os.listdir(self._folder):
+                content, inode = self._read(one)
+                if content is not None:
+                    self._disk[inode] = content
+        elif name in _RENAMES:
+            self._note_rename(call, *_RENAMES[name])
+        elif name in ("fsync", "fdatasync") or name in _WRITES:
+            descriptor = copied(call, self._getfd)
+            if descriptor is not None:
+                self._note_on_file(descriptor, synced=name not in _WRITES)
+
+    def _note_on_file(self, descriptor: int, synced: bool) -> None:
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return
+            inode = inode_of(descriptor)
+            if synced:
+                self._disk[inode] = self._content(descriptor)
+            elif fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DSYNC:
+                if self._disk.get(inode, b"") == self._content(descriptor):
+                    self._settling = inode
+        finally:
+            os.close(descriptor)
+
+    def _settle(self) -> None:
+        """Take a synchronous write for done: its writer has come to another call."""
+        if self._settling is None:
+            return
+        for name in os.listdir(self._folder):
+            content, inode = self._read(name)
+            if inode == self._settling and content is not None:
+                self._disk[inode] = content
+        self._settling = None
+
+    def _content(self, descriptor: int) -> bytes | None:
+        """What a writer's open file holds, though it may be open for writing alone."""
+        wanted = inode_of(descriptor)
+        for name in os.listdir(self._folder):
+            content, inode = self._read(name)
+            if inode == wanted:
+                return content
+        try:
+            again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return content_of(again)
+        finally:
+            os.close(again)
+
+    def _note_rename(self, call: Call, first: int, second: int) -> None:
+        source, target = (self._path(call, place) for place in (first, second))
+        if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
+            self.elsewhere = os.path.dirname(source)
+
+    def _path(self, call: Call, place: int) -> str:
+        return os.path.normpath(os.path.join(os.path.dirname(self._place), call.text_at(place)))
+
+    def goes_beyond(self, call: Call, name: str, most_bytes: int) -> bool:
+        """Whether the call would write behind byte number `most_bytes` of a file, where the system writes no more."""
+        if name == "ftruncate" or name == "truncate":
+            return call.arguments[1] > most_bytes
+        if name not in _WRITES or (name == "write" and call.arguments[2] == 0):
+            return False
+
+        descriptor = copied(call, self._getfd)
+        if descriptor is None:
+            return False
+        try:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                return False
+            if name == "pwrite64":
+                return call.arguments[3] >= most_bytes
+            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+                return about.st_size >= most_bytes
+            return os.lseek(descriptor, 0, os.SEEK_CUR) >= most_bytes
+        finally:
+            os.close(descriptor)
+
+
+def inode_of(descriptor: int) -> Inode:
+    about = os.fstat(descriptor)
+    return about.st_dev, about.st_ino
+
+
+def content_of(descriptor: int) -> bytes | None:
+    """All bytes of an open file, None for what is no file."""
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        return None
+    content = b""
+    with suppress(OSError):
+        while len(content) < about.st_size and (more := os.pread(descriptor, about.st_size - len(content), len(content))):
+            content += more
+    return content

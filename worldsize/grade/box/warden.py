@@ -1,0 +1,234 @@
+"""The warden of writers: it starts each in a process of its own, sees every call by which it touches files, and kills it.
+
+It lies in the sandbox, beside the submission and out of its reach, and runs none of its code. A writer's kernel asks it
+before each call that could change a folder (`isolation.notifications`); meanwhile the writer stands still, and the folder
+is read from here. So "killed", "left" and "on disk" are seen, whatever the writer's process says of itself. What is told
+is what `checks.drivers.killed_writer` tells of a notebook's writers. Left out: what it sees of files (`folder_record`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from worldsize.checks.drivers.killed_writer import is_past_the_last_change
+from worldsize.engines.libc import KernelRefused
+from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
+from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.confinement import Isolation
+from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree, write_frame
+from worldsize.grade.isolation import notifications
+from worldsize.grade.pipes import CHUNK
+
+_STATUS_BYTES = 1024
+_MOST_FRAME_BYTES = 1_000_000
+
+
+def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, fork: Callable[[], int]) -> NoReturn:
+    """Take one job, run its scenarios, tell what was left after each, and leave. Never returns.
+
+    `fork` makes a process that is the first of its own world, where the machine has such.
+    """
+    try:
+        job, blob = channel.read()
+        out = bytearray()
+        try:
+            trees = partial(WriterTree, order, job, isolated, fork)
+            rows = _tried(trees, decode(job["scenarios"], blob))
+            channel.tell({"op": "done", "returned": encode(rows, out)}, out)
+        except SaveFailed as failed:
+            channel.tell(failed.frame)
+        except KernelRefused as refused:
+            channel.tell({"op": "done", "returned": encode({"unseen": str(refused)}, out)}, out)
+    finally:
+        os._exit(0)
+
+
+def _tried(trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for scenario in scenarios:
+        if rows and is_past_the_last_change(scenario, rows[-1]):
+            rows.append(rows[-1])
+            continue
+
+        files = dict(scenario["files"])
+        ended = []
+        for save in scenario["saves"]:
+            row, files = _saved(trees, save, files)
+            ended.append(row)
+        rows.append({"ended": ended, "files": files})
+    return rows
+
+
+class SaveFailed(Exception):
+    """A save of which the error is to be told with its place; `frame` is what the writer said."""
+
+    def __init__(self, frame: dict[str, Any]) -> None:
+        self.frame = frame
+
+
+def _saved(
+    trees: Callable[..., WriterTree], save: dict[str, Any], files: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One save, and another beside it where it `meets` one: how it ended, and the files that were left."""
+    wanted = [(save["name"], save["data"].tobytes())]
+    if save["meets"]:
+        _, name, data = save["meets"]
+        wanted.append((name, data.tobytes()))
+
+    with trees(wanted) as tree:
+        tree.record.put(files)
+        row = _Watch(tree, save).followed()
+        tree.end()
+        return row, tree.record.files()
+
+
+# ---- watching --------------------------------------------------------------------------------
+
+
+class _Watch:
+    """One save from its beginning to its end, or to its death at a byte or a change of the folder."""
+
+    def __init__(self, tree: WriterTree, save: dict[str, Any]) -> None:
+        self._tree, self._record, self._here = tree, tree.record, save["dies"] == "here"
+        self._first = tree.writers[0]
+        kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
+        self._most_bytes = int(number) if kind == "byte" else None
+        self._dies_at = int(number) if kind == "change" else 0
+        self._stands_at = int(save["meets"][0]) if save["meets"] else 0
+        self._killed = False
+        self._stood = False
+
+    def followed(self) -> dict[str, Any]:
+        while not self._killed and not all(one.code is not None for one in self._tree.writers):
+            self._serve()
+        return self._row()
+
+    def _serve(self) -> None:
+        asking = {one.listener: one for one in self._tree.writers if one.code is None}
+        saying = {one.line.reads: one for one in self._tree.writers if one.code is None}
+        ready, _, _ = select.select([*asking, *saying, self._tree.status], [], [])
+        for descriptor in ready:
+            if descriptor in asking and not self._killed:
+                self._heard(asking[descriptor])
+        for descriptor in ready:
+            if descriptor in saying:
+                self._read(saying[descriptor])
+        if self._tree.status in ready:
+            self._reaped()
+
+    def _heard(self, one: WatchedWriter) -> None:
+        call = notifications.receive(one.listener)
+        if call is None:
+            return
+        name = self._tree.calls.get(call.number, "")
+        if not one.begun:
+            self._answer(one, call, name)
+            return
+
+        if self._looked(one) and self._record.changes == self._dies_at:
+            self._kill()
+            return
+        if self._most_bytes is not None and self._record.goes_beyond(call, name, self._most_bytes):
+            self._kill()
+            return
+        if one is self._first and self._record.changes == self._stands_at and not self._stood and self._stands_at:
+            self._stood = True
+            one.held = call
+            self._begin_second()
+            return
+        self._record.note(call, name)
+        self._answer(one, call, name)
+
+    def _looked(self, one: WatchedWriter) -> bool:
+        """Whether the folder has changed since the last look. The first writer's folder alone is watched, and by its calls."""
+        return one is self._first and self._record.look()
+
+    def _answer(self, one: WatchedWriter, call: notifications.Call, name: str) -> None:
+        if name in ("sync", "syncfs"):  # the record has it; the machine need not wait for its disks
+            notifications.succeed(one.listener, call)
+        else:
+            notifications.go_on(one.listener, call)
+
+    def _kill(self) -> None:
+        self._killed = True
+        self._tree.end()
+
+    def _read(self, one: WatchedWriter) -> None:
+        with suppress(BlockingIOError):
+            one.reader.feed(os.read(one.line.reads, CHUNK))
+        if one.reader.kept_bytes > _MOST_FRAME_BYTES:
+            raise BadFrame("expected less of a writer")
+        while one.told is None and (frame := one.reader.next()):
+            self._take_in(one, frame[0])
+
+    def _take_in(self, one: WatchedWriter, frame: dict[str, Any]) -> None:
+        if frame.get("op") == "ready" and not one.ready:
+            one.ready = True
+            if one is self._first:
+                self._begin(one)
+            elif self._stood or self._first.code is not None:
+                self._begin(one)
+        elif frame.get("op") in ("done", "failed"):
+            one.told = frame
+            if self._here and frame["op"] == "failed":
+                raise SaveFailed(frame)
+
+    def _begin(self, one: WatchedWriter) -> None:
+        """Let a writer make its save from now on."""
+        one.begun = True
+        if one is self._first and self._most_bytes is not None:
+            resource.prlimit(one.process, resource.RLIMIT_FSIZE, (self._most_bytes, self._most_bytes))
+        if one is self._first:
+            self._record.watch(one.name, one.data)
+        blob = bytearray()
+        data = encode(np.frombuffer(one.data, "uint8"), blob)
+        write_frame(one.line, {"name": one.name, "data": data, "here": self._here}, bytes(blob))
+
+    def _begin_second(self) -> None:
+        for one in self._tree.writers[1:]:
+            if one.ready and not one.begun:
+                self._begin(one)
+
+    def _reaped(self) -> None:
+        for row in os.read(self._tree.status, _STATUS_BYTES).decode().split():
+            number, _, code = row.partition(":")
+            one = self._tree.writers[int(number)]
+            self._read(one)
+            one.code = int(code)
+            if one is self._first:
+                self._record.look()
+                self._begin_second()
+            elif self._first.held is not None:
+                call, self._first.held = self._first.held, None
+                name = self._tree.calls.get(call.number, "")
+                self._record.note(call, name)
+                self._answer(self._first, call, name)
+
+    # ---- what is told ------------------------------------------------------------------------
+
+    def _row(self) -> dict[str, Any]:
+        row = _ended(self._first, self._killed)
+        if self._stands_at:
+            return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
+        if self._here or self._killed or self._most_bytes is not None:
+            return row
+        return row | {"on_disk": self._record.on_disk, "elsewhere": self._record.elsewhere, "changed": False}
+
+
+def _ended(one: WatchedWriter, killed: bool) -> dict[str, Any]:
+    if killed or (one.code or 0) < 0:
+        return {"how": "killed"}
+    told = one.told or {}
+    if told.get("op") != "done" or told.get("how") not in ("returned", "raised"):
+        return {"how": "left"}
+    if told["how"] == "returned":
+        return {"how": "returned"}
+    return {"how": "raised", "error": text_of(told.get("error"), 400)}

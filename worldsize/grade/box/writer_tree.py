@@ -1,0 +1,218 @@
+"""Processes of a submission that save files into one folder: started, heard, killed together.
+
+The first process of a tree gives up what a rank gives up, starts the writers and says how they ended; it runs no line of
+the submission's. Each writer hands over, before it runs a cell, the descriptor from which its calls are heard. Left out: who
+answers them (`warden`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from worldsize.engines.libc import KernelRefused, demand, libc
+from worldsize.grade.box import writer
+from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.confinement import Isolation, close_all_but, confine
+from worldsize.grade.box.folder_record import FolderRecord
+from worldsize.grade.box.rank import is_only_thread
+from worldsize.grade.frames import Reader, pack
+from worldsize.grade.isolation import notifications, privileges
+from worldsize.grade.pipes import PipeEnds, pipe_line
+
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+_SET_DUMPABLE = 4
+_POST_BYTES = 1024
+
+
+@dataclass
+class WatchedWriter:
+    """A writer as the warden knows it: the file that it should save, and how far it has come.
+
+    Its calls are heard from `listener`; one that is `held` is not answered yet. It is `ready` when its cells have run, and
+    `begun` when it was told to save. `told` is what it said at its end, `code` its exit status.
+    """
+
+    name: str
+    data: bytes
+    line: PipeEnds
+    listener: int = -1
+    process: int = 0
+    reader: Reader = field(default_factory=Reader)
+    ready: bool = False
+    told: dict[str, Any] | None = None
+    code: int | None = None
+    held: notifications.Call | None = None
+    begun: bool = False
+
+
+class WriterTree:
+    """The processes of writers that share a folder of their own: killed together, read from outside."""
+
+    def __init__(
+        self, order: dict[str, Any], job: dict[str, Any], isolated: Isolation, fork: Callable[[], int],
+        wanted: Sequence[tuple[str, bytes]],
+    ) -> None:  # fmt: skip
+        self.calls = {int(number): name for number, name in order["calls"].items()}
+        self._getfd = order["getfd"]
+        self._post, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._post.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.status, said = os.pipe()
+        pairs = [pipe_line() for _ in wanted]
+
+        self._root = fork()
+        if self._root == 0:
+            _begin(order, isolated, theirs, said, [line for _, line in pairs])
+        theirs.close()
+        os.close(said)
+        for _, line in pairs:
+            line.close()
+
+        self.writers = [WatchedWriter(name, data, line) for (name, data), (line, _) in zip(wanted, pairs, strict=True)]
+        self._hear_of_them()
+        for one in self.writers:
+            write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
+
+    def _hear_of_them(self) -> None:
+        """The folder, and from each writer, before it runs a cell, its number and from where its calls are heard."""
+        for _ in range(1 + len(self.writers)):
+            data, descriptors, process = _received(self._post)
+            if not data:
+                raise KernelRefused(0, "the processes that should be watched did not start")
+            said = json.loads(data)
+            if "refused" in said:
+                raise KernelRefused(0, said["refused"])
+            if "folder" in said:
+                self.record = FolderRecord(descriptors[0], said["folder"], self._getfd)
+            else:
+                one = self.writers[said["writer"]]
+                one.listener, one.process = descriptors[0], process
+
+    def end(self) -> None:
+        """Kill what is left, and wait until nothing is."""
+        with suppress(ProcessLookupError):
+            os.kill(self._root, signal.SIGKILL)
+        for one in self.writers:
+            if one.code is None and one.process:
+                with suppress(ProcessLookupError):
+                    os.kill(one.process, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+    def __enter__(self) -> WriterTree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self._post.close()
+        os.close(self.status)
+        self.record.close()
+        for one in self.writers:
+            one.line.close()
+            os.close(one.listener)
+
+
+# ---- processes -------------------------------------------------------------------------------
+
+
+def _begin(
+    order: dict[str, Any], isolated: Isolation, post: socket.socket, said: int, lines: Sequence[PipeEnds]
+) -> NoReturn:
+    """The first process of a tree: it gives up what ranks give up, starts the writers, and says how each of them ended."""
+    try:
+        os.setsid()
+        privileges.end_with_parent()
+        close_all_but(lines, post.fileno(), said)
+        confine(order, isolated)
+
+        folder = tempfile.mkdtemp(prefix="saves-", dir=order["folders"][-1])
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        socket.send_fds(post, [json.dumps({"folder": folder}).encode()], [descriptor])
+        os.close(descriptor)
+
+        writers = {}
+        for number, line in enumerate(lines):
+            process = os.fork()
+            if process == 0:
+                _write_as(order, number, line, post, folder)
+            writers[process] = number
+
+        close_all_but([], said)
+        while writers:
+            process, status = os.wait()
+            if process in writers:
+                os.write(said, f"{writers.pop(process)}:{os.waitstatus_to_exitcode(status)} ".encode())
+    except OSError as error:
+        post.send(json.dumps({"refused": str(error)}).encode())
+    finally:
+        os._exit(0)
+
+
+def _write_as(order: dict[str, Any], number: int, line: PipeEnds, post: socket.socket, folder: str) -> NoReturn:
+    try:
+        privileges.end_with_parent()
+        close_all_but([line], post.fileno())
+        demand("that a writer can be watched", libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0))
+        _be_heard(order, number, post)
+        post.close()
+        writer.serve(BrokerChannel(line, is_only_thread), folder)
+    finally:
+        os._exit(0)
+
+
+def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
+    """From now on this thread's calls wait for the warden, which gets the descriptor that they are heard from.
+
+    A filter is one thread's, and lets no descriptor be sent: so another thread, which ends at once, sends it.
+    """
+    came = threading.Event()
+    listeners: list[int] = []
+
+    def send() -> None:
+        came.wait()
+        if listeners:
+            socket.send_fds(post, [json.dumps({"writer": number}).encode()], listeners)
+        else:
+            post.send(json.dumps({"refused": "this kernel does not tell of a process' system calls"}).encode())
+
+    helper = threading.Thread(target=send)
+    helper.start()
+    try:
+        listeners.append(notifications.listen(bytes.fromhex(order["filter"]), order["seccomp"]))
+    finally:
+        came.set()
+        helper.join()
+    os.close(listeners[0])  # else a writer could answer itself
+
+
+# ---- lines -----------------------------------------------------------------------------------
+
+
+def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> None:
+    left = memoryview(pack(message, blob))
+    while left:
+        left = left[os.write(line.writes, left) :]
+
+
+def _received(post: socket.socket) -> tuple[bytes, list[int], int]:
+    """A message of a process that starts: its bytes, its descriptors, and the number of the process that sent it."""
+    room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(struct.calcsize("i"))
+    data, more, _, _ = post.recvmsg(_POST_BYTES, room)
+    descriptors: list[int] = []
+    process = 0
+    for level, kind, content in more:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            process, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors += struct.unpack("i", content[:4])
+    return data, descriptors, process
