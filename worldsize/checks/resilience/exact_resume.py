@@ -1,10 +1,11 @@
 """The check of a training that is ended at any step, begins again in another process, and comes to the same bits.
 
 A life is a run of the arena, so a process of its own on every rank: it gets the file that the last life left, other weights
-to begin with and other random numbers. What is not in the checkpoint is therefore gone, and training all over again leads
-elsewhere. The weights are held against NumPy's (`resumed_lesson`), and bit against bit against a training that was never
-ended. Where they differ, what was left out is told by the weights that leaving it out leads to. No luck decides: to be right
-without a part of the state, three weights, drawn real numbers, would have to agree to 9 digits in each of ten trainings.
+to begin with, other random numbers, and its rank's own examples for its own steps. So what is not in the checkpoint is gone,
+training all over again leads elsewhere, and no life can do another's steps. The weights are held against NumPy's
+(`resumed_lesson`), and bit against bit against a training that was never ended. Where they differ, what was left out is told
+by the weights that leaving it out leads to. No luck decides: to be right without a part of the state, three weights, drawn
+real numbers, would have to agree to 9 digits in each of ten trainings.
 What a checkpoint needs: PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint".
 """
 
@@ -26,9 +27,9 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
 POINTS = {
-    "ended at any step and begun again, it comes to the same bits": 1.0,
+    "ended at any step and begun again, it comes to the same bits": 1.25,
     "never ended, it takes every step once and returns the model's state": 0.25,
-    "rank 0 alone saves, after every few steps and after the last": 0.25,
+    "rank 0 alone saves, after every few steps and after the last": 0.0,  # seen in the function's own process alone
 }
 RESUMED, ALL_STEPS, SAVED = POINTS
 NEVER = -1
@@ -65,7 +66,9 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
 
     for life in range(len(lesson.lives)):
         ends = {k: (*of_training, NEVER)[life] for k, of_training in enumerate(plan.ends) if life <= len(of_training)}
-        cases = [lesson.case(life, end, files[k]) for k, end in ends.items()]
+        cases = [
+            [lesson.case(life, end, files[k], done[k], rank) for k, end in ends.items()] for rank in range(plan.world_size)
+        ]
 
         def examine(ended: ArenaResult, life: int = life, ends: dict[int, int] = ends) -> dict[str, Complaint]:
             by_training = list(zip(*ended.returned, strict=True))  # [training][rank]
@@ -83,7 +86,7 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
 
         yield Case(
             f"{plan}{_which_life(life)}",
-            lambda cases=cases: arena.ranks(fn, [cases] * plan.world_size, driver=resumed_training.lived),
+            lambda cases=cases: arena.ranks(fn, cases, driver=resumed_training.lived),
             examine,
         )
 

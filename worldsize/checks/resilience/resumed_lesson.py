@@ -60,12 +60,21 @@ class Lesson:
     rate: float
     lives: tuple[Life, ...]
 
-    def case(self, life: int, ends: int, file: np.ndarray) -> dict[str, Any]:
+    def case(self, life: int, ends: int, file: np.ndarray, done: int, rank: int) -> dict[str, Any]:
+        """What a rank is handed for a life that begins after `done` steps and has `ends` of them, -1 for all.
+
+        Of others' examples, and of those of other lives, it gets NaN: nobody goes beyond its end, or back to the beginning.
+        """
         begun = self.lives[life]
+        until = self.plan.steps if ends < 0 else min(self.plan.steps, done + ends)
+        own = np.zeros(self.y.shape, bool)
+        for step in range(done, until):
+            own[(*divmod(step, self.plan.batches), rank)] = True
         return {
-            "steps": self.plan.steps, "every": self.plan.every, "ends": ends, "file": file, "x": self.x, "y": self.y,
+            "steps": self.plan.steps, "every": self.plan.every, "ends": ends, "file": file,
+            "x": np.where(own[..., None], self.x, np.nan), "y": np.where(own, self.y, np.nan),
             "rate": self.rate, "weight": begun.weight, "momentum": begun.momentum, "last_step": begun.last_step,
-            "seeds": list(begun.seeds),
+            "seeds": [seed if of == rank else 0 for of, seed in enumerate(begun.seeds)],
         }  # fmt: skip
 
     def fresh(self, life: int) -> State:

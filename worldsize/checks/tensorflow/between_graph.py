@@ -23,11 +23,12 @@ from worldsize.engines.cluster import Cluster
 
 POINTS = {
     "variables on all servers, the rest on the worker's own": 0.0,  # seen in the worker's own process alone
-    "worker 0 is the chief, and no other": 0.25,
-    "steps until the session stops, each in the list, and 2 s at most for threads": 0.75,
-    "one set of weights for all, changed by every step": 1.0,
+    "worker 0 is the chief, and no other": 0.0,  # and this, and the next
+    "2 s at most for threads": 0.0,
+    "steps until the session stops, each in the list": 0.75,
+    "one set of weights for all, changed by every step": 1.25,
 }
-PLACES, CHIEF, STEPS, WEIGHTS = POINTS
+PLACES, CHIEF, THREADS, STEPS, WEIGHTS = POINTS
 WORKERS, SERVERS = 2, 2
 MOST_GRACE_S = 2.0
 LATE = "Do all workers meet at the same servers, and does worker 0's session get is_chief=True, and no other's?"
@@ -90,10 +91,12 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
         if "waited" in one:
             return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {LATE}"}
 
-    found: dict[str, Complaint] = {PLACES: None, CHIEF: None, STEPS: None, WEIGHTS: _wrong_weights(told, inputs)}
+    found: dict[str, Complaint] = {
+        PLACES: None, CHIEF: None, STEPS: None, THREADS: None, WEIGHTS: _wrong_weights(told, inputs),
+    }  # fmt: skip
     for worker, one in enumerate(told):
-        complaint = _wrong_list(worker, one["returned"], inputs[worker]["steps"]) or _long_wait(worker, one["grace_s"])
-        found[STEPS] = found[STEPS] or complaint
+        found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
+        found[THREADS] = found[THREADS] or _long_wait(worker, one["grace_s"])
 
     return found
 

@@ -27,6 +27,7 @@ from worldsize.checks import in_rank
 from worldsize.engines.plain_values import decode, encode
 from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.failures import Failure
+from worldsize.grade.box import changed_objects
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import JobMode
 from worldsize.lab import python_cell
@@ -43,21 +44,23 @@ def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
     try:
         job, blob = channel.read()
         job["addresses"] = addresses
-        tell_end(channel, job["rank"], lambda: _do(channel, job, blob))
+        tell_end(channel, job["rank"], lambda: _do(channel, job, blob), changed_objects.names)
         if addresses:
             threading.Event().wait()  # another rank may still need this one; the grader ends them together
     finally:
         os._exit(0)
 
 
-def tell_end(channel: BrokerChannel, rank: int, work: Callable[[], dict[str, Any]]) -> None:
-    """A rank does its `work`, and tells the grader what came of it, by name, or how it failed."""
+def tell_end(
+    channel: BrokerChannel, rank: int, work: Callable[[], dict[str, Any]], changed: Callable[[], list[str]] = list
+) -> None:
+    """A rank does its `work`, and tells the grader what came of it, by name, or how it failed; and what it has `changed`."""
     try:
         blob = bytearray()
         told = {name: encode(value, blob) for name, value in work().items()}
-        channel.tell({"op": "done", **told}, blob)
+        channel.tell({"op": "done", **told, "changed": changed()}, blob)
     except BaseException as error:
-        channel.tell({"op": "failed", **_told_failure(failure_of(rank, error))})
+        channel.tell({"op": "failed", **_told_failure(failure_of(rank, error)), "changed": changed()})
 
 
 def _told_failure(failure: Failure) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from worldsize.grade.box import stub_front
+from worldsize.grade.box import changed_objects, stub_front
 from worldsize.grade.box.confinement import Isolation, close_all_but, confine
 from worldsize.grade.isolation import namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
@@ -58,6 +58,7 @@ def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework)
     stub_front.install()
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
 
+    changed_objects.remember()
     server = _Server(socket.socket(fileno=control), isolated)
     server.say({"op": "ready"})
     server.serve()

@@ -22,6 +22,7 @@ from worldsize.checks.drivers.killed_writer import is_past_the_last_change
 from worldsize.engines.libc import KernelRefused
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.changed_objects import MOST_NAMES
 from worldsize.grade.box.confinement import Isolation
 from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree, write_frame
 from worldsize.grade.isolation import notifications
@@ -41,8 +42,8 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, 
         out = bytearray()
         try:
             trees = partial(WriterTree, order, job, isolated, fork)
-            rows = _tried(trees, decode(job["scenarios"], blob))
-            channel.tell({"op": "done", "returned": encode(rows, out)}, out)
+            rows, changed = _tried(trees, decode(job["scenarios"], blob))
+            channel.tell({"op": "done", "returned": encode(rows, out), "changed": changed}, out)
         except SaveFailed as failed:
             channel.tell(failed.frame)
         except KernelRefused as refused:
@@ -51,8 +52,12 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, 
         os._exit(0)
 
 
-def _tried(trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _tried(
+    trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row for each scenario, and what the writers say that they have changed in their processes."""
     rows: list[dict[str, Any]] = []
+    changed: set[str] = set()
     for scenario in scenarios:
         if rows and is_past_the_last_change(scenario, rows[-1]):
             rows.append(rows[-1])
@@ -61,10 +66,11 @@ def _tried(trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]
         files = dict(scenario["files"])
         ended = []
         for save in scenario["saves"]:
-            row, files = _saved(trees, save, files)
+            row, files, more = _saved(trees, save, files)
+            changed |= more
             ended.append(row)
         rows.append({"ended": ended, "files": files})
-    return rows
+    return rows, sorted(changed)[:MOST_NAMES]
 
 
 class SaveFailed(Exception):
@@ -76,8 +82,8 @@ class SaveFailed(Exception):
 
 def _saved(
     trees: Callable[..., WriterTree], save: dict[str, Any], files: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One save, and another beside it where it `meets` one: how it ended, and the files that were left."""
+) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+    """One save, and another beside it where it `meets` one: how it ended, the files that were left, what was changed."""
     wanted = [(save["name"], save["data"].tobytes())]
     if save["meets"]:
         _, name, data = save["meets"]
@@ -87,7 +93,12 @@ def _saved(
         tree.record.put(files)
         row = _Watch(tree, save).followed()
         tree.end()
-        return row, tree.record.files()
+        changed = {text_of(name, 120) for one in tree.writers for name in _rows_of((one.told or {}).get("changed"))}
+        return row, tree.record.files(), changed
+
+
+def _rows_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 # ---- watching --------------------------------------------------------------------------------

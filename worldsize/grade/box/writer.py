@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from worldsize.engines.plain_values import decode
-from worldsize.grade.box import rank
+from worldsize.grade.box import changed_objects, rank
 from worldsize.grade.box.broker_channel import BrokerChannel
 
 
 def serve(channel: BrokerChannel, folder: str) -> NoReturn:
     """Take one job, then one save in `folder`; tell how the save ended, and leave. Never returns."""
     try:
-        rank.tell_end(channel, 0, lambda: _do(channel, folder))
+        rank.tell_end(channel, 0, lambda: _do(channel, folder), changed_objects.names)
     finally:
         os._exit(0)
 

@@ -62,7 +62,10 @@ class FromAfar:
 
 
 class SandboxArena:
-    """Runs the functions that `cells` make. `incidents` are the timeouts and crashes so far."""
+    """Runs the functions that `cells` make. `incidents` are the timeouts and crashes so far.
+
+    `changed` are the objects of the package that were changed in a process of the submission.
+    """
 
     def __init__(
         self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random | None = None
@@ -73,6 +76,7 @@ class SandboxArena:
         self._seed = seed
         self.draws = draws or random.Random(secrets.randbits(62))
         self.incidents: list[Incident] = []
+        self.changed: set[str] = set()
         self._runs = 0
         self._secret = hashlib.blake2b(repr(self.draws.getstate()).encode()).hexdigest()  # follows from the seed of the draws
 
@@ -168,6 +172,7 @@ class SandboxArena:
     def _run(self, jobs: list[RankJob], **ways: Any) -> RunResult:
         self._runs += 1
         result = GradedRun(self._sandbox, self._meter, jobs, secret=f"{self._secret} {self._runs}", **ways).go()
+        self.changed |= set(result.changed)
         if result.incident:
             self.incidents.append(result.incident)
         return result

@@ -20,20 +20,19 @@ from worldsize.checks.weighed_work import WeighedWork
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 from worldsize.failures import (
     Failure,
-    Frame,
     Standing,
     TaskNames,
     Wait,
     deadlock_line,
     failed_text,
     first_failure,
-    is_library,
     unfinished_line,
 )
 from worldsize.grade.frames import RankOp
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer
+from worldsize.grade.host.told import changed_of, failure_of
 from worldsize.grade.isolation.bubblewrap import Framework
 from worldsize.grade.isolation.limits import LimitsWatch, Meter, usage
 from worldsize.grade.isolation.shared_time import SharedTime
@@ -43,7 +42,6 @@ from worldsize.trace import Trace
 
 _LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
 _MOST_FRAMES = 200_000
-_MOST_STACK_FRAMES = 12
 _SIGNALS = 128
 _TOLD = ("returned", "input", "errors", "played")  # of a rank that is done
 _SLOW = 2.0  # processes of TensorFlow take longer to find each other
@@ -54,7 +52,7 @@ Incident = Literal["", "timeout", "crashed"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended; `values` by rank, `waits` of a deadlock."""
+    """How a run ended; `values` by rank, `waits` of a deadlock, `changed` objects of the package in a rank's process."""
 
     state: ArenaState
     message: str = ""
@@ -66,6 +64,7 @@ class RunResult:
     failure: Failure | None = None
     unwaited: tuple[int, ...] = ()
     work: tuple[tuple[WeighedWork, ...], ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass
@@ -95,6 +94,7 @@ class GradedRun:
         self._frames_read = 0
         self._cells_begun = 0
         self._result_bytes = 0
+        self._changed: set[str] = set()
 
     def go(self) -> RunResult:
         """Raises SandboxLost where a sandbox ends by itself."""
@@ -243,6 +243,7 @@ class GradedRun:
             return
 
         op: RankOp | Any = frame.get("op")
+        self._changed |= changed_of(frame)
         if op == "done":
             self._expect_small_results(peer)
             peer.result = {name: decode(frame[name], blob) for name in _TOLD if name in frame}
@@ -297,6 +298,7 @@ class GradedRun:
 
     def _result(self, state: ArenaState, message: str = "", incident: Incident = "", **more: Any) -> RunResult:
         about = {"trace": self._broker.trace(), "incident": incident, "cells_begun": self._cells_begun}
+        about["changed"] = tuple(sorted(self._changed))
         return RunResult(state=state, message=message, **about, **more)
 
     def _over_limit(self, message: str) -> RunResult:
@@ -339,45 +341,6 @@ def _left(rank: int, code: int | None) -> Failure:
     if code is not None and code > _SIGNALS:
         return Failure(rank=rank, kind="signal", at_s=at_s, code=code - _SIGNALS)
     return Failure(rank=rank, kind="exit", at_s=at_s, code=code)
-
-
-def failure_of(rank: int, frame: dict) -> Failure:
-    """In the grader's run: what a rank says of its own failure, taken over as words for a person and nothing more."""
-    rows = frame.get("frames")
-    if not isinstance(rows, list):
-        rows = []
-    frames = filter(None, map(_stack_frame, rows[:_MOST_STACK_FRAMES]))
-
-    code = frame.get("code")
-    return Failure(
-        rank=rank,
-        kind="exit" if frame.get("kind") == "exit" else "raised",
-        at_s=time.monotonic(),
-        type=text_of(frame.get("type"), 100),
-        message=text_of(frame.get("message")),
-        frames=tuple(frames),
-        code=code if type(code) is int else 1,
-        not_yet=frame.get("not_yet") is True,
-        cause=text_of(frame.get("cause"), 300),
-    )
-
-
-def _stack_frame(row: Any) -> Frame | None:
-    """One line of a rank's traceback as it told it, None where that is none.
-
-    Its words show the source of the file that it names: a cell of the submission, whose name stands in angle brackets, or
-    else nothing. No file of the grader's is read because a rank names it.
-    """
-    if not isinstance(row, list) or len(row) != 4:
-        return None
-
-    file, line, function, text = row
-    if type(line) is not int:
-        return None
-    frame = Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
-    if is_library(frame) or (frame.file.startswith("<") and frame.file.endswith(">")):
-        return frame
-    return replace(frame, file=f"<{frame.file}>")
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[PipeEnds], None]:

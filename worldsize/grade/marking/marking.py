@@ -295,7 +295,7 @@ class SubmissionMarking:
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
-        real = Checked(verdict, state, arena.runs if arena.over_fabric else 0)
+        real = Checked(verdict, state, arena.runs if arena.over_fabric else 0, changed=tuple(sorted(arena.changed)))
         if verdict.points and "ranks" in arena.ways and arena.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
         return real
@@ -359,6 +359,7 @@ def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
         messages=messages,
         run=checked.run if ranks else 0,
         simulated=checked.simulated,
+        changed=checked.changed,
     )
 
 

@@ -90,6 +90,7 @@ class ExerciseRow:
     simulated: SimulatedRow | None = None
     taken_out: tuple[str, ...] = ()  # of its cell, what a notebook alone can run, as it stands there
     elsewhere: tuple[AnswerElsewhere, ...] = ()  # where an answer stands that does not count
+    changed: tuple[str, ...] = ()  # objects of the course's package that were changed in a process of the submission
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -204,7 +205,7 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     elsewhere = tuple(elsewhere_from_json(one) for one in data.get("elsewhere", ()))
     about = data.get("simulated")
     simulated = SimulatedRow(**about) if about else None
-    lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out")}
+    lists = {name: tuple(data.get(name, ())) for name in ("helped", "taken_out", "changed")}
     more = {"properties": properties, "messages": messages, "left": left, "elsewhere": elsewhere, "simulated": simulated}
     return ExerciseRow(**data | lists | more)
 

@@ -16,12 +16,16 @@ from worldsize.grade.marking.rows import ExerciseState, SimulatedRow
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check said of an exercise. `run` is which run of it was the last one on real ranks, 0 where it has no messages."""
+    """What a check said of an exercise. `run` is which run of it was the last one on real ranks, 0 where it has no messages.
+
+    `changed` are objects of the course's package that were changed in a process of the submission.
+    """
 
     verdict: Verdict
     state: ExerciseState
     run: int = 0
     simulated: SimulatedRow | None = None
+    changed: tuple[str, ...] = ()
 
 
 def confirmed(real: Checked, simulated: Verdict) -> Checked:
@@ -44,7 +48,7 @@ def confirmed(real: Checked, simulated: Verdict) -> Checked:
 
     verdict = Verdict(first.exercise, "fail", properties, _mismatch(first, simulated), first.trace or simulated.trace)
     state = "fail" if real.state == "pass" else real.state
-    return Checked(verdict, state, real.run if first.trace else 0, about)
+    return Checked(verdict, state, real.run if first.trace else 0, about, real.changed)
 
 
 def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:

@@ -22,7 +22,8 @@ from worldsize.units import count
 
 NeedKind = Literal[
     "lost", "not graded", "changed since", "two releases", "doubled", "copies", "ungradable", "no sandbox", "tampered",
-    "crashed", "differs", "not played", "elsewhere", "gone", "left out", "nothing handed in", "by hand", "bad line",
+    "crashed", "differs", "not played", "elsewhere", "objects changed", "gone", "left out", "nothing handed in", "by hand",
+    "bad line",
 ]  # fmt: skip
 _SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
 FILE = "needs-a-person.csv"
@@ -62,7 +63,7 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
     return [
         *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
         *(need for need in found if need.kind != "lost"), *_simulated(rows, given), *_elsewhere(rows, given),
-        *gone(graded.gone),
+        *_changed(rows, given), *gone(graded.gone),
     ]  # fmt: skip
 
 
@@ -131,6 +132,14 @@ def _places(exercise: ExerciseRow) -> Iterator[str]:
     for one in exercise.left:
         if one.maker == "no Python":
             yield f"{one.maker}, code cell {one.cell} (`{one.line}`)"
+
+
+def _changed(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
+    """Submissions that replaced functions or classes of the course's package in their own process."""
+    for row in rows:
+        found = [f"{e.title} ({', '.join(e.changed)})" for e in row.exercises if e.changed]
+        if found and (row.student, row.lab) not in given:
+            yield _of(row, "objects changed", f"replaced objects of the course's package: {'; '.join(found)[:_MOST_SAID]}")
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:

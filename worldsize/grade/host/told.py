@@ -1,0 +1,63 @@
+"""What a submission's process tells of itself, taken over as words for a person and nothing more.
+
+Left out: values, whose form `engines.plain_values` checks, and what they are worth (`checks`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from worldsize.engines.plain_values import text_of
+from worldsize.failures import Failure, Frame, is_library
+
+_MOST_STACK_FRAMES = 12
+_MOST_CHANGED = 5
+
+
+def changed_of(frame: dict) -> set[str]:
+    """The names of the package's objects that a rank says were changed in its process."""
+    told = frame.get("changed")
+    if not isinstance(told, list):
+        return set()
+    return {text_of(name, 120) for name in told[:_MOST_CHANGED]} - {""}
+
+
+def failure_of(rank: int, frame: dict) -> Failure:
+    """In the grader's run: what a rank says of its own failure, taken over as words for a person and nothing more."""
+    rows = frame.get("frames")
+    if not isinstance(rows, list):
+        rows = []
+    frames = filter(None, map(_stack_frame, rows[:_MOST_STACK_FRAMES]))
+
+    code = frame.get("code")
+    return Failure(
+        rank=rank,
+        kind="exit" if frame.get("kind") == "exit" else "raised",
+        at_s=time.monotonic(),
+        type=text_of(frame.get("type"), 100),
+        message=text_of(frame.get("message")),
+        frames=tuple(frames),
+        code=code if type(code) is int else 1,
+        not_yet=frame.get("not_yet") is True,
+        cause=text_of(frame.get("cause"), 300),
+    )
+
+
+def _stack_frame(row: Any) -> Frame | None:
+    """One line of a rank's traceback as it told it, None where that is none.
+
+    Its words show the source of the file that it names: a cell of the submission, whose name stands in angle brackets, or
+    else nothing. No file of the grader's is read because a rank names it.
+    """
+    if not isinstance(row, list) or len(row) != 4:
+        return None
+
+    file, line, function, text = row
+    if type(line) is not int:
+        return None
+    frame = Frame(file=text_of(file, 200), line=line, function=text_of(function, 100), text=text_of(text, 300))
+    if is_library(frame) or (frame.file.startswith("<") and frame.file.endswith(">")):
+        return frame
+    return replace(frame, file=f"<{frame.file}>")
