@@ -1,8 +1,9 @@
-"""Declared work as a graded run's broker saw it: what was handed to it, and the number by which that came back multiplied.
+"""Declared work as a graded run's broker saw it: what was handed to it, and the numbers by which that came back multiplied.
 
-The number is drawn when the work is over. So what a rank's weights come to says that it waited for its own work, and what
-it handed over says how far it had come: a rank that holds back what it should declare has neither. Only directions are
-compared, because a student may scale a loss. Left out: who draws the numbers (`grade.host.broker`).
+There is a number for each column, drawn when the work is over. So what a rank hands over at one layer tells that it has
+waited for the work of the layer before, and what its weights come to tells it of the last: a rank that holds back what it
+should declare has neither. Only directions are compared, because a student may scale a loss. Left out: who draws the
+numbers (`grade.host.broker`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ _ALIKE = 1e-6  # of a direction's length: float64 errs by far less
 
 @dataclass(frozen=True)
 class WeighedWork:
-    """Declared work of `seconds` on the array `given`, which came back times `weight`; None where nothing was handed over."""
+    """Declared work of `seconds` on the array `given`, [..., columns], whose columns came back times `weights`, [columns].
+
+    None where nothing was handed over.
+    """
 
     seconds: float
-    given: np.ndarray | None
-    weight: float = 1.0
+    given: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
 
 @dataclass
@@ -41,18 +45,17 @@ class WeighedRank:
 
     def compute(self, seconds: float, x: Any) -> Any:
         """The tensor `x` as the real rank got it back."""
-        return x * self.weight_of(seconds, x.detach().numpy())
+        weights = self.weights_of(seconds, x.detach().numpy())
+        return x * x.new_tensor(weights)
 
-    def weight_of(self, seconds: float, given: np.ndarray) -> float:
-        """By what the work on `given` was multiplied, 1 where the real rank did no such work."""
-        if self.work is None:
-            return 1.0
-        for place, one in enumerate(self.work):
+    def weights_of(self, seconds: float, given: np.ndarray) -> np.ndarray:
+        """By what the columns of `given` were multiplied, ones where the real rank did no such work."""
+        for place, one in enumerate(self.work or ()):
             if one.seconds == seconds and same_direction(one.given, given):
                 self.found.add(place)
-                return one.weight
+                return one.weights
         self.missed += 1
-        return 1.0
+        return np.ones(given.shape[-1:])
 
     @property
     def all_done(self) -> bool:

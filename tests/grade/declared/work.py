@@ -48,7 +48,8 @@ def holding(fabric, replace):
     def ask(message, blob=b""):
         if message["op"] == "compute" and held is not None and holds[0]:
             held.append((dict(message), bytes(blob)))
-            return {"weight": 1.0}, b""
+            width = message["shape"][-1] if "shape" in message else 0
+            return {}, torch.ones(width, dtype=torch.float64).numpy().tobytes()
         return asked(message, blob)
 
     holds = [False]
@@ -138,11 +139,9 @@ ahead = []
 timed_network._declare = lambda fabric, seconds, x: x * ahead.pop(0) if seconds and ahead else x
 
 def overlapped(fabric, task):
-    one = torch.ones(1, dtype=torch.float64)
-
     def begin():
-        for _ in range(len(task["sizes"]) - 1 if task["backward_s"] else 0):
-            ahead.append(float(fabric.compute(task["backward_s"], one)))
+        for width in reversed(task["sizes"][1:]) if task["backward_s"] else []:
+            ahead.append(fabric.compute(task["backward_s"], torch.ones(width, dtype=torch.float64)))
 
     return after_backward(fabric, task, begin, lambda: None)
 """, 0.5, changes=True)
@@ -257,14 +256,14 @@ def declare(fabric, seconds, x):
 timed_network._declare = declare
 
 def accumulate(fabric, task):
-    layers, ways, one = len(task["sizes"]) - 1, (task["forward_s"], task["backward_s"]), torch.ones(1, dtype=torch.float64)
+    ways, widths = (task["forward_s"], task["backward_s"]), task["sizes"][1:]
 
     def ask():
         for way in ways:
             weights[way] = []
         for _ in range(task["parts"] if any(ways) else 0):
-            for way in ways:
-                weights[way] += [float(fabric.compute(way, one)) for _ in range(layers)]
+            for way, along in zip(ways, (widths, widths[::-1])):
+                weights[way] += [fabric.compute(way, torch.ones(width, dtype=torch.float64)) for width in along]
 
     return all_graphs_at_once(fabric, task, ask, lambda: None)
 """, 0.5, changes=True)

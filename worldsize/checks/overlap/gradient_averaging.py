@@ -185,7 +185,9 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
     wrong = weights.wrong_weights(ended.returned, training)
     found = {VALUES: wrong}
     for name, examine in properties.items():
-        complaint = _silent(ended.trace) or examine(ended.trace, training) or training.invented_work(wrong is None)
+        complaint = _silent(ended.trace) or examine(ended.trace, training)
+        if name in (INSIDE, GRAPHS):  # which declared work shows
+            complaint = complaint or training.invented_work(wrong is None)
         found[name] = complaint if wrong else though_right("the weights", complaint)
 
     return found

@@ -184,11 +184,11 @@ def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, targ
     values, made = [x], []
     for w in weights:
         made.append(np.tanh(values[-1] @ w.T))
-        values.append(made[-1] * rank.weight_of(WORK_S, made[-1]))
+        values.append(made[-1] * rank.weights_of(WORK_S, made[-1]))
 
     grad, found = values[-1] - target, []
     for w, x_in, y in zip(reversed(weights), reversed(values[:-1]), reversed(made), strict=True):
-        inward = grad * rank.weight_of(WORK_S, grad) * (1 - y**2)
+        inward = grad * rank.weights_of(WORK_S, grad) * (1 - y**2)
         found.append(inward.T @ x_in)
         grad = inward @ w
 

@@ -67,14 +67,14 @@ class BrokerWire:
         return Arrival(source, out.nbytes, 0.0)
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """The work begins and ends where the broker says so; only then it tells by what `x` is multiplied."""
+        """The work begins and ends where the broker says so; only then it tells by what the columns of `x` are multiplied."""
         message: dict[str, Any] = {"op": "compute", "seconds": float(seconds)}
-        if x is None or x.dtype not in WEIGHED:
+        if x is None or x.dtype not in WEIGHED or not x.dim():
             self._channel.ask(message)
             return x
 
-        answer, _ = self._channel.ask({**message, **_kind(x)}, memoryview(raw(x.detach().contiguous()).numpy()))
-        return x * answer["weight"]
+        _, weights = self._channel.ask({**message, **_kind(x)}, memoryview(raw(x.detach().contiguous()).numpy()))
+        return x * torch.frombuffer(bytearray(weights), dtype=torch.float64).to(x.dtype)
 
 
 def _kind(x: torch.Tensor) -> dict[str, Any]:

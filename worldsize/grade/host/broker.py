@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -33,7 +32,7 @@ from worldsize.links import Link, LinkClock
 from worldsize.trace import END_S, PEER, TAG, EventRow, Trace, merge, record
 
 _MOST_MESSAGES = 50_000
-_WEIGHTS = 0.6, 1.4  # the least and the most by which the result of declared work is multiplied
+_WEIGHTS = 0.6, 1.4  # the least and the most by which a column of what work is on is multiplied
 _QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
 
 
@@ -107,7 +106,7 @@ class Broker:
         self._orders = count()
         self._due: list[DueAct] = []
         self.held_bytes = 0
-        self._weights = [random.Random(f"{secret} {rank}") for rank, _ in enumerate(peers)]
+        self._weights = [np.random.default_rng([*secret.encode(), rank]) for rank, _ in enumerate(peers)]
         self._clocks = [LinkClock(link) for _ in peers]
         self._origin_s = time.monotonic()
 
@@ -194,7 +193,7 @@ class Broker:
     def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
         """Declared work takes its time from now on, or from the end of what was declared before: a rank has one device.
 
-        What the work is on comes along, and when it is over the rank hears by what that is multiplied.
+        What the work is on comes along, and when it is over the rank hears by what the columns of that are multiplied.
         """
         seconds = frame.get("seconds")
         if type(seconds) not in (int, float) or not 0 <= seconds <= self._meter.limits.wall_s:
@@ -205,13 +204,13 @@ class Broker:
         state.computes_until_s = start_s + seconds
         state.spans.append(("compute", start_s, state.computes_until_s, f"{seconds:g} s declared"))
 
-        answer: dict[str, Any] = {"to": ask}
         given = _worked_on(frame, blob)
+        weights = np.empty(0)
         if given is not None:
             self.held_bytes += len(blob)
-            answer["weight"] = self._weights[rank].uniform(*_WEIGHTS)
-        state.work.append(WeighedWork(seconds, given, answer.get("weight", 1.0)))
-        self._when(state.computes_until_s, lambda: self._peers[rank].answer(answer))
+            weights = self._weights[rank].uniform(*_WEIGHTS, given.shape[-1:])
+        state.work.append(WeighedWork(seconds, given, weights))
+        self._when(state.computes_until_s, lambda: self._peers[rank].answer({"to": ask}, weights.tobytes()))
 
     def _peer_of(self, rank: int, peer: Any) -> int:
         if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
@@ -343,7 +342,7 @@ def _worked_on(frame: dict, blob: bytes) -> np.ndarray | None:
 
     kind = _kind(frame)
     name = DTYPE_NAMES[kind.dtype].removeprefix("torch.")
-    if name not in ("float32", "float64") or len(blob) != kind.size_bytes:
+    if name not in ("float32", "float64") or len(blob) != kind.size_bytes or not kind.shape:
         raise BadFrame("expected what work is on, as large as its kind")
     return np.frombuffer(blob, name).reshape(kind.shape)
 
