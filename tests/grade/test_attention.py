@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,13 @@ def test_rows_of_two_releases_are_named():
 def test_copies_in_several_folders_are_for_a_person():
     (need,) = attention.needs(GradedFolder((row("anna_1", copies=True, handed_in="2 notebooks"),)))
     assert (need.kind, need.student, need.why) == ("copies", "anna_1", "2 notebooks")
+
+
+def test_a_row_whose_submission_replaced_objects_of_the_package_is_for_a_person():
+    one = row("anna_1")
+    told = replace(one, exercises=(replace(one.exercises[0], changed=("worldsize.fabric.Fabric.send",)), *one.exercises[1:]))
+    (need,) = attention.needs(GradedFolder((told,)))
+    assert (need.kind, need.student) == ("objects changed", "anna_1") and "worldsize.fabric.Fabric.send" in need.why
 
 
 def test_none_of_them_has_a_mark_or_a_page(grades):

@@ -35,6 +35,8 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
 
 SEED = 20_261_121
 WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
+WEIGHED = ("big_batch_step", "stage_3")  # a grader draws numbers besides, by which the results of declared work are multiplied
+DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 
 
@@ -57,9 +59,12 @@ def _every() -> list:
 def words(verdict) -> list[str]:
     """What a verdict says, but for the places, which stand below in lines of their own: cells have other names here.
 
-    Which of several ranks that fail alike fails first is chance.
+    Which of several ranks that fail alike fails first is chance. Where work is weighed, weights are other numbers.
     """
-    rows = (verdict.mismatch or "").splitlines()
+    text = verdict.mismatch or ""
+    if verdict.exercise in WEIGHED:
+        text = DRAWN.sub("a number", text)
+    rows = text.splitlines()
     return [FAILED.sub("some rank failed:", row) for row in rows if not row.startswith("  ")]
 
 

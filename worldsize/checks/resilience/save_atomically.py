@@ -1,11 +1,11 @@
 """The check of a file that is replaced at once: writers are really killed, and what is left must be the old file or the new one.
 
-A writer is a process of its own (`drivers.killed_writer`). It dies at a byte, the kernel sees to that, at 0, at the last one
-and at drawn ones between; or at the moment at which the folder changes, at each of the first CHANGES of them, so that no kill
-between two calls is left to luck. What the folder then holds comes back as bytes, and is judged here. Every draw shows the
-same mistakes: a file that is written in place is torn at every byte. Left out: what a disk does when its machine loses power
-(fsync is seen to be called, on a file that holds all of the data), writers of one path at once, and a submission that
-rewrites the driver in its own process, which is longer than the exercise.
+A writer is a process of its own (`arena.saves`). It dies at a byte, at 0, at the last one and at drawn ones between; or at the
+moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck.
+What the folder then holds comes back as bytes, and is judged here. Every draw shows the same mistakes: a file that is written
+in place is torn at every byte. In a grade all of it is done and seen from outside the writer's process (`grade.box.warden`), in
+a notebook beside it (`drivers.killed_writer`). Left out: what a disk does when its machine loses power (fsync is seen to be
+called, on a file that holds all of the data), and writers of one path at once.
 rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not created
 equal", OSDI 2014, for what happens to a rename without fsync.
 """
@@ -93,7 +93,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def save(data: np.ndarray, name: str = NAME, dies: Any = None, meets: list | None = None) -> dict[str, Any]:
-    """A save of a scenario, as `killed_writer.tried` wants it."""
+    """A save of a scenario, as `arena.saves` wants it."""
     return {"name": name, "data": data, "dies": dies, "meets": meets}
 
 

@@ -37,7 +37,8 @@ def names() -> list[str]:
 def _is_changed(place: str, name: str, value: Any) -> bool:
     if (place, name) in _before:
         kept, code = _before[place, name]
-        return value is not kept or _code(value) is not code
+        defined_here = place.startswith(getattr(_function(value), "__module__", "") or place)
+        return value is not kept or (defined_here and _code(value) is not code)
     return getattr(_function(value), "__module__", None) == _STUDENTS  # of a module that was imported later
 
 

@@ -21,14 +21,15 @@ Isolation = Literal["own", "fresh", "unsafe"]
 def confine(order: dict[str, Any], isolated: Isolation) -> None:
     """Give up, for good, what the server's `order` to start a rank says."""
     privileges.be_ended_first()
-    address_bytes = limits.size_bytes() + order["memory_bytes"]
+    address_bytes = order.get("address_bytes") or limits.size_bytes() + order["memory_bytes"]
     if isolated == "own":
         namespaces.unshare_rest()
         if order["together"]:
             libc.enable_loopback()
         namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
     elif isolated == "fresh":
-        namespaces.hide_processes(order["named"])
+        if "address_bytes" not in order:
+            namespaces.hide_processes(order["named"])
         privileges.become_nobody()
         os.chdir(order["folders"][0])
 
@@ -38,6 +39,15 @@ def confine(order: dict[str, Any], isolated: Isolation) -> None:
     else:
         seccomp.new_session_keyring(order["keyctl"])
         privileges.drop_privileges(**kept, processes=order["processes"])
+
+
+def hide_for_many(order: dict[str, Any]) -> None:
+    """In a fresh sandbox that serves several processes of one submission: hide other processes for all of them.
+
+    None of them can see its own size then, so that each is told its limit in `order`.
+    """
+    order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
+    namespaces.hide_processes(order["named"])
 
 
 def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:

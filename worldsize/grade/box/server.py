@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.grade.box import changed_objects, stub_front
-from worldsize.grade.box.confinement import Isolation, close_all_but, confine
+from worldsize.grade.box.confinement import Isolation, close_all_but, confine, hide_for_many
 from worldsize.grade.isolation import namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
@@ -189,6 +189,7 @@ def _oversee(
         close_all_but(lines, pid_namespace.home)
         rank.silence_output()
         if isolated == "fresh":
+            hide_for_many(order)
             privileges.become_nobody_who_mounts()
         warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, isolated, pid_namespace.fork)
     finally:

@@ -1,0 +1,108 @@
+"""Where each property of each check is seen, and in whose process: the table of docs/what-earns-points.md.
+
+`python -m tests.grade.evidence` writes the page. The properties and their points are those of the checks themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from worldsize.checks import CHECKS
+from worldsize.lab.released import EXERCISES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "what-earns-points.md"
+
+
+class Evidence(NamedTuple):
+    """What a property is judged by, and the process that sees it."""
+
+    what: str
+    process: str
+
+
+V = Evidence("what came back, held against the check's own values", "the grader")
+M = Evidence("messages: from whom, to whom, when, how large", "the broker, in the grader")
+B = Evidence("what came back, and messages", "the grader, and the broker in it")
+C = Evidence("calls of the check's own functions", "the grader, which answers them from afar")
+P = Evidence("messages to and from ranks that the check plays", "the grader")
+W = Evidence("declared work, opened, closed and weighed column by column, and messages beside it", "the broker, in the grader")
+G = Evidence("a graph that the answer built, run without it", "a process of the grader's")
+F = Evidence("a folder, read between a writer's system calls; its syncs; its death", "the writer's warden, outside its process")
+L = Evidence("what came back of lives whose examples and start the grader deals out", "the grader")
+S = Evidence("what the answer's process notes", "the answer's own process")
+
+# by exercise, a letter for each property in the order of its points
+SEEN = {
+    "pass_right": "VMVV", "seconds_per_step": "CCC", "serial_seconds": "VVVV", "smallest_batch": "VVVC",
+    "training_bytes": "VVV", "tree_broadcast": "VMM", "tree_reduce": "VMM", "all_to_all": "VMM", "fit_alpha_beta": "VVV",
+    "run_stage": "VMM", "gpipe": "VV", "one_forward_one_backward": "VVV", "balanced_cuts": "VV",
+    "async_server": "PPVP", "bounded_server": "PPV", "backup_server": "PPV", "time_at_best_rate": "VVCC",
+    "parameter_server": "VM", "sharded_parameter_server": "VMM", "reduce_scatter": "VVMM", "all_gather": "VMM",
+    "ring_all_reduce": "VMMM", "shards": "VVV", "same_start": "BV", "average_gradients": "VVM", "train_replicas": "VVMV",
+    "average_tower_gradients": "VVV", "decayed_rate": "VV", "place_variables": "VV", "between_graph": "SSSVV",
+    "cluster_config": "VV", "worker_share": "VVV", "score": "CCC", "audit": "VV", "train_through": "CCC",
+    "parallel_mlp": "VM", "sequence_parallel": "VM", "sharded_adam": "VVM", "stage_3": "VMWW", "my_share": "VVV",
+    "train_ddp": "VVVVS", "exact_accuracy": "VVV", "train_resumable": "CCC", "flattened": "VM", "overlapped": "VW",
+    "fill_buckets": "VV", "bucketed": "VMW", "accumulate": "VMW", "missing_devices": "VV", "replica_loss": "VVV",
+    "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVW", "noise_scale": "VV",
+    "synced_norm": "VVVMV", "top_k_average": "VVM", "power_sgd_average": "VVVM", "local_sgd": "VVM", "pays_below": "VV",
+    "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
+    "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVV", "best_plan": "VV",
+}  # fmt: skip
+
+HEAD = """# What earns points, and where it is seen
+
+Only what is seen from outside an answer's own process earns points. This table is made from the checks; a test holds that
+each of their properties is in it, and that what the answer's own process alone can see has 0 points: it is shown. "What came
+back" is judged where no line of a submission runs, and the right values never enter a sandbox.
+
+With `--unsafe` no writer is watched from outside: what a save does to its folder is then noted in the answer's own process,
+and every row says that it was graded without a sandbox.
+
+| lab | exercise | property | points | what it is judged by | whose process sees it |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+class EvidenceRow(NamedTuple):
+    """A property of an exercise, and where it is seen."""
+
+    lab: str
+    exercise: str
+    name: str
+    points: float
+    seen: Evidence
+
+
+def rows() -> list[EvidenceRow]:
+    """A row for each property of each released exercise, in the order of the labs."""
+    found = []
+    for lab, exercises in EXERCISES.items():
+        for exercise in exercises:
+            properties = points_of(exercise)
+            for letter, (name, points) in zip(SEEN[exercise], properties.items(), strict=True):
+                found.append(EvidenceRow(lab, exercise, name, points, globals()[letter]))
+    return found
+
+
+def points_of(exercise: str) -> dict[str, float]:
+    """The properties of an exercise's check, as it hands them to `judge`."""
+    module = import_module(f"worldsize.checks.{CHECKS[exercise]}")
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    (check,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == exercise)
+    (call,) = (node for node in ast.walk(check) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "judge")
+    return getattr(module, call.args[1].id)
+
+
+def page() -> str:
+    """The page as it is to be."""
+    lines = (f"| {r.lab} | `{r.exercise}` | {r.name} | {r.points:g} | {r.seen.what} | {r.seen.process} |" for r in rows())
+    return HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

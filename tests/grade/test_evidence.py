@@ -1,0 +1,22 @@
+"""Where every property of every check is seen: none that the answer's own process alone can see has points."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.grade.evidence import PAGE, SEEN, S, page, points_of, rows
+from worldsize.checks import CHECKS
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_table_has_every_property_of_every_check():
+    assert {exercise: len(letters) for exercise, letters in SEEN.items()} == {name: len(points_of(name)) for name in CHECKS}
+
+
+def test_what_only_the_answers_own_process_can_see_has_no_points():
+    assert [row for row in rows() if row.seen is S and row.points] == []
+
+
+def test_the_page_is_the_table():
+    assert PAGE.read_text(encoding="utf-8") == page(), f"{PAGE}: run `python -m tests.grade.evidence`"
