@@ -42,6 +42,39 @@ def tries():
 """
 
 
+SAVES = """
+import sys
+import numpy as np
+from tests.support.graded_arena import arena_of
+from worldsize.checks.resilience.save_atomically import NAME, save, scenario
+from worldsize.grade.host.arena import Submitted
+from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
+
+try:
+    best_mode()
+except NoSandbox as refused:
+    sys.exit(print("refused", refused))
+data = np.arange(9, dtype="uint8")
+box = Sandbox(sys.argv[1])
+try:
+    tried = [scenario({}, save(data)), scenario({}, save(data, dies=["byte", 4]))]
+    ended = arena_of(box, sys.argv[2]).saves(Submitted("saves"), tried)
+    print([(row["ended"][0]["how"], row["ended"][0].get("on_disk"), sorted(row["files"])) for row in ended.returned[0]])
+finally:
+    box.close()
+"""
+SAVED = """
+import os
+def saves(path, data):
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.tmp", path)
+"""
+
+
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[tuple[str, str]]:
     """A folder of that user's, and a Python there."""
@@ -61,3 +94,12 @@ def test_a_rank_cannot_end_the_server_that_it_came_from(theirs, mode):
     if said.startswith("refused"):
         pytest.skip(said)
     assert said == 2 * "done (5,)\n"
+
+
+@pytest.mark.parametrize("mode", ["own", pytest.param("fresh", marks=pytest.mark.soak)])
+def test_a_writer_is_watched_and_killed(theirs, mode):
+    folder, python = theirs
+    said = other_user.run_as(python, SAVES, mode, SAVED, home=folder)
+    if said.startswith("refused"):
+        pytest.skip(said)
+    assert said == "[('returned', True, ['state.rank1']), ('killed', None, ['state.rank1.tmp'])]\n"
