@@ -91,7 +91,7 @@ def _saved(
 
     with trees(wanted) as tree:
         tree.record.put(files)
-        row = _Watch(tree, save).followed()
+        row = _WatchedSave(tree, save).followed()
         tree.end()
         changed = {text_of(name, 120) for one in tree.writers for name in _rows_of((one.told or {}).get("changed"))}
         return row, tree.record.files(), changed
@@ -104,7 +104,7 @@ def _rows_of(value: Any) -> list[Any]:
 # ---- watching --------------------------------------------------------------------------------
 
 
-class _Watch:
+class _WatchedSave:
     """One save from its beginning to its end, or to its death at a byte or a change of the folder."""
 
     def __init__(self, tree: WriterTree, save: dict[str, Any]) -> None:
