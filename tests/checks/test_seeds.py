@@ -52,7 +52,8 @@ def test_a_right_answer_passes_with_a_thousand_seeds_and_others_with_a_hundred(e
 
 def unnamed(exercise, fn, words, seed) -> str:
     """The verdict on a wrong answer, if it does not fail or leaves out some of the words. Raises NotPlayable."""
-    verdict = run_check(exercise, SimulatedArena(seed), fn)
+    limit = {"limit_s": 0.1} if fn.__name__ == "never_ends" else {}  # it takes all of it
+    verdict = run_check(exercise, SimulatedArena(seed, **limit), fn)
     if verdict.state != "fail":
         return f"seed {seed}: {verdict.state}"
     missing = [one for one in words if not says(verdict.mismatch, one)]

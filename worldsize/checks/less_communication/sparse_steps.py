@@ -102,7 +102,8 @@ def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str)
 def _tells(step: SparseStep) -> bool:
     """Whether rank 0 gives itself away by every slip, and by no two in the same way.
 
-    Some index is chosen by several ranks, and what is sent nowhere adds up to 0; no two sizes at the border of a choice are one.
+    Some index is chosen by several ranks, and what is sent nowhere adds up to 0 or to what one of them sends; no two sizes at
+    the border of a choice are one.
     """
     for chosen_by in (*step.gradients, np.mean(step.totals, axis=0)):
         last, next_one = np.sort(np.abs(chosen_by))[::-1][step.k - 1 : step.k + 1]
@@ -110,6 +111,9 @@ def _tells(step: SparseStep) -> bool:
             return False
 
     if step.senders.max() < 2 or np.any((step.senders > 0) != (step.average != 0)):
+        return False
+    total = np.sum(step.sent, axis=0)
+    if any(np.any((own == total) & (own != 0) & (step.senders > 1)) for own in step.sent):
         return False
     averages = [step.average, *(given[0] for given in average_slips(step).values())]
     residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]

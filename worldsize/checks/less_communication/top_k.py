@@ -55,8 +55,8 @@ def top_k_average(arena: Arena, fn: Callable) -> Verdict:
 
     gradient, residual and average have shape [numbers]. In no step do two numbers of a rank have one size, and in the first
     steps of small cases every slip that has words gives something else than the right answer: what is drawn is drawn again
-    until both hold, so that neither is left to luck. Between 8 and 52 of 100 draws do, by case (measured); if it were 5, that
-    1,000 draws are not enough would have a chance of 0.95 ** 1000 < 1e-22.
+    until both hold, so that neither is left to luck. Between 3 and 50 of 100 draws do, by case (measured); if it were 2, that
+    1,000 draws are not enough would have a chance of 0.98 ** 1000 < 1e-8.
     """
     return judge("top_k_average", POINTS, _cases(arena, fn), waits=BYTES)
 

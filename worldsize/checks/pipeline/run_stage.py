@@ -285,7 +285,7 @@ def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
     if m == 1:
         return None
 
-    for k, grad in enumerate(by_micro):
+    for k, grad in reversed(list(enumerate(by_micro))):  # the last stays where each clears those before it
         if _close(got, grad) or _close(got, grad / m):
             return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
 

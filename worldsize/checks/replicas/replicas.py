@@ -116,7 +116,7 @@ def _weights(n: int, seed: int) -> list[Arrays]:
     generator = np.random.default_rng([seed, n])
 
     def one(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1))
+        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # no rank's is the mean
         if dtype == "int64":
             numbers = numbers + LARGE + numbers % 2 + 1  # odd
         if dtype == "float64":

@@ -30,6 +30,7 @@ WEIGHTS, STATE, MESSAGES = POINTS
 SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2))
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 NAMES = ("mean", "square")
+SUMMED = "It was made from the sum of the gradients: divide by the number of ranks."
 
 History = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -140,6 +141,7 @@ def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) ->
         "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
         "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
         "Every step began with a new state: the state has to last from step to step.": [anew] * n,
+        SUMMED: [adam(weights, [n * average for average in averages], rate)[0]] * n,
         "These are the weights of the start, gathered: the steps went into a copy of the rank's part. Take them in a view, "
         "such as tensor_split gives.": [weights] * n,
     }  # fmt: skip
@@ -158,7 +160,7 @@ def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
         return complaint
 
     for k, name in enumerate(NAMES, 1):
-        summed = {"It was made from the sum of the gradients: divide by the number of ranks.": cut(right[k] * n**k, n)}
+        summed = {SUMMED: cut(right[k] * n**k, n)}
         part = Part(f'"{name}" of its own part', cut(right[k], n), summed)
         complaint = wrong_part([got[name] for got in returned], part, blanked=True)
         if complaint:
