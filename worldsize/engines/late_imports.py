@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from worldsize.engines.fork_server import IMPORT_LATE
 
-_LATE = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo")
+_LATE = ("worldsize.engines.ranks.open_rank", "torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 
 
 def _import_late(*_: object) -> None:
