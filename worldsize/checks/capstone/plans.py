@@ -3,7 +3,8 @@
 Every plan of the five decisions is tried here too: a few hundred, in milliseconds. What is asked for is that the answer fits and
 that none that fits is faster, so any of several equally fast ones passes. Each case turns away a shortcut (always as much tensor
 parallelism as a node has, one sequence at a time, powers of two, whole recomputation or none): fixed cases come first, and drawn
-ones after them do it all once more, so that a table of the fixed cases' plans earns nothing. Left out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
+ones after them do it all once more, so that a table of the fixed cases' plans earns nothing. Left out: whether the formulas are
+right (`formulas.training_step`), sharded states, and interleaved schedules.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A schedule is played on paper (`pipeline.play`): every property is one of its dependencies, of its length, or of the
 micro-batches in flight, so that any order with those properties passes. What makes a schedule the one that is asked for
 carries its points: GPipe's order is none of 1F1B, nor an even cut a balanced one. The fixed cases tell mistakes apart; sizes that
-are drawn come after them, so that a table of schedules earns nothing. Left out: real ranks (`run_stage`). The schedules are Y. Huang et al.'s ("GPipe", arXiv:1811.06965,
-2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush in "Memory-efficient pipeline-parallel DNN training",
-ICML 2021, and Megatron-LM, SC 2021).
+are drawn come after them, so that a table of schedules earns nothing. Left out: real ranks (`run_stage`). The schedules are
+Y. Huang et al.'s ("GPipe", arXiv:1811.06965, 2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush in
+"Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM, SC 2021).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ does the first for a given pair with chance ((b - 1)/(N - 1))^SEEDS, N examples 
 example with chance (b/N)^(SEEDS - 1): over all pairs and all examples together with N = 128, b = 16, SEEDS = 12 less than
 1e-7. A rotation cuts a batch's neighbours at b places: with fewer seeds than b some pair is never parted.
 Two seeds give the same batches of 18 examples, 8, 8 and 2, with chance 8! 8! 2!/18! = 5e-7 (ENOUGH; it is looked at in two
-plans, of which the other has 20 examples or more, 8, 8 and 4: 2e-8 at most). How many examples there are is drawn for the first plan.
+plans, of which the other has 20 examples or more, 8, 8 and 4: 2e-8 at most). How many examples the first plan has is drawn.
 Left out: any other flaw of a generator.
 """
 

@@ -2,9 +2,9 @@
 
 What came back is held against a replay of the same day, and a wrong share is told by the rule that would have given it. The
 times of the fixed days tell the rules apart, and after those of each property comes a day that is drawn until its rule
-decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides. No wrong rule gives a drawn day's share by luck:
-that takes two real numbers which agree to 9 digits. Left out: the mean over days, which Young and Daly give
-(`formulas.goodput`).
+decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides. No
+wrong rule gives a long drawn day's share by luck: that takes two real numbers which agree to 9 digits. Left out: the mean over
+days, which Young and Daly give (`formulas.goodput`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The check of a task's `TF_CONFIG`: every task names the same cluster, and itself by its type and its place in it.
 
-Every rank is asked for its own text, on hosts with fresh names; how many there are is drawn in the first plan. Left out: whether TensorFlow finds the hosts.
+Every rank is asked for its own text, on hosts with fresh names; how many there are is drawn in the first plan. Left out:
+whether TensorFlow finds the hosts.
 """
 
 from __future__ import annotations
