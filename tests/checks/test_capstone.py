@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -45,6 +47,16 @@ def test_steps_of_another_cluster_are_as_predictable_as_the_measured_ones():
 def test_a_step_on_eight_ranks_follows_from_those_on_two_and_four():
     machine = forecasts.Machine(alpha_s=0.013, bytes_s=0.2)
     assert machine.step_s(8) == pytest.approx(3.5 * (machine.step_s(4) - machine.step_s(2)))
+
+
+def test_drawn_cases_turn_away_every_shortcut_and_one_has_no_plan():
+    for seed in range(5):
+        *fitting, too_small = plans.drawn_cases(random.Random(seed))
+        assert plans._fastest(too_small) is None
+        for name, shortcut in plans.SHORTCUTS.items():
+            best = [(plans._fastest(case), plans._fastest(case, shortcut), case) for case in fitting]
+            slower = [b is None or plans._seconds(b, case) > plans._seconds(a, case) * 1.000001 for a, b, case in best]
+            assert any(slower), name
 
 
 def test_the_fastest_plans_differ_in_every_decision_and_one_task_has_none():

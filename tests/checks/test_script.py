@@ -69,10 +69,13 @@ def test_an_open_gate_is_an_asynchronous_server():
     assert one_by_one(play, bound=len(play.order)).versions_sent == free.versions_sent
 
 
-def test_every_script_with_backups_has_three_steps_and_late_gradients():
+def test_every_script_with_backups_has_three_steps_or_more_and_a_late_gradient_for_each_but_the_first():
+    updates = set()
     for seed in SEEDS:
         _, plan = hurried(3, 1, seed)
-        assert plan.updates == 3 and sum(age > 0 for age in plan.ages) == 2
+        updates.add(plan.updates)
+        assert sum(age > 0 for age in plan.ages) == plan.updates - 1
+    assert min(updates) == 3 and len(updates) > 4
 
 
 def test_a_late_gradient_counts_nothing_and_the_others_a_share():

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 # the longest path that a test's file begins with decides
 PARTS: dict[str, tuple[str, ...]] = {
     "answers": ("tests/checks",),
-    "draws": ("tests/checks/test_seeds.py", "tests/checks/test_large_batches.py"),
+    "draws": ("tests/checks/test_seeds.py", "tests/checks/test_pasted_answers.py", "tests/checks/test_large_batches.py"),
     "labs": ("tests/labs", "tests/lab", "tests/authoring"),
     "engines": (
         "tests/engines", "tests/fabric", "tests/launch", "tests/pytorch", "tests/ranks", "tests/simulate", "tests/tf",

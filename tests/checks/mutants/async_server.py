@@ -118,7 +118,7 @@ answers.mistake("averages_over_the_workers",
     {"(rate / max(1, age) if scaled else rate)": "(rate / max(1, age) if scaled else rate) / len(workers)"},
     "every gradient counts 1/2. There is no mean here")
 answers.mistake("counts_its_own_update_as_staleness", {"staleness.append(age)": "staleness.append(age + 1)"},
-    "the staleness of gradient 1 of 6", "is 0, got 1")
+    "the staleness of gradient 1 of ", "is 0, got 1")
 answers.mistake("returns_the_versions", {"staleness.append(age)": "staleness.append(version)"},
     "the staleness of gradient", "it was computed on version", "applied to version")
 answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added", "weights -= …")
@@ -135,14 +135,14 @@ answers.mistake("applies_what_comes_after_the_end", {
     "letter(version + 1, weights)": "letter(version + 1 if version < updates else STOP, weights)",
     "dismiss(fabric, weights, workers)": "",
     "return weights, staleness": "return weights, staleness[:updates]",
-}, "had a gradient under way when the 6 updates were done", "It only has to be received")
+}, "had a gradient under way when the ", "updates were done", "It only has to be received")
 answers.mistake("leaves_without_a_word", {"dismiss(fabric, weights, workers)": ""},
     "the server has ended, and a worker still waits for it")
 answers.mistake("returns_the_weights_alone", {"return weights, staleness": "return weights"},
     "expected two values, the weights and what the contract asks besides, got a tensor")
 
 
-@answers.is_wrong("expected float32[9], which is what `out` is, got float32[8]")
+@answers.is_wrong("expected float32[", "which is what `out` is, got float32[")
 def sends_weights_without_a_version(fabric, weights, updates, rate, scaled=False):
     workers = range(1, fabric.world_size)
     for worker in workers:

@@ -72,7 +72,7 @@ answers.mistake("does_not_pad", {
         while len(order) % world_size:
             order += order[: -len(order) % world_size]
     """: "",
-}, "rank 2 takes 4 examples, another 5: who has more would wait", "Pad the order before it is dealt out")
+}, "rank 2 takes", "who has more would wait", "Pad the order before it is dealt out")
 answers.mistake("drops_the_rest", {
     """
         while len(order) % world_size:
@@ -98,7 +98,7 @@ answers.mistake("pads_with_the_last_one", {
     """: "order += [order[-1]] * (-count % world_size)",
 }, "the padding is not: expected it to be filled up from its beginning")
 answers.mistake("takes_everything", {"return order[rank::world_size]": "return order[:count]"},
-    "every rank takes all 18 examples: expected 5 each")
+    "every rank takes all", "Deal them out")
 answers.mistake("multiplies_seed_and_epoch", {"seed + epoch": "1000 * seed + epoch"},
     "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
 answers.mistake("returns_nothing", {"return order": "order"},
@@ -118,4 +118,4 @@ answers.mistake("shuffles_with_another_generator", {
     """,
 }, "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
 answers.mistake("always_pads", {"while len": "order += order[:world_size]\nwhile len"},
-    "every rank takes 6 examples; expected 5, the least with which all are taken")
+    "every rank takes", "the least with which all are taken")

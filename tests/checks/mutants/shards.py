@@ -88,7 +88,7 @@ answers.mistake("shuffles_by_rank", {"shuffled(count, seed)": "shuffled(count, s
 answers.mistake("shuffles_by_the_global_generator", {"shuffled(count, seed)": "torch.randperm(count).tolist()"},
     "The ranks shuffle differently", "in a generator of its own")
 answers.mistake("drops_the_last_batch", {"for batch in steps": "for batch in steps if len(batch) == batch_size"},
-    "is taken by no rank (4 of 20 examples are not). Was the last batch left out, because it is smaller?")
+    "is taken by no rank (4 of", "Was the last batch left out, because it is smaller?")
 answers.mistake("fills_up_as_a_distributed_sampler", {
     """
         steps = batches(order, batch_size)
@@ -97,7 +97,7 @@ answers.mistake("fills_up_as_a_distributed_sampler", {
         order += order[: -count % world_size]
         return batches(order[rank::world_size], batch_size // world_size + 1)
     """,
-}, "The ranks take 21 examples in all, and there are 20: nothing is to be filled up", "by rank")
+}, "The ranks take", "examples in all, and there are", "nothing is to be filled up", "by rank")
 
 
 @answers.is_wrong("step 0: the ranks take 2, 2, 4 of 8 examples; expected 2 or 3 each", "The slowest rank decides")
@@ -115,7 +115,7 @@ answers.mistake("leaves_out_the_rest",
 answers.mistake("batches_for_each_rank", {
     "batches(order, batch_size)": "batches(order[rank::world_size], batch_size)",
     "[batch[rank::world_size] for batch in steps]": "steps",
-}, "step 0: 3 ranks together take 20 examples; expected 8. batch_size counts the examples of all ranks")
+}, "step 0: 3 ranks together take", "expected 8. batch_size counts the examples of all ranks")
 
 
 @answers.is_wrong("together take other examples than a rank that is alone. Cut the whole epoch into batches first")

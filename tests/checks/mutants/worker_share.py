@@ -88,7 +88,7 @@ answers.mistake("keeps_what_is_left", {
 }, "The last global batch is incomplete, and is to be left out", "11 examples", of=drops_before_it_shards)
 
 
-@answers.is_wrong("expected examples 0 to 3", "Cut global batches first")
+@answers.is_wrong("expected examples 0 to ", "Cut global batches first")
 def halves_of_the_data(dataset, global_batch, workers, index):
     steps = int(dataset.cardinality()) // global_batch
     part = global_batch // workers
@@ -152,6 +152,6 @@ answers.mistake("ignores_the_index", {"(x[index::workers], y[index::workers])": 
 answers.mistake("never_ends", {
     "batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
         "batches.map(lambda x, y: (x[index::workers], y[index::workers])).repeat()",
-}, "expected 3 steps", "It does not end: is there a `repeat` in it?")
+}, "It does not end: is there a `repeat` in it?")
 answers.mistake("a_slice_that_ends_one_too_early", {"(index + 1) * part": "(index + 1) * part - 1"},
     "Some of the batch is taken by nobody", of=contiguous_slices)

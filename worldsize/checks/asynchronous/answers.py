@@ -270,7 +270,7 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
         late = sum(age > 0 for age in plan.ages[:taken])
         came = f"{taken - late} of these were computed on the newest weights"
         steps = f"{count(plan.updates, 'step')} of {plan.need} take {plan.updates * plan.need}"
-        dropped = " A late gradient is dropped, and does not count." * bool(late)
+        dropped = " A late gradient is dropped, does not count, and is answered at once." * bool(late)
         return f"the server stops, and {came}: {steps}.{dropped}"
     if taken < len(play.order):
         return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: each is one update."

@@ -22,6 +22,7 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
 RATE = 0.25
+MOST_MORE = 9
 
 ASYNC = {
     "each sender gets the newest weights at once": 0.5,
@@ -132,29 +133,42 @@ def _case(
 
 def any_order(workers: int, chance: random.Random) -> list[int]:
     """The last worker is slow: its first gradient comes when the others have sent several."""
-    quick = 2 * list(range(1, workers)) or [1, 1]
+    quick = chance.randint(2, 3) * list(range(1, max(2, workers)))
     chance.shuffle(quick)
-    return [*quick, workers, *chance.choices(range(1, workers + 1), k=2), workers]
+    return [*quick, workers, *chance.choices(range(1, workers + 1), k=chance.randint(2, 5)), workers]
 
 
 def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
-    """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice."""
+    """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice.
+
+    Between the two come up to MOST_MORE gradients of any workers for whom the gate is open.
+    """
     order: list[int] = []
-    for worker in 2 * chance.sample(range(1, workers + 1), workers):
-        for _ in range(bound + 2):
-            clocks = [order.count(rank) for rank in range(1, workers + 1)]
-            if clocks[worker - 1] - min(clocks) <= bound:
-                order.append(worker)
+
+    def may_go() -> list[int]:
+        clocks = [order.count(rank) for rank in range(1, workers + 1)]
+        return [rank for rank, clock in enumerate(clocks, start=1) if clock - min(clocks) <= bound]
+
+    ranked = chance.sample(range(1, workers + 1), workers)
+    for between in (chance.randint(0, MOST_MORE), 0):
+        for worker in ranked:
+            for _ in range(bound + 2):
+                order += [worker] * (worker in may_go())
+        for _ in range(between):
+            order.append(chance.choice(may_go()))
 
     return order
 
 
 def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
-    """Three steps, made by the same workers. The others are late for the second one, and again for the third."""
+    """Three steps, made by the same workers. The others are late for the second one, and again for the third.
+
+    Up to MOST_MORE steps come after that, for which the others are late, too.
+    """
     need = workers - backups
     ranked = chance.sample(range(1, workers + 1), workers)
     quick, late = ranked[:need], ranked[need:]
     before = 1 if need > 1 else 0  # a late gradient comes in the midst of a step where it can
     second = [*quick[:before], *late[:1], *quick[before:]]
 
-    return [*quick, *second, *late[1:], *late[:1], *quick]
+    return [*quick, *second, *late[1:], *late[:1], *quick, *chance.randint(0, MOST_MORE) * [*late, *quick]]

@@ -2,15 +2,18 @@
 
 Every plan of the five decisions is tried here too: a few hundred, in milliseconds. What is asked for is that the answer fits and
 that none that fits is faster, so any of several equally fast ones passes. Each case turns away a shortcut (always as much tensor
-parallelism as a node has, one sequence at a time, powers of two, whole recomputation or none). Nothing is drawn.
-Left out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
+parallelism as a node has, one sequence at a time, powers of two, whole recomputation or none): fixed cases come first, and drawn
+ones after them do it all once more, so that a table of the fixed cases' plans earns nothing. Left out: whether the formulas are
+right (`formulas.training_step`), sharded states, and interleaved schedules.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from worldsize import units
@@ -19,7 +22,7 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import training_step
-from worldsize.formulas.training_step import RECOMPUTED, Plan, Transformer
+from worldsize.formulas.training_step import RECOMPUTED, Accelerator, Plan, Transformer
 
 PLANS = {
     "a plan for all the GPUs, which fits": 0.25,
@@ -63,6 +66,44 @@ TASKS = (
     PlanCase("3.6 B with 6 heads", SIX_HEADS, 64, 96, 24 * GB),
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
 )
+TRIES = 100
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a drawn case is drawn from. A model is `heads` times `head_size` wide, and the batch so many sequences a GPU."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    head_size: tuple[int, ...]
+    gpus: tuple[int, ...]
+    sequences: tuple[int, ...]
+    memory_gb: tuple[int, int]
+    tokens: int = 2048
+
+    def case(self, draws: random.Random) -> PlanCase:
+        heads = draws.choice(self.heads)
+        model = Transformer(draws.choice(self.layers), heads * draws.choice(self.head_size), heads, self.tokens)
+        gpus = draws.choice(self.gpus)
+        memory_bytes = draws.randint(*self.memory_gb) * GB
+        return PlanCase(_billions(model), model, gpus, gpus * draws.choice(self.sequences), memory_bytes)
+
+
+DRAWN = (
+    Drawn((72, 80, 84, 90, 96), (80, 96, 120), (96, 112, 128), (384, 512, 768), (2, 3, 4), (44, 88)),
+    Drawn((24, 30, 36, 42), (10, 12, 14, 20), (160, 192, 256), (24, 36, 48, 64), (2, 3, 4), (18, 44)),
+    Drawn((20, 24, 28), (16, 20, 24, 32), (64, 80, 96), (6, 8, 12), (6, 8, 12), (30, 80), tokens=1024),
+)
+SHORTCUTS = {  # what a plan is that somebody would try alone
+    "as much tensor parallelism as a node has": lambda plan, case: plan.tensor == _most_in_a_node(case),
+    "one sequence at a time": lambda plan, case: plan.micro_batch == 1,
+    "powers of two": lambda plan, case: all(n & (n - 1) == 0 for n in (plan.tensor, plan.pipeline, plan.micro_batch)),
+    "all recomputed": lambda plan, case: plan.recomputed == "whole",
+    "the scores recomputed": lambda plan, case: plan.recomputed == "attention",
+    "nothing recomputed": lambda plan, case: plan.recomputed == "",
+    "no pipeline": lambda plan, case: plan.pipeline == 1,
+    "no tensor parallelism": lambda plan, case: plan.tensor == 1,
+}
 
 
 def best_plan(arena: Arena, fn: Callable) -> Verdict:
@@ -74,7 +115,7 @@ def best_plan(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for task in TASKS:
+    for task in (*TASKS, *drawn_cases(arena.draws)):
         model = {name: getattr(task.model, name) for name in ("layers", "hidden", "heads", "tokens", "vocabulary")}
         yield Case(
             str(task),
@@ -95,6 +136,40 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     if complaint:
         return dict.fromkeys(PLANS, complaint)
     return {fits: None, fastest: _slower(_plan(got, task), best, task)}
+
+
+# ---- what is drawn ---------------------------------------------------------------------------
+
+
+def drawn_cases(draws: random.Random) -> list[PlanCase]:
+    """A case of each kind and one in which nothing fits; each shortcut is slower in one of them, or finds nothing there."""
+    for _ in range(TRIES):
+        found = [kind.case(draws) for kind in DRAWN]
+        if all(_fastest(case) for case in found) and all(_lost(shortcut, found) for shortcut in SHORTCUTS.values()):
+            return [*found, _too_small(draws.choice(found[:2]))]
+    raise AssertionError(f"best_plan: {TRIES} draws, and in none is every shortcut slower")
+
+
+def _lost(shortcut: Callable[[Plan, PlanCase], bool], cases: list[PlanCase]) -> bool:
+    for case in cases:
+        found = _fastest(case, shortcut)
+        if found is None or _seconds(found, case) > _seconds(_fastest(case), case) * (1 + ROUNDING):
+            return True
+    return False
+
+
+def _too_small(case: PlanCase) -> PlanCase:
+    """The same case with a whole number of GB that no plan needs so little of."""
+    least = min(_held_bytes(plan, case) for plan in _plans(case))
+    return replace(case, memory_bytes=(math.ceil(least / GB) - 1) * GB)
+
+
+def _most_in_a_node(case: PlanCase) -> int:
+    return max(t for t in _divisors(case.gpus) if t <= Accelerator.a_node and case.model.heads % t == 0)
+
+
+def _billions(model: Transformer) -> str:
+    return f"{training_step.parameters(model) / 1e9:.3g} B"
 
 
 # ---- every plan ------------------------------------------------------------------------------
@@ -121,13 +196,18 @@ def _held_bytes(plan: Plan, task: PlanCase) -> float:
     return sum(training_step.memory(task.model, plan).values())
 
 
+@lru_cache(32)
+def _fitting(task: PlanCase) -> list[Plan]:
+    return [plan for plan in _plans(task) if _held_bytes(plan, task) <= task.memory_bytes]
+
+
 def _seconds(plan: Plan, task: PlanCase) -> float:
     return sum(training_step.seconds(task.model, plan).values())
 
 
-@cache
-def _fastest(task: PlanCase) -> Plan | None:
-    fitting = [plan for plan in _plans(task) if _held_bytes(plan, task) <= task.memory_bytes]
+@lru_cache(256)
+def _fastest(task: PlanCase, among: Callable[[Plan, PlanCase], bool] = lambda plan, case: True) -> Plan | None:
+    fitting = [plan for plan in _fitting(task) if among(plan, task)]
     return min(fitting, key=lambda plan: _seconds(plan, task), default=None)
 
 

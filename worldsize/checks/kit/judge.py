@@ -76,6 +76,14 @@ def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
     return next(filter(None, complaints), None)
 
 
+def with_untried(properties: Iterable[str], found: dict[str, Complaint]) -> dict[str, Complaint]:
+    """What a case found, and the first mistake against each property that it therefore left out.
+
+    For cases that are drawn after fixed ones: who has learnt the fixed ones by heart has shown nothing by them.
+    """
+    return {**dict.fromkeys(properties, first_complaint(found.values())), **found}
+
+
 def though_right(what: str, complaint: Complaint) -> Complaint:
     """A complaint about something else, where `what` is right: it says so first. None stays None."""
     if not complaint:

@@ -41,7 +41,7 @@ def training_bytes(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    a, b, c = (arena.draws.randint(5, 9) for _ in range(3))
+    a, b, c = (arena.draws.randint(11, 99) for _ in range(3))
     layer: Shapes = [(a, b), (a,)]
     yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], arena.draws.randint(5, 9), ())
     cnn: Shapes = [(c, 1, 3, 3), (c,), (10, c, 7), (), (10,)]

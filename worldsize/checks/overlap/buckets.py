@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -30,15 +30,19 @@ def fill_buckets(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     tasks = [([10, 10, 10, 10], 20), ([4, 8, 1, 30, 2], 10), ([5, 5, 5], 100), ([7, 7, 7], 1), ([9], 9), ([3, 9, 9], 10)]
+    fixed = len(tasks)
     generator = np.random.default_rng(arena.draws.getrandbits(32))
-    for length in (5, 9, 12):
+    for length in generator.integers((5, 9, 12), (13, 17, 20)):
         tasks.append((generator.integers(1, 30, length).tolist(), int(generator.integers(20, 60))))
 
-    for sizes, cap in tasks:
+    for number, (sizes, cap) in enumerate(tasks):
+        untried = POINTS if number >= fixed else ()
         yield Case(
             f"sizes {sizes}, cap {cap}",
             lambda sizes=sizes, cap=cap: arena.call(fn, sizes, cap),
-            lambda ended, sizes=sizes, cap=cap: _examine(ended.returned[0], sizes, cap),
+            lambda ended, sizes=sizes, cap=cap, untried=untried: with_untried(
+                untried, _examine(ended.returned[0], sizes, cap)
+            ),
         )
 
 

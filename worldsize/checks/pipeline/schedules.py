@@ -2,10 +2,10 @@
 
 A schedule is played on paper (`pipeline.play`): every property is one of its dependencies, of its length, or of the
 micro-batches in flight, so that any order with those properties passes. What makes a schedule the one that is asked for
-carries its points: GPipe's order is none of 1F1B, nor an even cut a balanced one. No verdict hangs on a draw: the fixed
-cases alone decide. Left out: real ranks (`run_stage`). The schedules are Y. Huang et al.'s ("GPipe", arXiv:1811.06965,
-2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush in "Memory-efficient pipeline-parallel DNN training",
-ICML 2021, and Megatron-LM, SC 2021).
+carries its points: GPipe's order is none of 1F1B, nor an even cut a balanced one. The fixed cases tell mistakes apart; sizes that
+are drawn come after them, so that a table of schedules earns nothing. Left out: real ranks (`run_stage`). The schedules are
+Y. Huang et al.'s ("GPipe", arXiv:1811.06965, 2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush in
+"Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM, SC 2021).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import pipeline
@@ -28,6 +28,7 @@ STEPS = {FORWARD: 1, BACKWARD: -1}  # what an action does to the number of micro
 WAYS = tuple(STEPS)
 FORWARD_S, BACKWARD_S = 1, 2  # on paper a backward takes twice as long, as it does for matrices
 SIZES = ((2, 4), (3, 5), (4, 8), (4, 2), (2, 1), (1, 2), (5, 7))  # (stages, micro-batches)
+DRAWN = ((6, 9), (10, 40))  # from how many to how many of each
 
 GPIPE = {
     "every micro-batch goes forward and backward once, and no stage waits for ever": 0.25,
@@ -65,7 +66,7 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
 
         return {complete: None, filled: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
-    return judge("gpipe", GPIPE, _cases(arena, fn, examine))
+    return judge("gpipe", GPIPE, _cases(arena, fn, GPIPE, examine))
 
 
 def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
@@ -87,16 +88,21 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
             held: slow or _holds_too_many(ended.returned, micro_batches),  # to hold few alone is easy: one at a time
         }
 
-    return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, examine))
+    return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, ONE_F_ONE_B, examine))
 
 
-def _cases(arena: Arena, fn: Callable, examine: Callable) -> Iterator[Case]:
-    for stages, micro_batches in SIZES:
-        yield Case(
+def _cases(arena: Arena, fn: Callable, points: dict[str, float], examine: Callable) -> Iterator[Case]:
+    def case(stages: int, micro_batches: int, examine: Callable) -> Case:
+        return Case(
             f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}",
-            lambda stages=stages, m=micro_batches: _called(arena, fn, [(s, stages, m) for s in range(stages)]),
-            lambda ended, stages=stages, m=micro_batches: examine(ended, stages, m),
+            lambda: _called(arena, fn, [(s, stages, micro_batches) for s in range(stages)]),
+            lambda ended: examine(ended, stages, micro_batches),
         )
+
+    for size in SIZES:
+        yield case(*size, examine)
+    drawn = [arena.draws.randint(*span) for span in DRAWN]
+    yield case(*drawn, lambda *given: with_untried(points, examine(*given)))
 
 
 def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
@@ -254,15 +260,18 @@ def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
 def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     cases = list(CUT_CASES)
-    for layers, stages in ((6, 3), (8, 4), (9, 1)):
-        cases.append((generator.integers(1, 20, layers).tolist(), stages))
+    for fewest, stages in ((6, 3), (8, 4), (9, 1)):
+        cases.append((generator.integers(1, 20, fewest + generator.integers(6)).tolist(), stages))
     cases.append(((generator.integers(1, 20, 7) / 64).tolist(), 3))  # sums of 64ths are exact
 
-    for seconds, stages in cases:
+    for number, (seconds, stages) in enumerate(cases):
+        untried = CUTS if number >= len(CUT_CASES) else ()
         yield Case(
             f"layers of {seconds} s, {count(stages, 'stage')}",
             lambda seconds=seconds, stages=stages: arena.call(fn, seconds, stages),
-            lambda ended, seconds=seconds, stages=stages: _examine_cuts(ended.returned[0], seconds, stages),
+            lambda ended, seconds=seconds, stages=stages, untried=untried: with_untried(
+                untried, _examine_cuts(ended.returned[0], seconds, stages)
+            ),
         )
 
 

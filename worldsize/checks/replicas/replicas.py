@@ -210,7 +210,7 @@ def _trainings(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _shares(arena: Arena, fn: Callable) -> Case:
     """Ranks with numbers of their own, and with a begin and an average that no other can stand for."""
     _, replicas, parts, orders = TRAIN
-    lesson = SharesTaken()
+    lesson = SharesTaken.drawn(arena.draws)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         found = lesson.found(_histories(ended))

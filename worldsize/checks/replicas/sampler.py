@@ -34,7 +34,8 @@ EXACT = {
     "exact in spite of padding": 0.5,
     "also where a rank has padding alone": 0.5,
 }
-PLANS = ((4, 18), (3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
+PLANS = ((3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
+DRAWN = (4, range(14, 120, 4))  # the first of them: how many examples is drawn, always two too few to share out evenly
 EVEN, PADDED, ALL_PADDING = EXACT
 COUNTS = ((2, 6, EVEN), (4, 10, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, which property)
 LABELS = 4
@@ -56,7 +57,8 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, count in PLANS:
+    ranks, counts = DRAWN
+    for n, count in ((ranks, arena.draws.choice(counts)), *PLANS):
         seed, epoch = _telling(count, n, arena.draws)
         asked = [(count, rank, n, seed, epoch) for rank in range(n)]
         asked.append((count, 0, n, seed, epoch + 1))
@@ -99,7 +101,8 @@ def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int
     *shares, later = [list(map(int, got)) for got in returned]
     cover = _wrong_cover(shares, count)
     if cover:
-        return {even: cover, shuffled: cover if _ORDERS_DIFFER in cover else None, equal: cover}
+        unshown = _ORDERS_DIFFER in cover or _of_fewer(shares, count)
+        return {even: cover, shuffled: cover if unshown else None, equal: cover}
 
     order = _wrong_order(shares, later, count, epoch)
     if order:
@@ -145,6 +148,12 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     if lengths[0] != each:
         return f"every rank takes {lengths[0]} examples; expected {each}, the least with which all are taken."
     return None
+
+
+def _of_fewer(shares: Epoch, count: int) -> bool:
+    """Whether these look like shares of fewer examples: other ones on each rank, and more are missing than padding makes up."""
+    missing = set(range(count)).difference(*shares)
+    return len(missing) >= len(shares) and len(set(map(frozenset, shares))) > 1
 
 
 _ORDERS_DIFFER = "the ranks' orders differ"

@@ -2,9 +2,9 @@
 
 On equal examples a rank that takes the whole batch is not told from one that takes its share and hears of the others'.
 Here y of example e on rank r is a power of two of its own, so the sum over a step's batch says, bit by bit, whose examples
-are in it; and the sum is worked out from the weights before and after the step. Any shares of any batches will do, as long
-as an epoch takes every example once and the next one takes them in another order. `begin` adds a number to the weights of
-rank 0, and `average` gives a part of the mean, so what is not done by them has other weights.
+are in it, whichever power is drawn for which; and the sum is worked out from the weights before and after the step. Any shares
+of any batches will do, as long as an epoch takes every example once and the next one takes them in another order. `begin` adds
+a number to the weights of rank 0, and `average` gives a part of the mean, so what is not done by them has other weights.
 
 Two epochs of COUNT examples in batches of BATCH have the same batches with chance 7! 7! 4!/18! = 1e-7; among three epochs
 some two have with less than 3e-7. Left out: what travels (`replicas`), and a line with other x than 1 (`replica_mistakes`).
@@ -12,6 +12,7 @@ some two have with less than 3e-7. Left out: what travels (`replicas`), and a li
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -61,8 +62,12 @@ class FoundShares:
 
 @dataclass(frozen=True)
 class SharesTaken:
-    """A line learnt by `world_size` ranks, each with a y of its own; `begin` adds `shift`, `average` gives `scale` x the mean."""
+    """A line learnt by `world_size` ranks, each with a y of its own; `begin` adds `shift`, `average` gives `scale` x the mean.
 
+    `powers[rank * COUNT + example]` is the power of two that this rank's y of this example is.
+    """
+
+    powers: tuple[int, ...]
     shift: float = 0.37
     scale: float = 0.618034  # so that what is not done by `average` is no whole sum
     world_size: int = 2
@@ -86,9 +91,12 @@ class SharesTaken:
         return [[np.array([2.0 + rank]), np.array([-1.0 - 3 * rank])] for rank in range(self.world_size)]
 
     def targets(self) -> np.ndarray:
-        """y by rank and example: 1, 2, 4, … Shape [ranks, examples]."""
-        powers = 2.0 ** np.arange(self.world_size * COUNT)
-        return powers.reshape(self.world_size, COUNT)
+        """y by rank and example. Shape [ranks, examples]."""
+        return (2.0 ** np.array(self.powers)).reshape(self.world_size, COUNT)
+
+    @classmethod
+    def drawn(cls, draws: random.Random) -> SharesTaken:
+        return cls(tuple(draws.sample(range(cls.world_size * COUNT), cls.world_size * COUNT)))
 
     def run(self, arena: Arena, fn: Callable) -> ArenaResult:
         plan = (np.ones(COUNT), ByRank(tuple(self.targets())), BATCH, EPOCHS, self.learning_rate)
@@ -110,10 +118,13 @@ class SharesTaken:
         if complaint:
             return FoundShares(complaint)
 
-        for way in WAYS:
-            if self._taken(returned[0], 0, way, rank=0) is not None:
-                return self._followed(returned[0], way)
-        return FoundShares(self._no_mean(0))
+        first = [(way, self._taken(returned[0], 0, way, rank=0)) for way in WAYS]
+        whole = [(way, taken) for way, taken in first if taken is not None]
+        if not whole:
+            return FoundShares(self._no_mean(0))
+        # another way's sum may be a whole number by luck, but hardly one of as many examples
+        way, _ = next((one for one in whole if one[1].sum() == self._size(0)), whole[0])
+        return self._followed(returned[0], way)
 
     def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
         """The steps one after the other: in which batch each example was."""
@@ -143,7 +154,7 @@ class SharesTaken:
 
         totals = times * (size * before.sum() - (before - history[step]) * size / factor)
         total = np.rint(totals[0])
-        if np.any(np.abs(totals - total) > NEAR * times) or not 0 <= total < times * 2 * self.targets()[-1, -1]:
+        if np.any(np.abs(totals - total) > NEAR * times) or not 0 <= total < times * 2 * self.targets().max():
             return None
         return int(total) // self.targets().astype(int) % 2
 

@@ -1,10 +1,10 @@
 """The check of a day's accounting: work, saves, failures and restarts, replayed from the times at which failures came.
 
 What came back is held against a replay of the same day, and a wrong share is told by the rule that would have given it. The
-times of the fixed days tell the rules apart; the drawn ones (three days of random failures) are at least MARGIN from every
-moment at which a save or a restart ends, so that no rounding decides. No wrong rule gives a drawn day's share by luck:
-that takes two real numbers which agree to 9 digits. Left out: the mean over days, which Young and Daly give
-(`formulas.goodput`).
+times of the fixed days tell the rules apart, and after those of each property comes a day that is drawn until its rule
+decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides. No
+wrong rule gives a long drawn day's share by luck: that takes two real numbers which agree to 9 digits. Left out: the mean over
+days, which Young and Daly give (`formulas.goodput`).
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ class Rules:
 
 
 RIGHT = Rules()
+SLIPS = {  # in the order in which the properties are tried
+    AT_WORK: (Rules(lost="nothing"), Rules(lost="all"), Rules(restart_costs=False)),
+    IN_SAVE: (Rules(in_save="ignored"), Rules(in_save="kept")),
+    IN_RESTART: (Rules(restart="ignored"), Rules(restart="after")),
+}
+FAILURES = {NONE: 0, AT_WORK: 2, IN_SAVE: 3, IN_RESTART: 5}
+SHORT_DAY_S = 300  # of the days that are drawn for one property
 
 
 def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) -> float:
@@ -156,18 +163,31 @@ def goodput(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for kind, day in FIXED:
-        yield _case(arena, fn, kind, day)
+    for kind in FAILURES:
+        for day in (day for its, day in FIXED if its == kind):
+            yield _case(arena, fn, kind, day)
+        yield _case(arena, fn, kind, _telling(arena.draws, kind))
     for failures in (6, 15, 40):
         yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
 
 
-def _drawn(draws: random.Random, failures: int) -> Day:
+def _telling(draws: random.Random, kind: str) -> Day:
+    """A day on which the rule of this property decides, and none of those that are tried later."""
+    order = [NONE, *SLIPS]
+    while True:
+        day = _drawn(draws, FAILURES[kind], SHORT_DAY_S)
+        right = replayed(day)
+        decides = {rule: [not close(replayed(day, slip), right, EXACT) for slip in slips] for rule, slips in SLIPS.items()}
+        if all(decides.get(kind, [])) and not any(any(decides[later]) for later in order[order.index(kind) + 1 :]):
+            return day
+
+
+def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
     """A day with so many failures, none of which comes within MARGIN of a moment that decides."""
     while True:
-        times = sorted(round(draws.uniform(0, 1000), 3) for _ in range(failures))
+        times = sorted(round(draws.uniform(0, day_s), 3) for _ in range(failures))
         day = Day(
-            round(draws.uniform(15, 40), 2), round(draws.uniform(2, 6), 2), round(draws.uniform(5, 15), 2), 1000, tuple(times)
+            round(draws.uniform(15, 40), 2), round(draws.uniform(2, 6), 2), round(draws.uniform(5, 15), 2), day_s, tuple(times)
         )
         ends: list[float] = [day.day_s]
         replayed(day, ends=ends)

@@ -40,7 +40,7 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
     `between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks).
     """
     inputs: list[Any] = []
-    for worker, count in enumerate(arena.draws.sample(range(3, 9), WORKERS)):
+    for worker, count in enumerate(arena.draws.sample(range(3, 15), WORKERS)):
         gradient = [float(arena.draws.randint(1, 9)) * 10**k for k in (worker, 2, 3)]
         inputs.append({"steps": count, "gradient": gradient})
 

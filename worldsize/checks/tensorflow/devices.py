@@ -28,7 +28,7 @@ TREE = {
     "every device gets the sum": 0.5,
     "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row": 1.0,
 }
-FAR = 60  # an index that no machine's GPUs reach
+FAR = (60, 160)  # indices that no machine's GPUs reach
 HERE = "/job:localhost/replica:0/task:0"
 SIZES = (2, 3, 4, 1, 5, 6, 8, 11)
 IN_FLOAT32 = 8  # so many powers of ten add up exactly in float32; more copies are float64
@@ -44,13 +44,14 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
     `missing_devices(devices)` returns those names that this process has no device for, as they are spelled there.
     """
     n = 11 + arena.draws.randrange(3)  # numbers of two digits: a name's last letter is not its number
+    far = arena.draws.randrange(*FAR)
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
-        ["CPU:0", f"GPU:{FAR}"],
+        ["CPU:0", f"GPU:{far}"],
         ["GPU:0", "CPU:0", "GPU:1"],
-        [f"GPU:{FAR + 1}", "CPU:1", f"GPU:{FAR}"],
+        [f"GPU:{far + 1}", "CPU:1", f"GPU:{far}"],
         [f"CPU:{n}", "CPU:1", f"CPU:{n + 10}", "CPU:10", "GPU:10"],
-        ["/device:CPU:1", f"/gpu:{FAR}", "/cpu:0", f"/device:GPU:{FAR + 2}"],
+        ["/device:CPU:1", f"/gpu:{far}", "/cpu:0", f"/device:GPU:{far + 2}"],
         [f"{HERE}/device:CPU:10", f"{HERE}/device:CPU:{n + 1}"],
     ]
 

@@ -71,11 +71,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _runs(seed: int) -> Iterator[PlayedRun]:
     generator = np.random.default_rng(seed)
     ones, zeros = np.ones((3, 1), "float32"), np.zeros((3, 1), "float32")
-    steps = int(generator.integers(60, 90))
+    steps = int(generator.integers(140, 180))
 
     plain = PlayedRun("nothing is lost", [1] * steps, counter=0, weights=0, gradient=ones, rate=0.125, before=zeros)
     yield plain
-    yield replace(plain, name="the counter loses", counter=int(generator.integers(5, 40)), rate=0.5)
+    counter, lost = int(generator.integers(61, 100)), int(generator.integers(20, 31))  # so that no two mistakes agree here
+    yield replace(plain, name="the counter loses, and so do the weights", counter=counter, weights=lost, rate=0.5)
 
     uneven, signs = np.array([[[0.0], [2.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
     # with the gradient's signs, so that no mean of them is nothing; from 4 on, so that begun at 0 is more than one update off

@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.arrays import plain
 from worldsize.checks.arena import Arena
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -32,13 +32,17 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
     fixed.append(([3 * 10**9, 2 * 10**9, 10**9, 10**9 + 1, 5, 7], 2))  # more bytes than 32 bits count
-    drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in ((7, 2), (12, 3), (16, 4))]
+    lengths = (generator.integers(fewest, fewest + 8) for fewest in (7, 12, 16))
+    drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in zip(lengths, (2, 3, 4), strict=True)]
 
-    for sizes, servers in fixed + drawn:
+    for number, (sizes, servers) in enumerate(fixed + drawn):
+        untried = POINTS if number >= len(fixed) else ()
         yield Case(
             f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",
             lambda sizes=sizes, servers=servers: arena.call(fn, list(sizes), servers),
-            lambda ended, sizes=sizes, servers=servers: _examine(ended.returned[0], sizes, servers),
+            lambda ended, sizes=sizes, servers=servers, untried=untried: with_untried(
+                untried, _examine(ended.returned[0], sizes, servers)
+            ),
         )
 
 

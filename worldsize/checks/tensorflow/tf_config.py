@@ -1,12 +1,14 @@
 """The check of a task's `TF_CONFIG`: every task names the same cluster, and itself by its type and its place in it.
 
-Every rank is asked for its own text, on hosts with fresh names. Left out: whether TensorFlow finds the hosts.
+Every rank is asked for its own text, on hosts with fresh names; how many there are is drawn in the first plan. Left out:
+whether TensorFlow finds the hosts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
@@ -16,7 +18,8 @@ from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
 CLUSTER, TASK = POINTS
-PLANS = ((4, 1), (3, 0), (6, 2), (1, 0))  # (hosts, parameter servers)
+PLANS = ((3, 0), (6, 2), (1, 0))  # (hosts, parameter servers)
+DRAWN = ((2, 9), (1, 4))  # from how many to how many workers, the chief left out, and parameter servers
 
 Jobs = dict[str, list[str]]
 
@@ -30,15 +33,26 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for count, ps in PLANS:
+    workers, servers = (arena.draws.randint(*span) for span in DRAWN)
+    for count, ps in ((1 + workers + servers, servers), *PLANS):
         hosts = _hosts(arena, count)
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
-        for rank in range(count):
-            yield Case(
-                f"{count} hosts, ps={ps}, rank {rank}" if count > 1 else "one host, ps=0, rank 0",
-                lambda hosts=hosts, ps=ps, rank=rank: arena.call(fn, list(hosts), ps, rank),
-                lambda ended, hosts=hosts, jobs=jobs, rank=rank: _examine(ended, hosts, jobs, rank),
-            )
+        yield Case(
+            f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0",
+            lambda hosts=hosts, ps=ps: _called(arena, fn, hosts, ps),
+            lambda ended, hosts=hosts, jobs=jobs: _examine_all(ended.returned, hosts, jobs),
+        )
+
+
+def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
+    """One call for each host; the first that does not end well stands for all."""
+    returned = []
+    for rank in range(len(hosts)):
+        ended = arena.call(fn, list(hosts), ps, rank)
+        if ended.state != "done":
+            return replace(ended, message=f"rank {rank}: {ended.message}" if ended.state != "not yet" else ended.message)
+        returned += ended.returned
+    return ArenaResult("done", returned=tuple(returned))
 
 
 def _hosts(arena: Arena, count: int) -> list[str]:
@@ -48,8 +62,16 @@ def _hosts(arena: Arena, count: int) -> list[str]:
     return [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
 
 
-def _examine(ended: ArenaResult, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
-    text = ended.returned[0]
+def _examine_all(returned: Sequence[Any], hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
+    """By property, the first that is wrong over all hosts."""
+    found: dict[str, Complaint] = {}
+    for rank, text in enumerate(returned):
+        for name, complaint in _examine(text, hosts, jobs, rank).items():
+            found[name] = found.get(name) or (complaint and f"rank {rank}: {complaint}")
+    return found
+
+
+def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Complaint]:
     if not isinstance(text, str):
         came = kind_in_words(text)
         return {CLUSTER: f"expected text, as an environment variable holds it, got {came}. json.dumps makes it."}

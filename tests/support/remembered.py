@@ -1,0 +1,147 @@
+"""A right answer's results under one seed, handed back to a check that has drawn with another: a pasted table of answers.
+
+`RememberingArena` keeps what every case gave, and the calls that it made on the check's own functions; `PastedArena` gives
+that back, case by case, whatever the check hands in. So a fixed case is always answered rightly, and a drawn one as it was
+right under the other seed. Left out: which properties may be earned in this way (`tests.checks.test_pasted_answers`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from worldsize.checks import CHECKS, run_check
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.noted_calls import NotedCall, NotedCalls, make_again
+from worldsize.checks.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a run was given, without the check's own functions; its result; its calls on those functions."""
+
+    given: Any
+    ended: ArenaResult
+    calls: tuple[NotedCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class RightAnswer:
+    """A right answer's runs under one seed, and for each property what was handed in where a case tried it."""
+
+    runs: tuple[Remembered, ...]
+    handed_in: Mapping[str, list[bytes]]
+
+
+class RememberingArena:
+    """`arena`, whose runs are kept."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.draws = arena.draws
+        self.runs: list[Remembered] = []
+        self._arena = arena
+
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+        noted = NotedCalls()
+        return self._keep(args, self._arena.call(fn, *map(noted.instead, args)), noted)
+
+    def ranks(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
+        return self._keep(given, self._arena.ranks(fn, *given, **ways))
+
+    def saves(self, fn: Callable, *given: Any) -> ArenaResult:
+        return self._keep(given, self._arena.saves(fn, *given))
+
+    def group(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
+        return self._keep(given, self._arena.group(fn, *given, **ways))
+
+    def tensorflow(self, fn: Callable | None, inputs: Sequence[Any], *more: Any, **ways: Any) -> ArenaResult:
+        noted = NotedCalls()
+        given = noted.instead([list(inputs), *more])
+        return self._keep([list(inputs), *more], self._arena.tensorflow(fn, *given, **ways), noted)
+
+    def _keep(self, given: Any, ended: ArenaResult, noted: NotedCalls | None = None) -> ArenaResult:
+        assert ended.state == "done", ended.message
+        self.runs.append(Remembered(_without_functions(given), ended, tuple(noted.calls) if noted else ()))
+        return ended
+
+
+class PastedArena:
+    """Gives back the results of `runs` in their order, and makes their calls again. Draws from a seed of its own."""
+
+    def __init__(self, seed: int, runs: Iterable[Remembered]) -> None:
+        self.draws = random.Random(seed)
+        self._runs = iter(runs)
+
+    def call(self, fn: Callable, *args: Any) -> ArenaResult:
+        return self._next(list(args))
+
+    def ranks(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
+        return self._next()
+
+    saves = group = ranks
+
+    def tensorflow(self, fn: Callable | None, inputs: Sequence[Any], *more: Any, **ways: Any) -> ArenaResult:
+        return self._next([list(inputs), *more])
+
+    def _next(self, given: Any = ()) -> ArenaResult:
+        one = next(self._runs, None)
+        if one is None:
+            return ArenaResult("raised", "there were fewer cases under the other seed")
+        make_again(one.calls, given)
+        return one.ended
+
+
+def remembered(exercise: str, arena: Arena, fn: Callable) -> RightAnswer:
+    """A right answer's runs in the check of `exercise`. Raises NotPlayable where the arena does."""
+    keeping = RememberingArena(arena)
+    handed_in: dict[str, list[bytes]] = {}
+
+    def noting(name: str, points: dict[str, float], cases: Iterable[Case], **more: Any) -> Verdict:
+        return judge(name, points, (_noted(case, keeping.runs, handed_in) for case in cases), **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module(f"worldsize.checks.{CHECKS[exercise]}"), "judge", noting)
+        verdict = run_check(exercise, keeping, fn)
+    assert verdict.state == "pass", verdict.mismatch
+    return RightAnswer(tuple(keeping.runs), handed_in)
+
+
+def earned(exercise: str, seed: int, runs: Iterable[Remembered]) -> set[str]:
+    """The properties whose points the check gives, with this seed, for the results of these runs."""
+    verdict = run_check(exercise, PastedArena(seed, runs), _never_called)
+    return {p.name for p in verdict.properties if p.passed and p.points}
+
+
+def _noted(case: Case, runs: list[Remembered], handed_in: dict[str, list[bytes]]) -> Case:
+    """The case; what was handed in for it, or for the case whose run it shares, is noted for each property that it tries."""
+    begins = len(runs)
+
+    def examine(ended: ArenaResult) -> dict[str, Any]:
+        found = case.examine(ended)
+        its = runs[begins:] or runs[-1:]
+        mark = pickle.dumps([(one.given, one.calls, one.ended.returned) for one in its])
+        for name in found:
+            handed_in.setdefault(name, []).append(mark)
+        return found
+
+    return Case(case.name, case.run, examine)
+
+
+def _without_functions(value: Any) -> Any:
+    """The same lists, tuples and dicts; what the check's functions say shows in the results."""
+    if isinstance(value, (list, tuple)):
+        return [_without_functions(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _without_functions(v) for k, v in value.items()}
+    return None if callable(value) else value
+
+
+def _never_called(*given: Any) -> None:
+    raise AssertionError("a pasted answer was run")
