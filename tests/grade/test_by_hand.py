@@ -65,7 +65,7 @@ def test_points_of_the_file_go_out_and_the_row_stays(grades):
     assert "noa_6" not in (grades / attention.FILE).read_text()  # somebody has looked at it
     worldsize("export", grades, "--lab", "06", "--course", ROOT)
     sheet = list(csv.reader((grades / f"moodle.{RING}.csv").read_text().splitlines()))
-    assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and sheet[1][4].startswith("the check, was wrong")
+    assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and "6 points. the check, was wrong" in sheet[1][5]
 
 
 def test_a_page_says_the_points_and_the_reason(grades, tmp_path):

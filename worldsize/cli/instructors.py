@@ -128,6 +128,7 @@ def export(
     grades: Grades,
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06")] = "",
     canvas: Annotated[Path | None, typer.Option(help="what Canvas's gradebook exported: its assignments and students")] = None,
+    moodle: Annotated[Path | None, typer.Option(help="with --lab: Moodle's grading worksheet, to be filled in")] = None,
     gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points given by hand in formgrader")] = None,
     course: CourseFolder = None,
 ) -> None:
@@ -136,35 +137,35 @@ def export(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, canvas_columns, csv_export
+    from worldsize.grade.reports import attention, canvas_columns, csv_export, moodle_worksheet
 
     with one_paragraph():
+        if (canvas and (lab or moodle)) or (moodle and not lab):
+            raise ValueError("export: expected --canvas alone, or --lab, with --moodle or without, got another set.")
         graded = read_graded(grades)
         root = course_folder(course)
         overrides = by_hand.read(grades, graded.rows, release.stems(root))
-        given, differing, absent = overrides.given, [], []
+        given, differing = overrides.given, []
         if gradebook:
             from worldsize.grade.nbgrader import hand_points
 
             given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
         if lab:
             lab = release.stem_of(root, lab, "--lab")
-            sheet = csv_export.moodle(graded.rows, lab, given)
+            sheet = csv_export.moodle(graded.rows, lab, given, moodle_worksheet.read(moodle) if moodle else None)
         else:
             theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
             sheet = csv_export.canvas(graded.rows, given, theirs)
-            if theirs:
-                differing += canvas_columns.differing(theirs, graded.rows)
-                absent = canvas_columns.without_a_row(theirs, graded.rows)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
-        where = canvas or "the name"
+        where = canvas or moodle or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
         found = attention.with_more(attention.needs(graded, given), "left out", unknown)
-        none = [f"{student}, in {where}: no file in the folder that was graded has the student's number" for student in absent]
+        nothing = "no file in the folder that was graded has the student's number"
+        none = [f"{student}, in {where}: {nothing}" for student in sheet.absent]
         found = attention.with_more(found, "nothing handed in", none)
-        found = attention.with_more(found, "by hand", differing)
+        found = attention.with_more(found, "by hand", [*differing, *sheet.looked_at])
         _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")
