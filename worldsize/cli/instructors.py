@@ -246,6 +246,7 @@ def feedback(
     grades: Grades,
     to: Annotated[Path, typer.Option(help="where the pages go, laid out as the submissions were")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: for nbgrader release_feedback")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points and comments given in formgrader")] = None,
     course: CourseFolder = None,
     seed: Annotated[bool, typer.Option("--seed", help="say the seed too: when nobody hands in again")] = False,
 ) -> None:
@@ -264,13 +265,19 @@ def feedback(
             submissions_folder.need(submissions)
         labs = release.load(course_folder(course))
         overrides = by_hand.read(grades, graded.rows, labs)
-        given = overrides.given
+        given, differing, comments = overrides.given, [], pages.NO_COMMENTS
+        if gradebook:
+            from worldsize.grade.nbgrader import hand_points
+
+            given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+            comments = hand_points.comments(gradebook)
         places = pages.write(
-            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given,
+            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given, comments=comments,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
     with one_paragraph():
-        _look_at(attention.with_more(attention.needs(graded, given), "bad line", overrides.bad), grades)
+        found = attention.with_more(attention.needs(graded, given), "by hand", differing)
+        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
