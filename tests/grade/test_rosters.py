@@ -89,6 +89,17 @@ def test_canvass_total_of_a_group_is_no_lab_whatever_the_period_is_called(canvas
     assert export(canvas_class, "--canvas", tmp_path / "theirs.csv").exit_code == 0
 
 
+OVERRIDES = "student,lab,points,reason\n{},06,4,handed in by mail\n"
+
+
+def test_whom_canvas_alone_knows_can_be_given_points(canvas_class):
+    next(path for path in (canvas_class / "rows").iterdir() if "5004" in path.name).unlink()
+    (canvas_class / "overrides.csv").write_text(OVERRIDES.format(5004))
+    answer = export(canvas_class, "--canvas", ROSTERS / "canvas.csv")
+    assert "bad line" not in answer.stderr and "李, 明, in" not in answer.stderr
+    assert canvas_changes(ROSTERS / "canvas.csv", canvas_class / "canvas.csv")["5004", LAB_06] == "4.00"
+
+
 # ---- Moodle ------------------------------------------------------------------------------------
 
 
@@ -133,6 +144,15 @@ def test_a_comment_that_a_person_wrote_in_moodle_stays_above_ours_which_is_there
     assert sheet.read_bytes() == (tmp_path / "again.csv").read_bytes()
     comment = lines(sheet)[2][-1]
     assert comment.startswith("<p>Well drawn, see me.</p><br>World Size, ") and comment.count("World Size") == 1
+
+
+def test_whom_moodle_alone_knows_can_be_given_points(moodle_class):
+    (moodle_class / "overrides.csv").write_text(OVERRIDES.format("明 李_4714"))
+    answer = export(moodle_class, "--lab", "06", "--moodle", ROSTERS / "moodle.csv")
+    assert "bad line" not in answer.stderr and "明 李, in" not in answer.stderr
+    changed, comments = moodle_changes(ROSTERS / "moodle.csv", moodle_class / f"moodle.{RING}.csv")
+    assert changed["Participant 4714"] == "4"
+    assert "4 of 6 points. handed in by mail" in comments["Participant 4714"]
 
 
 def test_moodles_comment_has_breaks_where_lines_end_and_no_markup_of_a_submissions(tmp_path):

@@ -144,18 +144,21 @@ def export(
             raise ValueError("export: expected --canvas alone, or --lab, with --moodle or without, got another set.")
         graded = read_graded(grades)
         root = course_folder(course)
-        overrides = by_hand.read(grades, graded.rows, release.stems(root))
+        worksheet = moodle_worksheet.read(moodle) if moodle else None
+        listed = worksheet.names if worksheet else canvas_columns.read(canvas, ()).names if canvas else {}
+        overrides = by_hand.read(grades, graded.rows, release.stems(root), listed)
         given, differing = overrides.given, []
         if gradebook:
             from worldsize.grade.nbgrader import hand_points
 
             given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+        rows = by_hand.rows_too(graded.rows, given)
         if lab:
             lab = release.stem_of(root, lab, "--lab")
-            sheet = csv_export.moodle(graded.rows, lab, given, moodle_worksheet.read(moodle) if moodle else None)
+            sheet = csv_export.moodle(rows, lab, given, worksheet)
         else:
-            theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
-            sheet = csv_export.canvas(graded.rows, given, theirs)
+            theirs = canvas_columns.read(canvas, csv_export.labs_of(rows, given)) if canvas else None
+            sheet = csv_export.canvas(rows, given, theirs)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 

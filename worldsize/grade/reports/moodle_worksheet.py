@@ -53,6 +53,11 @@ class Worksheet:
                 found[same_number(known[1])] = line
         return found
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Each student's name by Moodle's number."""
+        return {known: self.name(line) for known, line in self.students().items()}
+
     def field(self, line: list[str], head: str) -> str:
         """A field of a line, "" where the worksheet has no such column."""
         return line[self.at[head]].strip() if head in self.at else ""
@@ -123,4 +128,4 @@ def looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) -> 
 
 def without_a_row(theirs: Worksheet, numbers: Collection[str]) -> list[str]:
     """The names of Moodle's students who are not among the `numbers` of rows: no file of theirs was in the folder."""
-    return [theirs.name(line) for known, line in theirs.students().items() if known not in numbers]
+    return [name for known, name in theirs.names.items() if known not in numbers]
