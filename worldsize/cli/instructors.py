@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_folder_of, one_paragraph
+from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_extra, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
@@ -209,6 +209,7 @@ def books(
     from worldsize.grade.reports import attention
 
     with one_paragraph():
+        need_extra("books", "nbgrader", "instructor")
         graded = read_graded(grades)
         need_folder_of(gradebook)
         if submissions:
@@ -296,6 +297,7 @@ def similarity(
     from worldsize.grade.reports.similarity import similarity as compare
 
     with one_paragraph():
+        need_extra("similarity", "copydetect", "instructor")
         need_folder_of(out)
     with one_paragraph(), Console(stderr=True).status("comparing …") as status:
         found = compare(
@@ -316,6 +318,7 @@ def gradescope(
     from worldsize.grade import course as release
 
     with one_paragraph():
+        need_extra("gradescope", "nbgrader", "instructor")
         need_folder_of(out)
         root = course_folder(course)
         release.stem_of(root, lab, "gradescope")
