@@ -2,8 +2,9 @@
 
 nbgrader executes each whole notebook in a kernel, with checks that raise where points are missing; ours runs the
 exercise cells in sandboxes, every case on fresh ranks. The first `--few` submissions are graded by both, `--many` by
-ours alone. With `--flat`, ours alone on batches of those sizes, to show whether a submission's cost, the memory or the
-open files grow with the batch. Left out: cheating, which only ours holds off.
+ours alone: the seconds of each, and the most memory that all processes of a grader had together. With `--flat`, ours
+alone on batches of those sizes, to show whether a submission's cost, the memory or the open files grow with the batch.
+Left out: cheating, which only ours holds off.
 
     python bench/grading.py [--lab 06] [--few 3] [--many 30] [--jobs 2] [--smoke]
     python bench/grading.py --flat 10 30 100 300 [--lab 06] [--jobs 2]
@@ -117,6 +118,11 @@ class Watch:
         self._over.set()
         self._thread.join()
 
+    @property
+    def most_mb(self) -> float:
+        """The most memory that was seen: of this process, where both graders run, and of all below it."""
+        return max(use.memory_mb for use in self.seen)
+
     def progress(self, done: int, total: int, row: object) -> None:
         self.done = done
 
@@ -204,17 +210,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="worldsize-") as place:
         folder = Path(place)
         os.environ["WORLDSIZE_STATE_DIR"] = str(folder / "state")
-        few_s = ours(lab, folder / "few", options.few, options.jobs)
-        many_s = ours(lab, folder / "many", options.many, options.jobs)
-        peer_s = peer(lab, folder / "peer", options.few)
+        with Watch() as few:
+            few_s = ours(lab, folder / "few", options.few, options.jobs)
+        with Watch() as many:
+            many_s = ours(lab, folder / "many", options.many, options.jobs)
+        with Watch() as theirs:
+            peer_s = peer(lab, folder / "peer", options.few)
     each = {"worldsize": few_s / options.few, "nbgrader": peer_s / options.few, "worldsize, many": many_s / options.many}
     ratio = each["nbgrader"] / each["worldsize, many"]
-    rows = [[name, seconds] for name, seconds in each.items()]
-    report.table(f"seconds a submission ({options.few} of each, {options.many} of many)", ["", "s"], rows)
+    memory = {"worldsize": few.most_mb, "nbgrader": theirs.most_mb, "worldsize, many": many.most_mb}
+    rows = [[name, seconds, memory[name]] for name, seconds in each.items()]
+    report.table(f"a submission ({options.few} of each, {options.many} of many)", ["", "s", "most memory, MB"], rows)
     print(f"\n  nbgrader / ours: {ratio:.3g}")
     if options.many == GOAL_SUBMISSIONS and lab.number == "06":
         report.target(f"seconds for {GOAL_SUBMISSIONS} submissions", many_s, at_most=GOAL_S)
-    report.keep(options.out / "grading.json", {"conditions": note, "seconds_each": each, "many_s": many_s})
+    report.keep(options.out / "grading.json", {"conditions": note, "seconds_each": each, "memory_mb": memory, "many_s": many_s})
     series = {name: [seconds] for name, seconds in each.items()}
     report.bars(options.out / "grading.png", f"Grading\n{note}", ["a submission"], series, axis="s")
 

@@ -254,6 +254,23 @@ def test_build_check_ends_with_1_and_the_path_of_what_is_stale(
     assert all(f"stale {path}" in said(answer) for path in stale)
 
 
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("nbgrader", ["release", "x.zip"]),
+        ("nbgrader", ["books", "grades", "--gradebook", "x.db"]),
+        ("nbgrader", ["gradescope", "x.zip", "06"]),
+        ("copydetect", ["similarity", "submitted", "--out", "x.html"]),
+    ],
+)
+def test_a_command_without_the_instructors_extra_says_what_to_install(monkeypatch, package, words) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    answer = CliRunner().invoke(cli.app, words)
+    told = f"{words[0]}: expected the package {package}, got none. Install it in the course's folder: "
+    assert answer.exit_code == 1
+    assert " ".join(answer.output.split()) == f"{told}pip install -c constraints.txt -e '.[instructor]'"
+
+
 def test_export_writes_canvass_csv_beside_the_rows_and_names_who_is_left_out(tmp_path: Path) -> None:
     for student in ("doejane_12", "nobody"):
         graded = rows.GradeRow(student, "06_ring_all_reduce", "a.ipynb", "graded", 4.5, 6.0)

@@ -65,7 +65,7 @@ def test_points_of_the_file_go_out_and_the_row_stays(grades):
     assert "noa_6" not in (grades / attention.FILE).read_text()  # somebody has looked at it
     worldsize("export", grades, "--lab", "06", "--course", ROOT)
     sheet = list(csv.reader((grades / f"moodle.{RING}.csv").read_text().splitlines()))
-    assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and sheet[1][4].startswith("the check, was wrong")
+    assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and "6 points. the check, was wrong" in sheet[1][5]
 
 
 def test_a_page_says_the_points_and_the_reason(grades, tmp_path):
@@ -222,6 +222,18 @@ def test_points_given_in_formgrader_go_out_with_what_the_rows_say_of_the_rest(gr
     assert worldsize("export", grades, "--gradebook", gradebook, "--course", ROOT).exit_code == 0
     lines = canvas_lines(grades)
     assert [lines[name][-1] for name in ("anna", "ben")] == ["5.5", "2"]
+
+
+def test_points_and_comments_given_in_formgrader_are_on_the_page_as_text(grades, gradebook, tmp_path):
+    with closing(sqlite3.connect(gradebook)) as book, book:
+        where = "cell_id IN (SELECT id FROM base_cell WHERE name = 'all_gather')"
+        book.execute(f"UPDATE comment SET manual_comment = '<b>nearly</b>\ntwo lines ' WHERE {where}")
+    answer = worldsize("feedback", grades, "--to", tmp_path / "pages", "--gradebook", gradebook, "--course", ROOT)
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "pages" / "anna_1" / f"{RING}.html").read_text()
+    assert "gave 5.5 points for this lab" in page
+    assert page.count("What your instructor says") == 1 and "&lt;b&gt;nearly&lt;/b&gt;\ntwo lines</pre>" in page
+    assert "What your instructor says" not in (tmp_path / "pages" / "anna_1" / f"{START}.html").read_text()
 
 
 def test_the_gradebook_is_not_written_to(gradebook):

@@ -38,20 +38,21 @@ def test_a_lab_that_a_student_did_not_hand_in_stays_empty_in_canvas():
 
 def test_moodle_gets_its_identifier_and_one_labs_marks():
     heads, student = lines(csv_export.moodle([row("Jane Doe_4711"), row("Jane Doe_4711", START, 1)], RING))
-    assert heads == ["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]
-    assert student[:4] == ["Participant 4711", "Jane Doe", "4.5", "6"]
+    assert heads == ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"]
+    assert student[:5] == ["Participant 4711", "Jane Doe", "4.5", "6", "-"]
 
 
 def test_moodles_comment_says_what_each_exercise_earned_and_the_first_mismatch():
     exercise = ExerciseRow("ring", "Exercise 6.5: the ring", "fail", 0.5, 1.5, mismatch="rank 2: expected 12, got 7")
     *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
-    assert student[4] == "Exercise 6.5: the ring: 0.5 of 1.5. rank 2: expected 12, got 7"
+    told = "World Size, 06_ring_all_reduce<br>4.5 of 6 points.<br>Exercise 6.5: the ring: 0.5 of 1.5. rank 2: expected 12, got 7"
+    assert student[5] == told
 
 
 def test_moodles_comment_says_of_an_exercise_left_open_that_it_is_not_written():
     exercise = ExerciseRow("ring", "Exercise 6.5", "not yet", 0.0, 1.5, mismatch="Exercise 6.5: a ring")
     *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
-    assert student[4] == "Exercise 6.5: 0 of 1.5. Not written yet."
+    assert student[5].endswith("<br>Exercise 6.5: 0 of 1.5. Not written yet.")
 
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1+1", "-1+1", "@SUM(A1)", "\t=1", " =1", "\r=1"])
@@ -60,15 +61,15 @@ def test_a_name_that_a_spreadsheet_would_run_gets_an_apostrophe(name):
     assert student[1] == f"'{name}"
 
 
-def test_a_mismatch_that_a_spreadsheet_would_run_gets_an_apostrophe():
+def test_a_mismatch_that_a_spreadsheet_would_run_never_begins_a_comment():
     exercise = ExerciseRow("ring", "=1+1", "fail", 0, 1)
-    *_, student = lines(csv_export.moodle([row("Jane_1", exercises=(exercise,))], RING))
-    assert student[4].startswith("'=1+1")
+    *_, student = lines(csv_export.moodle([row("Jane_1", reason="=1+1", exercises=(exercise,))], RING))
+    assert student[5].startswith("World Size") and "=1+1" in student[5]
 
 
 def test_quotes_commas_and_line_breaks_survive():
     *_, student = lines(csv_export.moodle([row('Jane "JJ", Doe_1', reason="two\nlines")], RING))
-    assert (student[1], student[4]) == ('Jane "JJ", Doe', "two\nlines")
+    assert student[1] == 'Jane "JJ", Doe' and student[5].endswith("<br>two<br>lines")
 
 
 def test_every_field_is_quoted():

@@ -17,7 +17,6 @@ import pytest
 
 from tests.grade.cheats import CASES, LAB, ROOT, with_cell
 from tests.support.graded_arena import SEED, mark_here
-from worldsize.authoring import build
 from worldsize.grade import course
 from worldsize.grade.gradescope.bundle import NAMED, autograder
 from worldsize.grade.gradescope.results import memory_bytes, result
@@ -36,26 +35,6 @@ BY_NAME = {case.name: case for case in CASES}
 USUAL = ("its_own_tensor", "half_of_the_file")  # a mark in part, and none
 NAMES = (*USUAL, "the_plain_answer", "leaves_in_the_cell")
 _HANG_S = 250  # a bound against a hang
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This one with a single lab, so that nobody edits it meanwhile."""
-    made = tmp_path_factory.mktemp("repository")
-    for name in ("worldsize", "datasets"):
-        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (*map(Path, NAMED), *(Path("solutions") / f"{LAB}.{kind}" for kind in ("py", "ipynb"))):
-        (made / path).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / path, made / path)
-    build.build(made)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bundle(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("zip") / "autograder.zip"
-    autograder(repository, out, LAB[:2])
-    return out
 
 
 @pytest.fixture(scope="module")

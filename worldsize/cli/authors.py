@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import CourseFolder, app, course_folder, need_folder_of, one_paragraph
+from worldsize.cli.common import CourseFolder, app, course_folder, need_extra, need_folder_of, one_paragraph
 
 GROUP = "Authors"
 
@@ -85,6 +85,7 @@ def release(
 ) -> None:
     """Write the student bundle: labs, package, data, environment; no solutions and no tests."""
     with one_paragraph():
+        need_extra("release", "nbgrader", "instructor")
         need_folder_of(out)
         root = course_folder(course)
 

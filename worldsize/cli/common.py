@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +90,13 @@ def need_folder_of(out: Path) -> None:
     folder = out.absolute().parent
     if not folder.is_dir():
         raise ValueError(f"{out}: expected a file in a folder that is there, got no folder {folder}. Make it, or name another.")
+
+
+def need_extra(command: str, package: str, extra: str) -> None:
+    """Refuse, before any work, a command whose package comes with an extra that is not installed. Raises ValueError."""
+    if find_spec(package) is None:
+        install = f"pip install -c constraints.txt -e '.[{extra}]'"
+        raise ValueError(f"{command}: expected the package {package}, got none. Install it in the course's folder: {install}")
 
 
 def _version(wanted: bool) -> None:

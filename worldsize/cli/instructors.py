@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_folder_of, one_paragraph
+from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_extra, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
@@ -128,6 +128,7 @@ def export(
     grades: Grades,
     lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06")] = "",
     canvas: Annotated[Path | None, typer.Option(help="what Canvas's gradebook exported: its assignments and students")] = None,
+    moodle: Annotated[Path | None, typer.Option(help="with --lab: Moodle's grading worksheet, to be filled in")] = None,
     gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points given by hand in formgrader")] = None,
     course: CourseFolder = None,
 ) -> None:
@@ -136,35 +137,38 @@ def export(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, canvas_columns, csv_export
+    from worldsize.grade.reports import attention, canvas_columns, csv_export, moodle_worksheet
 
     with one_paragraph():
+        if (canvas and (lab or moodle)) or (moodle and not lab):
+            raise ValueError("export: expected --canvas alone, or --lab, with --moodle or without, got another set.")
         graded = read_graded(grades)
         root = course_folder(course)
-        overrides = by_hand.read(grades, graded.rows, release.stems(root))
-        given, differing, absent = overrides.given, [], []
+        worksheet = moodle_worksheet.read(moodle) if moodle else None
+        listed = worksheet.names if worksheet else canvas_columns.read(canvas, ()).names if canvas else {}
+        overrides = by_hand.read(grades, graded.rows, release.stems(root), listed)
+        given, differing = overrides.given, []
         if gradebook:
             from worldsize.grade.nbgrader import hand_points
 
             given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+        rows = by_hand.rows_too(graded.rows, given)
         if lab:
             lab = release.stem_of(root, lab, "--lab")
-            sheet = csv_export.moodle(graded.rows, lab, given)
+            sheet = csv_export.moodle(rows, lab, given, worksheet)
         else:
-            theirs = canvas_columns.read(canvas, csv_export.labs_of(graded.rows, given)) if canvas else None
-            sheet = csv_export.canvas(graded.rows, given, theirs)
-            if theirs:
-                differing += canvas_columns.differing(theirs, graded.rows)
-                absent = canvas_columns.without_a_row(theirs, graded.rows)
+            theirs = canvas_columns.read(canvas, csv_export.labs_of(rows, given)) if canvas else None
+            sheet = csv_export.canvas(rows, given, theirs)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 
-        where = canvas or "the name"
+        where = canvas or moodle or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
         found = attention.with_more(attention.needs(graded, given), "left out", unknown)
-        none = [f"{student}, in {where}: no file in the folder that was graded has the student's number" for student in absent]
+        nothing = "no file in the folder that was graded has the student's number"
+        none = [f"{student}, in {where}: {nothing}" for student in sheet.absent]
         found = attention.with_more(found, "nothing handed in", none)
-        found = attention.with_more(found, "by hand", differing)
+        found = attention.with_more(found, "by hand", [*differing, *sheet.looked_at])
         _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")
@@ -205,6 +209,7 @@ def books(
     from worldsize.grade.reports import attention
 
     with one_paragraph():
+        need_extra("books", "nbgrader", "instructor")
         graded = read_graded(grades)
         need_folder_of(gradebook)
         if submissions:
@@ -245,6 +250,7 @@ def feedback(
     grades: Grades,
     to: Annotated[Path, typer.Option(help="where the pages go, laid out as the submissions were")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: for nbgrader release_feedback")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points and comments given in formgrader")] = None,
     course: CourseFolder = None,
     seed: Annotated[bool, typer.Option("--seed", help="say the seed too: when nobody hands in again")] = False,
 ) -> None:
@@ -263,13 +269,19 @@ def feedback(
             submissions_folder.need(submissions)
         labs = release.load(course_folder(course))
         overrides = by_hand.read(grades, graded.rows, labs)
-        given = overrides.given
+        given, differing, comments = overrides.given, [], pages.NO_COMMENTS
+        if gradebook:
+            from worldsize.grade.nbgrader import hand_points
+
+            given, differing = by_hand.together(given, hand_points.read(gradebook, graded.rows))
+            comments = hand_points.comments(gradebook)
         places = pages.write(
-            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given,
+            graded.rows, to, labs, grades / "expected", seed, submissions=submissions, given=given, comments=comments,
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
     with one_paragraph():
-        _look_at(attention.with_more(attention.needs(graded, given), "bad line", overrides.bad), grades)
+        found = attention.with_more(attention.needs(graded, given), "by hand", differing)
+        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
@@ -285,6 +297,7 @@ def similarity(
     from worldsize.grade.reports.similarity import similarity as compare
 
     with one_paragraph():
+        need_extra("similarity", "copydetect", "instructor")
         need_folder_of(out)
     with one_paragraph(), Console(stderr=True).status("comparing …") as status:
         found = compare(
@@ -305,6 +318,7 @@ def gradescope(
     from worldsize.grade import course as release
 
     with one_paragraph():
+        need_extra("gradescope", "nbgrader", "instructor")
         need_folder_of(out)
         root = course_folder(course)
         release.stem_of(root, lab, "gradescope")

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from worldsize.units import worth
 
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
+_MOST_NAMED = 5
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -90,11 +92,22 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
         )  # fmt: skip
 
     of_lab = [made for made in batch.rows if made.lab == lab]
-    made = (of_lab or list(batch.rows))[0]
+    made = of_lab[0] if of_lab else _of_no_lab(batch.rows[0], lab, course, submission)
     if made.state == "lost":
         print(f"lost: {made.reason}", file=sys.stderr)  # for instructors
         return nothing_graded("the grader itself failed")
     return result(made, mode)
+
+
+def _of_no_lab(made: GradeRow, lab: str, course: Path, submission: Path) -> GradeRow:
+    """The row of what is no notebook of the lab: it says what was handed in."""
+    from worldsize.grade.course import load
+
+    entries = sorted(submission.iterdir()) if submission.is_dir() else []
+    there = [f"{path.name}{' (a link)' if path.is_symlink() else '/' if path.is_dir() else ''}" for path in entries]
+    shown = ", ".join(there[:_MOST_NAMED]) + (f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else "")
+    reason = made.reason if made.digest else f"the notebook {lab}.ipynb itself is needed, got {shown or 'nothing'}"
+    return replace(made, lab=lab, possible=load(course)[lab].possible, reason=reason)
 
 
 def _mode(unsafe: bool) -> SandboxMode:

@@ -14,11 +14,12 @@ from types import MappingProxyType
 
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import fits
+from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.units import number
 
 FILE = "overrides.csv"
 HEADS = ["student", "lab", "points", "reason"]
-_EXAMPLE = 'student,lab,points,reason\nJane Doe_4711,06,5.5,"the check was wrong"'
+_EXAMPLE = 'student,lab,points,reason\ndoejane_4711,06,5.5,"the check was wrong"'
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,13 @@ class Overrides:
     bad: tuple[str, ...] = ()
 
 
-def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> Overrides:
-    """Read `overrides.csv`; there need not be one. Raises ValueError for a file that is no such CSV."""
+def read(
+    grades: Path, rows: Iterable[GradeRow], labs: Iterable[str], listed: Mapping[str, str] = MappingProxyType({})
+) -> Overrides:  # fmt: skip
+    """Read `overrides.csv`; there need not be one. Raises ValueError for a file that is no such CSV.
+
+    `listed` has the names of an LMS's own students by their numbers: one without a row can be meant too.
+    """
     path = grades / FILE
     if not path.is_file():
         return Overrides(NOTHING_GIVEN)
@@ -56,6 +62,8 @@ def read(grades: Path, rows: Iterable[GradeRow], labs: Iterable[str]) -> Overrid
         raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Such as\n{_EXAMPLE}")
 
     students = {row.student for row in rows}
+    known = {same_number(found[1]) for student in students if (found := numbered(student))}
+    students |= {f"{name}_{number}" for number, name in listed.items() if number not in known}
     stems = {name: stem for stem in labs for name in (stem, stem[:2])}
     found: dict[tuple[str, str], list[ByHand]] = {}
     bad = []
@@ -95,6 +103,14 @@ def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, s
     except ValueError:
         raise ValueError(f"{where}: expected points as a number of at least 0, got {points!r}.") from None
     return (meant[0], stems[lab]), ByHand(value, reason)
+
+
+def rows_too(rows: Iterable[GradeRow], given: Given) -> list[GradeRow]:
+    """`rows`, and one without a lab for each student who was given points and has none: nothing of theirs was in the folder."""
+    every = list(rows)
+    there = {row.student for row in every}
+    absent = dict.fromkeys(student for student, _ in given if student not in there)
+    return [*every, *(GradeRow(student, "", "", "ungradable") for student in absent)]
 
 
 def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str], ByHand], list[str]]:

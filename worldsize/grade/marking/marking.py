@@ -120,7 +120,9 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
         cells = file.cells
         lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
         if lab is None:
-            raise Ungradable(f"expected a notebook of one of the labs {', '.join(sorted(labs))}, got one of none of them")
+            known = ", ".join(sorted(labs))
+            meant = f"one of the labs {known}" if len(labs) > 1 else known
+            raise Ungradable(f"expected the notebook of {meant}, got one that has no cell of an exercise of it")
     except Ungradable as error:
         return replace(row, reason=str(error), seconds=time.monotonic() - began_s)
 

@@ -1,8 +1,8 @@
-"""Points that a person gave, on their way out of nbgrader's gradebook and into it.
+"""Points and comments that a person gave, on their way out of nbgrader's gradebook and into it.
 
 Out of it come those given in formgrader: an exercise has the manual score where there is one, else what the row says, and
-extra credit besides. Into it go those of `overrides.csv`, which are a lab's: the last exercise gets as extra credit what the
-sum lacks. Left out: what the grader found (`scores`).
+extra credit besides; comments are text by exercise. Into it go those of `overrides.csv`, which are a lab's: the last exercise
+gets as extra credit what the sum lacks. Left out: what the grader found (`scores`).
 """
 
 from __future__ import annotations
@@ -28,23 +28,42 @@ JOIN notebook ON notebook.id = mine.notebook_id
 JOIN submitted_assignment AS assignment ON assignment.id = mine.assignment_id
 WHERE grade.manual_score IS NOT NULL OR grade.extra_credit IS NOT NULL
 """
+_COMMENTS = """
+SELECT assignment.student_id, notebook.name, cell.name, comment.manual_comment
+FROM comment
+JOIN base_cell AS cell ON cell.id = comment.cell_id
+JOIN submitted_notebook AS mine ON mine.id = comment.notebook_id
+JOIN notebook ON notebook.id = mine.notebook_id
+JOIN submitted_assignment AS assignment ON assignment.id = mine.assignment_id
+WHERE TRIM(comment.manual_comment) != ''
+"""
 
 
 def read(gradebook: Path, rows: Iterable[GradeRow]) -> dict[tuple[str, str], ByHand]:
     """{(student, lab): points}. Raises ValueError where the gradebook cannot be read."""
+    given: dict[tuple[str, str], dict[str, tuple]] = {}
+    for student, lab, cell, manual, extra in _found(gradebook, _QUERY):
+        given.setdefault((student, lab), {})[cell.removeprefix("check_")] = manual, extra
+    by_place = {(row.student, row.lab): row for row in rows}
+    return {place: _points(by_place[place], cells) for place, cells in given.items() if place in by_place}
+
+
+def comments(gradebook: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """{(student, lab): {exercise: what a person wrote of it}}. Raises ValueError where the gradebook cannot be read."""
+    written: dict[tuple[str, str], dict[str, str]] = {}
+    for student, lab, exercise, text in _found(gradebook, _COMMENTS):
+        written.setdefault((student, lab), {})[exercise] = text.strip()
+    return written
+
+
+def _found(gradebook: Path, query: str) -> list[tuple]:
     if not gradebook.is_file():
         raise ValueError(f"{gradebook}: expected nbgrader's gradebook, got nothing of that name. `worldsize books` writes it.")
     try:
         with closing(sqlite3.connect(f"{gradebook.resolve().as_uri()}?mode=ro", uri=True)) as book:
-            found = book.execute(_QUERY).fetchall()
+            return book.execute(query).fetchall()
     except sqlite3.Error as error:
         raise ValueError(explained(gradebook, error)) from None
-
-    given: dict[tuple[str, str], dict[str, tuple]] = {}
-    for student, lab, cell, manual, extra in found:
-        given.setdefault((student, lab), {})[cell.removeprefix("check_")] = manual, extra
-    by_place = {(row.student, row.lab): row for row in rows}
-    return {place: _points(by_place[place], cells) for place, cells in given.items() if place in by_place}
 
 
 def _points(row: GradeRow, cells: dict[str, tuple]) -> ByHand:

@@ -1,14 +1,18 @@
-"""What Canvas exported of its own gradebook: which column is a lab's, and how it calls each student.
+"""What Canvas exported of its own gradebook: which column is a lab's, how it calls each student, and the marks it has.
 
 Canvas finds an assignment again by the number in brackets at the end of its column's head, and makes a new one where
-there is none ("How do I import grades in the Gradebook?"). Left out: the marks (`csv_export`).
+there is none ("How do I import grades in the Gradebook?"). An empty cell takes away the mark that Canvas has, so what it
+has stays where there is no other. Its settings decide on commas or semicolons, on decimal points or commas, on a byte
+order mark, and on one column of names or two (its `lib/gradebook_exporter.rb` and `gradebook_importer.rb`). Left out: the
+marks (`csv_export`).
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,49 +21,78 @@ from worldsize.grade.marking.submissions_folder import numbered, same_number
 from worldsize.units import number
 
 FIRST = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+_TWO_NAMES = ["LastName", "FirstName", "ID"]
 _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s*\((?P<id>[0-9]+)\)\s*", re.DOTALL)
+_TOTAL = re.compile(r"(Current|Final) (Score|Points|Grade)$|^Override (Score|Grade|Status)$")  # of a period such as "(2026)"
+_TEST_STUDENTS = ("Student, Test", "Test Student")
+_TEST_LOGIN = re.compile("[0-9a-f]{40}")  # Canvas makes it for its Student View, whatever the name is in another language
+_EXCUSED = "EX"
 
 
 @dataclass(frozen=True)
 class CanvasColumns:
-    """`heads` and `possible` by the lab's stem, and each student's first fields by Canvas's number."""
+    """`heads` and `possible` by the lab's stem, and each student's first fields, marks and name by Canvas's number."""
 
+    first: list[str]
     heads: dict[str, str]
     possible: dict[str, float]
     students: dict[str, list[str]]
+    marks: dict[str, dict[str, str]]
+    names: dict[str, str]  # without the student that Canvas makes for its own Student View
+
+    def mark(self, student: str, lab: str, ours: str) -> str:
+        """What goes into the sheet: `ours`, or what Canvas has where there is none, or where the student is excused."""
+        theirs = self.marks.get(student, {}).get(lab, "")
+        return theirs if not ours or theirs == _EXCUSED else ours
 
 
 def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     """Raises ValueError where it is no export of Canvas's gradebook, or a lab of `labs` has no column or two of them."""
-    if not path.is_file():
-        raise ValueError(f"{path}: expected the CSV that Canvas's gradebook exports, got nothing of that name.")
-    try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected the CSV that Canvas's gradebook exports, got what cannot be read: {error}.") from None
-
+    lines = csv_lines(path, "the CSV that Canvas's gradebook exports", lambda head: re.match(r'"?(Student|LastName)"?;', head))
     heads = [head.strip() for head in lines[0]] if lines else []
-    if heads[:2] != FIRST[:2]:
+    if heads[:2] != FIRST[:2] and heads[:3] != _TWO_NAMES:
         got = ", ".join(heads[:5]) or "nothing"
         raise ValueError(f"{path}, line 1: expected Canvas's heads ({', '.join(FIRST)}, …), got {got!r}. Export its gradebook.")
 
     columns = {lab: _column(path, heads, lab) for lab in labs}
-    named = [heads.index(name) if name in heads else None for name in FIRST]
+    id_column = heads.index("ID")
+    first = heads.index("Section") + 1 if "Section" in heads else id_column + 1
     possible: dict[str, float] = {}
-    students = {}
+    students, marks, names = {}, {}, {}
     for line in lines[1:]:
         line = line + [""] * (len(heads) - len(line))
         if line[0].strip() == "Points Possible":
-            possible = {lab: float(line[k]) for lab, k in columns.items() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", line[k])}
-        elif line[1].strip().isdecimal():
-            students[same_number(line[1].strip())] = ["" if k is None else line[k] for k in named]
-    return CanvasColumns({lab: heads[k] for lab, k in columns.items()}, possible, students)
+            told = {lab: line[k].strip().replace(",", ".") for lab, k in columns.items()}
+            possible = {lab: float(points) for lab, points in told.items() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", points)}
+        elif line[id_column].strip().isdecimal():
+            known = same_number(line[id_column].strip())
+            students[known] = line[:first]
+            marks[known] = {lab: line[k].strip() for lab, k in columns.items()}
+            name = ", ".join(line[:id_column])
+            if name not in _TEST_STUDENTS and not any(map(_TEST_LOGIN.fullmatch, line[:first])):
+                names[known] = name
+    return CanvasColumns(heads[:first], {lab: heads[k] for lab, k in columns.items()}, possible, students, marks, names)
+
+
+def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> list[list[str]]:
+    """The lines of a CSV in UTF-8. `semicolons` says of its text whether they stand between the fields.
+
+    Raises ValueError where the file is not there or cannot be read.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: expected {what}, got nothing of that name.")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if semicolons(text) else ","))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected {what}, got what cannot be read: {error}.") from None
 
 
 def _column(path: Path, heads: list[str], lab: str) -> int:
     """The one whose name has the lab's stem, or its number after the word lab."""
     told = re.compile(rf"lab\W*0?{int(lab[:2])}(?![0-9])|(?<![0-9]){lab[:2]}(?![0-9])", re.IGNORECASE)
-    assignments = {k: found["name"] for k, head in enumerate(heads) if (found := _ASSIGNMENT.fullmatch(head))}
+    named = {k: found["name"] for k, head in enumerate(heads) if (found := _ASSIGNMENT.fullmatch(head))}
+    assignments = {k: name for k, name in named.items() if not _TOTAL.search(name)}
     meant = [k for k, name in assignments.items() if lab in name] or [k for k, name in assignments.items() if told.search(name)]
     if len(meant) == 1:
         return meant[0]
@@ -81,7 +114,16 @@ def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
     ]
 
 
+def excused(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
+    """Words for each row of a student whom Canvas excuses from the lab: that stays."""
+    return [
+        f"{row.student}, {row.lab}: excused in Canvas, which stays; the row has {number(row.points)} points"
+        for row in rows
+        if (known := numbered(row.student)) and theirs.marks.get(same_number(known[1]), {}).get(row.lab) == _EXCUSED
+    ]
+
+
 def without_a_row(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
     """The names of Canvas's students whose number no row has: no file of theirs was in the folder."""
     there = {same_number(known[1]) for row in rows if (known := numbered(row.student))}
-    return [fields[0] for given, fields in theirs.students.items() if given not in there]
+    return [name for given, name in theirs.names.items() if given not in there]

@@ -4,33 +4,38 @@ Canvas and Moodle know a student by the number in the name of the file that they
 student without one is named in `MarkSheet.unknown` and left out, and so are those who share one: never two lines for one
 number. Left out: formulas (`sheet`), nbgrader's gradebook, feedback, and who needs a person (`attention`).
 
-The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet.
+The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet; what the
+two exported themselves is filled in (`canvas_columns`, `moodle_worksheet`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submissions_folder import numbered, same_number
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import canvas_columns, moodle_worksheet, sheet
 from worldsize.grade.reports.attention import doubled
 from worldsize.grade.reports.canvas_columns import FIRST, CanvasColumns
+from worldsize.grade.reports.moodle_worksheet import Mark, Worksheet
 
 
 @dataclass(frozen=True)
 class MarkSheet:
     """A CSV's text; `unknown` are students whose number is not in their name, or not in the LMS's own list.
 
-    `doubled` are words for each number that more than one student has, none of whom is in the text.
+    `doubled` are words for each number that more than one student has, none of whom is in the text; `absent` are the LMS's
+    own students of whom there is no file, and `looked_at` words on what it will not take as it is.
     """
 
     text: str
     unknown: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    looked_at: tuple[str, ...] = ()
 
 
 def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: CanvasColumns | None = None) -> MarkSheet:
@@ -53,15 +58,22 @@ def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
             marks[student][lab] = f"{points.points:g}"
 
     def line(student: str, name: str, id: str) -> list[str]:
-        first = [name, id, "", "", ""]
-        if theirs is not None:
-            first = theirs.students.get(same_number(id), [])
-        return [*first, *map(marks[student].get, labs)] if first else []
+        if theirs is None:
+            return [name, id, "", "", "", *map(marks[student].get, labs)]
+        known = same_number(id)
+        if known not in theirs.students:
+            return []
+        return [*theirs.students[known], *(theirs.mark(known, lab, marks[student][lab]) for lab in labs)]
 
     names = [theirs.heads[lab] if theirs else lab for lab in labs]
     worth = [theirs.possible.get(lab, possible[lab]) if theirs else possible[lab] for lab in labs]
-    heads = [[*FIRST, *names], ["    Points Possible", "", "", "", "", *(f"{points:g}" for points in worth)]]
-    return _sheet(kept, heads, line)
+    first = theirs.first if theirs else FIRST
+    heads = [[*first, *names], ["    Points Possible", *[""] * (len(first) - 1), *(f"{points:g}" for points in worth)]]
+    made = _sheet(kept, heads, line)
+    if theirs is None:
+        return made
+    words = [*canvas_columns.differing(theirs, kept), *canvas_columns.excused(theirs, kept)]
+    return replace(made, absent=tuple(canvas_columns.without_a_row(theirs, kept)), looked_at=tuple(words))
 
 
 def labs_of(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN) -> list[str]:
@@ -69,10 +81,11 @@ def labs_of(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN) -> list[str]
     return sorted({row.lab for row in rows if row.lab} | {lab for _, lab in given})
 
 
-def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN) -> MarkSheet:
+def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, theirs: Worksheet | None = None) -> MarkSheet:
     """Marks exported as CSV for Moodle: one lab's grading worksheet. Points `given` by hand count before a row's.
 
-    Raises ValueError for a lab that nobody handed in.
+    With `theirs` every column and line is as Moodle itself has it, and Moodle's own grade stays where there is no mark.
+    Raises ValueError for a lab that nobody handed in, and for a worksheet that has none of the students.
     """
     everything = list(rows)
     of_lab = [row for row in everything if row.lab == lab]
@@ -84,15 +97,47 @@ def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN) -> 
     by_student |= {row.student: row for row in of_lab}
     possible = max(row.possible for row in of_lab)
 
-    def line(student: str, name: str, id: str) -> list[str]:
+    def mark(student: str) -> Mark:
         row = by_student[student]
         told = given.get((student, lab))
-        mark = f"{told.points:g}" if told else _mark(row, given)
-        comment = "\n".join(filter(None, [told.reason if told else "", _comment(row)]))
-        return [f"Participant {id}", name, mark, f"{possible:g}", comment]
+        points = f"{told.points:g}" if told else _mark(row, given)
+        reason = told.reason if told else ""
+        worth = f"{points} of {possible:g} points" if points else "no mark"
+        return Mark(points, moodle_worksheet.comment(lab, [f"{worth}. {reason}".strip(), _comment(row)]))
 
-    heads = [["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]]
-    return _sheet([*by_student.values(), *of_lab], heads, line)
+    def line(student: str, name: str, id: str) -> list[str]:
+        made = mark(student)
+        return [f"Participant {id}", name, made.grade, f"{possible:g}", moodle_worksheet.NEVER, made.comment]
+
+    meant = [*by_student.values(), *of_lab]
+    return _sheet(meant, [moodle_worksheet.HEADS], line) if theirs is None else _filled(theirs, meant, mark, possible)
+
+
+def _filled(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float) -> MarkSheet:
+    shared = _doubled(rows)
+    there = theirs.students()
+    numbers = {row.student: known and same_number(known[1]) for row in rows for known in [numbered(row.student)]}
+    handed_in = set(filter(None, numbers.values()))
+    if handed_in and not there.keys() & handed_in:
+        raise ValueError(
+            f"{theirs.path}: expected the worksheet of the assignment whose submissions were graded, got one that has none of "
+            f"their numbers, such as Participant {min(handed_in)}. Moodle numbers students anew in each assignment."
+        )
+
+    ours = {student: known for student, known in numbers.items() if student not in shared}
+    marks = {known: mark(student) for student, known in ours.items() if known in there}
+    return MarkSheet(
+        moodle_worksheet.filled(theirs, marks),
+        unknown=tuple(sorted(student for student, known in ours.items() if known not in there)),
+        doubled=tuple(dict.fromkeys(shared.values())),
+        absent=tuple(moodle_worksheet.without_a_row(theirs, handed_in)),
+        looked_at=tuple(moodle_worksheet.looked_at(theirs, marks, possible)),
+    )
+
+
+def _doubled(rows: list[GradeRow]) -> dict[str, str]:
+    """`rows` may have a row twice."""
+    return doubled({id(row): row for row in rows}.values())
 
 
 def _mark(row: GradeRow, given: Given) -> str:
@@ -107,7 +152,7 @@ def _mark(row: GradeRow, given: Given) -> str:
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
     """`line` is empty for a student whom the LMS does not have."""
     lines = list(heads)
-    shared = doubled({id(row): row for row in rows}.values())
+    shared = _doubled(rows)
     unknown = []
     for student in sorted({row.student for row in rows}):
         known = numbered(student)

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, titles_of
@@ -26,6 +27,7 @@ from worldsize.grade.reports.expected import Expected
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, on_logical_clock
 
+NO_COMMENTS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({})
 OnProgress = Callable[[int, int, GradeRow], None]
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
@@ -36,10 +38,12 @@ _MOST_BYTES = 180
 def write(
     rows: Iterable[GradeRow], to: Path, labs: Mapping[str, CourseLab], kept: Path, seed_too: bool = False,
     progress: OnProgress | None = None, submissions: Path | None = None, given: Given = NOTHING_GIVEN,
+    comments: Mapping[tuple[str, str], Mapping[str, str]] = NO_COMMENTS,
 ) -> list[Path]:  # fmt: skip
     """Put the feedback for all students below `to`, a page for every row, and return where.
 
-    A row that is "lost" says nothing of a student's work, and has no page. Points `given` by hand are said.
+    A row that is "lost" says nothing of a student's work, and has no page. Points `given` by hand are said, and a
+    person's `comments` stand beside their exercises.
 
     `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
     is taken from the folder `submissions`.
@@ -53,7 +57,9 @@ def write(
     with Expected(dict(labs), kept) as expected:
         for row, place in placed(every):
             path = to / place
-            text = page(row, titles_of(labs.get(row.lab)), _pictures(row, expected), seed_too, given.get((row.student, row.lab)))
+            whose = row.student, row.lab
+            pictures = _pictures(row, expected)
+            text = page(row, titles_of(labs.get(row.lab)), pictures, seed_too, given.get(whose), comments.get(whose, {}))
             write_whole(path, text, 0o644)  # nbgrader's release keeps the mode
             if submissions is not None:
                 for name, ticket in _tickets(row, submissions):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from worldsize import pages
 from worldsize.grade.marking.by_hand import ByHand
@@ -20,6 +21,7 @@ from worldsize.lab.python_cell import taken_out_sentence
 from worldsize.units import number
 
 _MOST_LINES = 100
+NO_COMMENTS: Mapping[str, str] = MappingProxyType({})
 _STEPS = {
     "fail": "{titles}: read the first thing that was not as expected, mend the cell, restart the kernel, and run its check in "
     "the notebook. The check there tests the same properties, on fresh numbers each time.",
@@ -64,12 +66,12 @@ class MessagePictures:
 
 def page(
     row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePictures], seed_too: bool = False,
-    by_hand: ByHand | None = None,
+    by_hand: ByHand | None = None, comments: Mapping[str, str] = NO_COMMENTS,
 ) -> str:  # fmt: skip
     """One of the feedback pages in HTML, whole: points, what to do next, exercises with pictures, how to appeal.
 
     `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with which anybody can
-    replay; `by_hand` are points that a person gave.
+    replay; `by_hand` are points that a person gave, and `comments` what one wrote, by exercise.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
     changed += filter(None, [row.handed_in])
@@ -80,6 +82,7 @@ def page(
         lab=titles.get("") or row.lab or "A file that was handed in",
         titles=titles,
         pairs=pairs,
+        comments=comments,
         notes=notes(row, by_hand),
         steps=steps(row, titles),
         changed=changed,

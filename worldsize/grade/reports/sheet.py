@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def text(lines: Iterable[Iterable[str]]) -> str:
-    """The lines of a sheet as CSV."""
+def text(lines: Iterable[Iterable[str]], as_they_are: Collection[int] = ()) -> str:
+    """The lines of a sheet as CSV. The columns `as_they_are` hold nothing of a student's choosing."""
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     for line in lines:
-        writer.writerow(map(safe, line))
+        writer.writerow(field if k in as_they_are else safe(field) for k, field in enumerate(line))
     return file.getvalue()
 
 
 def safe(field: str) -> str:
-    """`field` as no spreadsheet takes it for a formula; a number stays one."""
+    """`field` as no spreadsheet takes it for a formula; a number stays one, and so does a hyphen alone."""
     field = field.replace("\0", "")
 
-    if not field.lstrip(" ").startswith(_FORMULA) or _is_number(field):
+    if not field.lstrip(" ").startswith(_FORMULA) or _is_harmless(field):
         return field
     return f"'{field}"
 
 
-def _is_number(field: str) -> bool:
-    return field.removeprefix("-").replace(".", "", 1).isdecimal()
+def _is_harmless(field: str) -> bool:
+    return field == "-" or field.removeprefix("-").replace(".", "", 1).isdecimal()
