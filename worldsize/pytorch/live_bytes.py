@@ -39,6 +39,10 @@ class LiveBytes(TorchDispatchMode):
         """Bytes that live at this moment."""
         return sum(storage.nbytes() for storage in tuple(self._storages))
 
+    def at_least(self, size_bytes: int) -> int:
+        """How many storages of that many bytes or more live at this moment."""
+        return sum(storage.nbytes() >= size_bytes for storage in tuple(self._storages))
+
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self.know(x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor))
