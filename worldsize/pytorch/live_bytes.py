@@ -29,6 +29,11 @@ class LiveBytes(TorchDispatchMode):
         self._storages: weakref.WeakSet = weakref.WeakSet()
         self.know(known)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and to say so to dynamo imports it: a second for each process."""
+        return False
+
     def know(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count these from now on."""
         for x in tensors:
