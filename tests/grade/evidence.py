@@ -56,7 +56,7 @@ SEEN = {
     "train_ddp": "VVVVS", "exact_accuracy": "VVV", "train_resumable": "CCC", "flattened": "VM", "overlapped": "VW",
     "fill_buckets": "VV", "bucketed": "VMW", "accumulate": "VMW", "missing_devices": "VV", "replica_loss": "VVV",
     "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVW", "noise_scale": "VV",
-    "synced_norm": "VVVMV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
+    "synced_norm": "VVVMVV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
     "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVV", "best_plan": "VV",
 }  # fmt: skip
