@@ -42,11 +42,11 @@ class LiveBytes(TorchDispatchMode):
 
     def now(self) -> int:
         """Bytes that live at this moment."""
-        return sum(storage.nbytes() for storage in tuple(self._storages))
+        return sum(self.sizes())
 
-    def at_least(self, size_bytes: int) -> int:
-        """How many storages of that many bytes or more live at this moment."""
-        return sum(storage.nbytes() >= size_bytes for storage in tuple(self._storages))
+    def sizes(self) -> list[int]:
+        """The bytes of each storage that lives at this moment."""
+        return [storage.nbytes() for storage in tuple(self._storages)]
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))

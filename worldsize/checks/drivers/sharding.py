@@ -88,7 +88,7 @@ def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str
     held: list[int] = []
 
     def note(meter: LiveBytes) -> None:
-        held.append(meter.at_least(whole_bytes))
+        held.append(sum(size >= whole_bytes for size in meter.sizes()))
 
     with metered(fabric, task["parts"], note):
         returned = fn(fabric, task)
@@ -113,7 +113,7 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
         gradient = None
         for number, base in enumerate(given["gradients"]):
             others = 1 + number + (gradient is not None)  # the weights, what gradients have been made of, and the last one
-            held.append(meter.at_least(weights.nbytes) - others)
+            held.append(sum(size >= weights.nbytes for size in meter.sizes()) - others)
             gradient = base + given["pull"] * weights.nan_to_num(0.0)
             yield gradient
 

@@ -111,8 +111,8 @@ def _examine_float32(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]
         return {SAFE: unsafe}
     dtype = task.x[0].dtype
     promoted = first_complaint(
-        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the layers round it would go on "
-        f"with twice the bytes"
+        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the layers round it would "
+        f"go on with twice the bytes"
         for rank, four in enumerate(ended.returned)
         for name, got in zip(NAMES, four, strict=True)
         if getattr(got, "dtype", None) != dtype
