@@ -96,7 +96,7 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
-    """As `leaders`, for repetitions of measurements: who has the largest middle or the smallest, and all that are `level` with it."""
+    """As `leaders`, for repetitions of measurements: who has the largest middle or the smallest, and all `level` with it."""
     if not repeats:
         return []
     pick = max if largest else min

@@ -3,7 +3,8 @@
 Lanes share the axis of values, so that a tail which one lane has and another has not is seen at once. Bars are scaled
 in each lane by its own highest, since it is shape and reach that are compared. A band goes from the lowest of several
 runs to the highest, round the middle one; where two overlap it may come out the other way round with other seeds, so the
-finding counts that as a tie. But runs that are paired, by their seeds, are compared seed by seed. Left out: deviations and confidence, for which a few runs are too few.
+finding counts that as a tie. But runs that are paired, by their seeds, are compared seed by seed. Left out: deviations and
+confidence, for which a few runs are too few.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ def band(name: str, runs: Runs) -> Band:
 def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, paired: bool = False) -> Picture:
     """A line and a band for each row of several runs, `rows[name]` = [[(x, y), …], …]; None for an exercise not yet written.
 
-    `paired`: run k of every row had the same seed, so that rows are compared run by run. `x` and `y` name the axes. `asks` is the question over the picture; ValueError where it is none.
+    `paired`: run k of every row had the same seed, so that rows are compared run by run. `x` and `y` name the axes. `asks` is
+    the question over the picture; ValueError where it is none.
     """
     known = {name: band(name, runs) for name, runs in base.written(rows).items()}
     if not known:
