@@ -790,7 +790,7 @@ with unobserved():  # no picture of this launch
 for name, took in turns.items():
     entries[name]["work_s"] += median(took)
 apart = {name: max(took) / min(took) for name, took in turns.items()}
-if max(apart.values()) > 2:
+if max(apart.values(), default=1) > 2:
     worst = max(apart, key=apart.get)
     print(f"{worst}: its rounds are up to {apart[worst]:.1f} times apart. Was this machine busy? Then run this cell once more.")
 for name, e in entries.items():
