@@ -114,6 +114,9 @@ answers.mistake("skips_negative_signals_alone", {
 }, "some of them mostly noise", "Where |G|² came out below 0 it was left out, and tr(Σ) was not")
 answers.mistake("takes_the_size_of_the_signal", {"signals.append(signal)": "signals.append(abs(signal))"},
     "some of them mostly noise", "A |G|² below 0 lost its sign")
+answers.mistake("takes_torchs_median_of_the_ratios", {
+    "sum(noises) / sum(signals)": "(torch.tensor(noises) / torch.tensor(signals)).median()",
+}, "This is the lower of the two middle ratios: average |G|² and tr(Σ) each, and divide once")
 answers.mistake("takes_torchs_median", {
     "sum(noises) / sum(signals)": "torch.tensor(noises).median() / torch.tensor(signals).median()",
 }, "These are the lower of the two middle steps: take the mean of |G|²")
