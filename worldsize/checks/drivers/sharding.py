@@ -51,13 +51,14 @@ def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[Li
 
         return called
 
-    for name in _CALLS:
+    calls = [name for name in _CALLS if hasattr(fabric, name)]
+    for name in calls:
         setattr(fabric, name, without_meter(getattr(fabric, name)))
     try:
         with meter:
             yield meter
     finally:
-        for name in _CALLS:
+        for name in calls:
             delattr(fabric, name)
 
 
