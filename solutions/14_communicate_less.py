@@ -770,6 +770,8 @@ def measured(name):
         return None
     return {"steps": ends[0][0], "work_s": work_s, "bytes": sent(name), "others": [step for step, _ in ends[1:]]}
 
+# %%
+# Helper: the work of a step, timed in turns
 def in_turns(fabric, names, rounds=5):
     """{name: seconds of a step, in each of so many rounds}: one way after the other takes a few steps, and again."""
     took = {name: [] for name in names}
@@ -804,8 +806,8 @@ for name, e in entries.items():
 # %% [markdown]
 # What a step works was timed just now, the ways in turns, so that whatever else this machine does meets all of them. There was
 # no slow link, so all of a step is work: the real gradient, compressing, handing messages to the system. The declared
-# milliseconds come on top. Steps differ from seed to seed; the race below has the first seed, so its steps
-# count from here on. Now: below which bandwidth does another way come to the target before plain?
+# milliseconds come on top. Steps differ from seed to seed; the race below has the first seed, so its steps count from here on.
+# Now: below which bandwidth does another way come to the target before plain?
 #
 # <details><summary>Hint</summary>Set both times equal and solve for B. Then think: what if the other way saves no bytes? Over
 # slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
