@@ -15,6 +15,7 @@
 from worldsize.notebook import *
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -357,7 +358,8 @@ lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatter
 def sequence_parallel(fabric, task):
     """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in Exercise 12.1.
 
-    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks. Returns what `train` returns.
+    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms its own tokens alone. Returns
+    what `train` returns.
     """
     scale, shift, up, up_bias, down, down_bias = task["weights"]
     ### BEGIN SOLUTION
@@ -389,13 +391,23 @@ def on_tokens(fabric, tokens):
     own = [tuple(t.tensor_split(n)[fabric.rank] for t in pair) for pair in task["batches"]]
     return sequence_parallel(fabric, {**task, "weights": [*norm, *shard, down_bias], "batches": own})
 
+def forwards(run):
+    """The messages of the forward pass: of each rank the first ones, as many as an all-gather and a reduce-scatter have."""
+    if run.state != "done":
+        return run
+    by_rank = [sorted((t for t in run.trace.transfers if t.src == r), key=lambda t: t.start_s) for r in range(ranks)]
+    return replace(run.trace, transfers=tuple(t for own in by_rank for t in own[: 2 * (ranks - 1)]))
+
 tokens_run = launch(on_tokens, ranks, args=(256,), link=Link("40 MB/s", "1 ms"))
 shared_bytes = cost.bytes_ring_all_reduce(ranks, 3 * width * 8)
 if tokens_run.state == "done":
     lab.measure("sequence", (tokens_run.trace.sent_bytes(0) - shared_bytes) / sent(on_shards, 256, 1))
-figures.messages(tokens_run)
+figures.messages(forwards(tokens_run))
 
 # %% [markdown]
+# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? Backwards both come once more, and
+# then the sums of what all ranks hold.
+#
 # An all-reduce *was* a reduce-scatter and an all-gather all along; between the two halves there is now something to do. The
 # few bytes more are the gradients of what all ranks hold. So what is the gain?
 
@@ -473,10 +485,10 @@ lab.predict(
 )
 
 # %% [markdown]
-# `gradients` yields this rank's gradient for one step after the other, each at the weights as they are by then. So
-# change the weights **in place**. A rank takes no step with another rank's part of the weights, and so has no use for
-# its old values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start, and no
-# gradient depends on them. Gather nothing before the first step.
+# `gradients` yields this rank's gradient for one step after the other, each made when it is asked for, at the weights as they
+# are by then. So change the weights **in place**. A rank takes no step with another rank's part of the weights, and so has
+# no use for its old values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start, and
+# the gradients leave them out until they are numbers. Gather nothing before the first step.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
@@ -488,8 +500,8 @@ lab.predict(
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
-    Each rank keeps the state of its own part of the weights alone. Returns that state. In the check the other ranks'
-    parts of `weights` are NaN at the start.
+    Each rank keeps the state of its own part of the weights alone, and has no larger one in memory. Returns that state. In the
+    check the other ranks' parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
     ### BEGIN SOLUTION
@@ -541,11 +553,14 @@ def whole_adam(fabric, replica, learning_rate):
     return state
 
 # %% [markdown]
-# We measure what is there: the bytes of the tensors that a rank holds at the end, part by part.
+# We measure what is there at the end, part by part: the bytes of the memory that a rank's tensors lie in. A slice of a large
+# tensor keeps all of it, so that is what counts.
 
 # %%
 def size_of(tensors):
-    return sum(t.nbytes for t in tensors)
+    """The bytes of what these tensors lie in, each storage once."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    return sum(storage.nbytes() for storage in storages.values())
 
 def train_images(fabric, optimize, learning_rate=1e-3):
     """The weights at the end, and the bytes that this rank keeps."""
@@ -627,7 +642,7 @@ lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times
 # %%
 for m in (1, 8):
     psi = {stage: sharding.bytes_sent(many, 1, stage, m) / ((many - 1) / many) for stage in sharding.STAGES}
-    print(f"{m} micro-batches:", ", ".join(f"stage {stage} {times:.0f} Ψ" for stage, times in psi.items()))
+    print(f"{m} micro-batch{'es' * (m > 1)}:", ", ".join(f"stage {stage} {times:.0f} Ψ" for stage, times in psi.items()))
 lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_sent(many, 1, 1, 8))
 
 # %% [markdown]
@@ -708,7 +723,8 @@ def stage_3(fabric, task):
     """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent, in place.
 
     Each weight is gathered for its forward pass, freed, and gathered again for its backward pass; the next layer's gather is
-    under way while a layer works. Returns the parts.
+    under way while a layer works. By then four tensors as large as a weight live on a rank, at most: the weight, the next one,
+    a gradient and a copy of it. Returns the parts.
     """
     parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
     for x, target in task["batches"]:
@@ -821,9 +837,9 @@ works_s = 2 * stack_layers * work_ms / 1e3
 scatter_s = (stack_layers - 1) * cost.reduce_scatter(2, stack_bytes / stack_layers, link)
 hidden, shown = works_s + scatter_s + gather_ms / 1e3, works_s + scatter_s + (2 * stack_layers - 1) * gather_ms / 1e3
 expected = {"yours": hidden, "FSDP2": hidden, "FSDP2, none ahead": shown}
-lab.measure("prefetch", 1e3 * (shown - hidden))
 saved_ms = 1e3 * (took["FSDP2, none ahead"] - took["FSDP2"])
-print(f"prefetch saves {1e3 * (shown - hidden):.0f} ms by formula; FSDP2 saved {saved_ms:.0f} ms here")
+lab.measure("prefetch", saved_ms)
+print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here; by formula it would be {1e3 * (shown - hidden):.0f} ms")
 figures.race(
     [figures.Timing(name, s, expected[name]) for name, s in took.items()],
     "One step over slow links: what does prefetch hide?",
@@ -972,9 +988,20 @@ figures.stacks(
 )
 
 # %% [markdown]
-# What stays between steps should be at the formula. What comes besides is whole copies of layers, gradients on their way and
-# activations, forwards and backwards. That is why one calls `fully_shard` on each layer: called on the model alone it would
-# gather everything at once. Between the two forms of FSDP, where do you see the weights that stay after forward?
+# What comes besides is whole copies of layers, gradients on their way and activations, forwards and backwards. That is why one
+# calls `fully_shard` on each layer: called on the model alone it would gather everything at once. Which way is at its formula
+# between steps, and which is not?
+
+# %%
+for name, stage in stage_of.items():
+    told = formula(stage)
+    kept = {part: run[0][name][1][part] for part in ("parameters", "gradients", "optimizer")}
+    print(f"{name}: rank 0 keeps {sum(kept.values()) / 1e6:.2f} MB between steps, by formula {sum(told.values()) / 1e6:.2f}; "
+          f"parameters {kept['parameters'] / 1e6:.2f} MB, by formula {told['parameters'] / 1e6:.2f}")
+
+# %% [markdown]
+# The formula of stage 2 has the weights whole all the time. FSDP with `reshard_after_forward=False` keeps them whole from the
+# forward to the backward pass: where in the picture do you see them?
 
 # %% [markdown]
 # Now what they send. The record has every collective of every rank, and the bytes that went in. Round a ring an

@@ -51,3 +51,14 @@ def test_where_only_neighbours_tie_the_ends_are_told():
     middle = [[(x, y + 0.3) for x, y in run] for run in LOW]
     high = [[(x, y + 0.55) for x, y in run] for run in LOW]
     assert "neighbours tie within their spread, from 1 (a) to 1.55 (c)" in drawn({"a": LOW, "b": middle, "c": high}).alt
+
+
+def test_paired_runs_are_compared_seed_by_seed():
+    near = [[(x, y + 0.1) for x, y in run] for run in LOW]
+    picture = figures.bands({"a": LOW, "b": near}, "Who is lower?", x="step", y="loss", paired=True)
+    assert "At step 2 a is lowest, at 1 (0.8 to 1.2); b highest, at 1.1 (0.9 to 1.3)" in picture.alt
+
+
+def test_not_all_tie_where_two_of_them_do_not():
+    middle, high = ([[(x, y + more) for x, y in run] for run in LOW] for more in (0.3, 0.55))
+    assert "tie within their spread, at about" not in drawn({"b": middle, "a": LOW, "c": high}).alt

@@ -233,3 +233,23 @@ def test_names_are_listed_until_there_are_many(names, words):
 )
 def test_a_finding_begins_with_a_capital_unless_with_a_name_of_code(clauses, words):
     assert findings.line(*clauses) == words
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "paired", "level"),
+    [
+        ((19.0, 19.3, 19.5), (24.0, 26.0, 90.0), False, False),  # one wide range, and no overlap
+        ((0.8, 1.0, 1.2), (1.1, 1.3, 1.5), False, True),
+        ((1.0, 1.0, 1.0), (1.01, 1.02, 1.01), False, True),
+        ((0.8, 1.0, 1.2), (0.9, 1.1, 1.3), True, False),  # lower in each pair
+        ((0.8, 1.0, 1.2), (0.9, 0.9, 1.3), True, True),
+        ((0.8, 1.0), (0.9, 1.1), True, True),  # two pairs settle nothing
+    ],
+)
+def test_repetitions_are_level_where_they_overlap_and_pairs_unless_one_is_lower_in_each(one, other, paired, level):
+    assert findings.level(one, other, paired) is findings.level(other, one, paired) is level
+
+
+def test_who_is_ahead_is_told_with_all_that_are_level():
+    assert findings.ahead({"a": (1, 2, 3), "b": (2.5, 3, 4), "c": (5, 6, 7)}, largest=False) == ["a", "b"]
+    assert findings.ahead({}) == []

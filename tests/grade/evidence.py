@@ -30,6 +30,17 @@ B = Evidence("what came back, and messages", "the grader, and the broker in it")
 C = Evidence("calls of the check's own functions", "the grader, which answers them from afar")
 P = Evidence("messages to and from ranks that the check plays", "the grader")
 W = Evidence("declared work, opened, closed and weighed column by column, and messages beside it", "the broker, in the grader")
+T = Evidence(
+    "declared work and messages, as above; tensors that live, which the answer's own process notes, can only take from it",
+    "the broker, in the grader",
+)
+K = Evidence(
+    "what came back; tensors that live between steps, which the answer's own process notes, can only take from it", "the grader"
+)
+N = Evidence(
+    "messages, as above; what autograd keeps for backward, which the answer's own process notes, can only take from it",
+    "the broker, in the grader",
+)
 G = Evidence("a graph that the answer built, run without it", "a process of the grader's")
 F = Evidence("a folder, read between a writer's system calls; its syncs; its death", "the writer's warden, outside its process")
 L = Evidence("what came back of lives whose examples and start the grader deals out", "the grader")
@@ -45,11 +56,11 @@ SEEN = {
     "ring_all_reduce": "VMMM", "shards": "VVV", "same_start": "BV", "average_gradients": "VVM", "train_replicas": "VVMV",
     "average_tower_gradients": "VVV", "decayed_rate": "VV", "place_variables": "VV", "between_graph": "SSSVV",
     "cluster_config": "VV", "worker_share": "VVV", "score": "CCC", "audit": "VV", "train_through": "CCC",
-    "parallel_mlp": "VM", "sequence_parallel": "VM", "sharded_adam": "VVM", "stage_3": "VMWW", "my_share": "VVV",
+    "parallel_mlp": "VM", "sequence_parallel": "VN", "sharded_adam": "VKM", "stage_3": "VMTW", "my_share": "VVV",
     "train_ddp": "VVVVS", "exact_accuracy": "VVV", "train_resumable": "CCC", "flattened": "VM", "overlapped": "VW",
     "fill_buckets": "VV", "bucketed": "VMW", "accumulate": "VMW", "missing_devices": "VV", "replica_loss": "VVV",
-    "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVW", "noise_scale": "VV",
-    "synced_norm": "VVVMV", "top_k_average": "VVM", "power_sgd_average": "VVVM", "local_sgd": "VVM", "pays_below": "VV",
+    "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVTV", "noise_scale": "VV",
+    "synced_norm": "VVVMVV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
     "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVV", "best_plan": "VV",
 }  # fmt: skip

@@ -14,6 +14,12 @@ def test_what_is_made_counts_until_it_is_freed():
     assert (meter.now(), meter.peak) == (0, 400)
 
 
+def test_the_size_of_each_storage_that_lives_is_told():
+    with LiveBytes() as meter:
+        x, y = torch.zeros(100), torch.zeros(3)
+    assert sorted(meter.sizes()) == [y.nbytes, x.nbytes]
+
+
 def test_what_was_there_before_counts_once_it_is_known():
     x = torch.zeros(100)
     assert LiveBytes([x, x[:50]]).now() == 400

@@ -36,7 +36,7 @@ MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet 
 class Curve:
     """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
 
-    `repeats` are the repetitions, by x, of which a measured y is the middle: what lies within their ends is a tie.
+    `repeats` are the repetitions, by x, of which a measured y is the middle: curves whose ends overlap tie.
     """
 
     name: str
@@ -54,11 +54,6 @@ class Curve:
     def played(self) -> list[tuple[float, float]]:
         """What was simulated, without exercises not yet written."""
         return [(x, y) for x, y in self.simulated if y is not None]
-
-    def reach(self, x: float) -> float:
-        """From the least to the greatest repetition at this x, in the unit of y; 0 where it was measured once."""
-        repeats = self.repeats.get(x) or (0.0,)
-        return max(repeats) - min(repeats)
 
 
 @base.plain_style
@@ -146,9 +141,8 @@ def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
 
     names = []
     for place in (shared[0], shared[-1]):
-        here = {row.name: dict(row.known)[place] for row in rows}
-        apart = {row.name: row.reach(place) for row in rows}
-        names.append(findings.leaders(here, largest=False, spreads=apart))
+        here = {row.name: row.repeats.get(place) or [dict(row.known)[place]] for row in rows}
+        names.append(findings.ahead(here, largest=False))
 
     first = f"{findings.both(names[0])} {findings.verb(names[0], 'is', 'are')} lowest"
     if names[0] == names[1]:

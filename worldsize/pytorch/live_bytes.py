@@ -29,6 +29,11 @@ class LiveBytes(TorchDispatchMode):
         self._storages: weakref.WeakSet = weakref.WeakSet()
         self.know(known)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and to say so to dynamo imports it: a second for each process."""
+        return False
+
     def know(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count these from now on."""
         for x in tensors:
@@ -37,7 +42,11 @@ class LiveBytes(TorchDispatchMode):
 
     def now(self) -> int:
         """Bytes that live at this moment."""
-        return sum(storage.nbytes() for storage in tuple(self._storages))
+        return sum(self.sizes())
+
+    def sizes(self) -> list[int]:
+        """The bytes of each storage that lives at this moment."""
+        return [storage.nbytes() for storage in tuple(self._storages)]
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))

@@ -162,7 +162,7 @@ answers.mistake("never_steps", {"optimizer.step()": ""},
     "The weights have not moved: optimizer.step() comes after the last part")
 
 
-@answers.is_wrong("Is it one optimizer.step(), after the last part")
+@answers.is_wrong("optimizer.step() was called 3 times: take one step, after the last part")
 def steps_after_every_part(ddp, optimizer, parts):
     loss = of_all(parts)
     for x, y in parts:
@@ -206,3 +206,24 @@ def backward_of_each_after_all_forwards(ddp, optimizer, parts):
     for one in losses:
         one.backward()
     optimizer.step()
+
+
+answers.mistake("steps_by_hand", {"optimizer.step()": """
+    with torch.no_grad():
+        for p in ddp.parameters():
+            p -= optimizer.param_groups[0]["lr"] * p.grad
+"""}, "after step 1", "optimizer.step() was not called: a step by hand has not the optimizer's momentum")
+answers.mistake("steps_after_every_part_out_of_sync", {
+    "loss.backward()": "loss.backward()\nif number < len(parts) - 1:\n    optimizer.step()",
+},
+    "optimizer.step() was called 3 times: take one step, after the last part")
+answers.mistake("retains_the_graphs", {"loss.backward()": "loss.backward(retain_graph=True)"},
+    "the weights are right, but on rank 0 there are still activations of 1 earlier part", "without retain_graph a backward frees")
+answers.mistake("keeps_all_losses_and_their_graphs", {
+    "optimizer.zero_grad()": "losses = []\noptimizer.zero_grad()",
+    "loss.backward()": "loss.backward(retain_graph=True)\nlosses.append(loss)",
+}, "the weights are right, but on rank 0 there are still activations of 3 earlier parts")
+answers.mistake("takes_the_parts_out_of_their_list", {
+    "for number, (x, y) in enumerate(parts):": "while parts:\n    x, y = parts.pop(0)",
+    "if number == len(parts) - 1 else": "if not parts else",
+}, "the weights are right, but rank 0: the list of parts was changed in place")

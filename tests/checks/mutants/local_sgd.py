@@ -27,7 +27,7 @@ def as_its_text_says(fabric, weights, train_locally, rounds, rate, momentum):
 
 @answers.is_right
 def with_the_frameworks_sgd(fabric, weights, train_locally, rounds, rate, momentum):
-    outer = torch.nn.Parameter(weights)
+    outer = torch.nn.Parameter(weights.clone())
     optimizer = torch.optim.SGD([outer], lr=rate, momentum=momentum, nesterov=momentum > 0)
     for number in range(rounds):
         start = outer.detach().clone()
@@ -52,7 +52,7 @@ def averages_what_each_stepped_to(fabric, weights, train_locally, rounds, rate, 
 @answers.is_right
 def with_a_server_and_in_place(fabric, weights, train_locally, rounds, rate, momentum):
     """A star: rank 0 alone takes the outer step, and hands out what it comes to."""
-    n, velocity = fabric.world_size, torch.zeros_like(weights)
+    n, velocity, weights = fabric.world_size, torch.zeros_like(weights), weights.clone()
     for number in range(rounds):
         start = weights.clone()
         end = train_locally(weights, number)
@@ -86,12 +86,16 @@ answers.mistake("has_no_momentum", {"(gradient + momentum * buffer)": "gradient"
     "rate 0.", "There is no momentum in it")
 answers.mistake("has_no_rate", {"rate * (gradient": "(gradient"}, "rate 0.", "The rate was left out")
 answers.mistake("lets_its_start_be_changed", {"weights.clone()": "weights"},
-    "changed in place", "The round's start was changed: train_locally may work in its argument. Keep a copy")
+    "changed in place", "train_locally may work in its argument")
 answers.mistake("keeps_a_name_for_a_copy", {
     "end = train_locally(weights.clone(), number)": "start = weights\nweights = train_locally(weights, number)",
     "gradient = weights - mean(fabric, end)": "gradient = start - mean(fabric, weights)",
     "weights = weights - rate": "weights = start - rate",
-}, "changed in place", "Keep a copy of the start")
+}, "changed in place", "train_locally may work in its argument")
+answers.mistake("lets_the_copy_that_it_began_with_be_changed", {
+    "buffer = torch.zeros_like(weights)": "weights = weights.clone()\nbuffer = torch.zeros_like(weights)",
+    "train_locally(weights.clone(), number)": "train_locally(weights, number)",
+}, "changed in place", "The round's start was changed: train_locally may work in its argument. Keep a copy")
 answers.mistake("is_not_nesterovs", {"(gradient + momentum * buffer)": "buffer"},
     "rate 0.", "This is plain momentum: weights −= rate · buffer")
 answers.mistake("steps_before_the_buffer", {
@@ -178,3 +182,16 @@ answers.mistake("asks_for_nesterov_without_momentum", {"nesterov=momentum > 0": 
     "Nesterov momentum requires a momentum", "hand torch's SGD nesterov=momentum > 0", of=with_the_frameworks_sgd)
 answers.mistake("averages_in_float32", {"mean(fabric, end)": "mean(fabric, end.float()).to(weights.dtype)"},
     "3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through float32")
+answers.mistake("adds_up_in_float64", {"mean(fabric, end)": "mean(fabric, end.double()).to(weights.dtype)"},
+    "of float32", "the weights are right, but", "2 x", "Have the weights travelled in 8 bytes a number?")
+answers.mistake("averages_in_bfloat16", {"mean(fabric, end)": "mean(fabric, end.bfloat16()).to(weights.dtype)"},
+    "3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through bfloat16")
+answers.mistake("lets_the_framework_step_in_what_was_given",
+    {"torch.nn.Parameter(weights.clone())": "torch.nn.Parameter(weights)"},
+    "are right, but rank 0: the tensor of weights that was handed in was changed in place", of=with_the_frameworks_sgd)
+answers.mistake("hands_out_what_it_was_given", {
+    "velocity, weights = fabric.world_size, torch.zeros_like(weights), weights.clone()":
+        "velocity = fabric.world_size, torch.zeros_like(weights)",
+}, "are right, but rank 0: the tensor of weights that was handed in was changed in place", of=with_a_server_and_in_place)
+answers.mistake("steps_in_place", {"weights = weights - rate *": "weights -= rate *"},
+    "are right, but rank 0: the tensor of weights that was handed in was changed in place")

@@ -205,3 +205,12 @@ answers.mistake("returns_the_output_alone", {"train(forward, task)": 'train(forw
 answers.mistake("forgets_the_weights",
     {"return train(forward, task)": 'seen = train(forward, task)\nreturn {"y": seen["y"], "grad_x": seen["grad_x"]}'},
     "got a dict with y, grad_x")
+answers.mistake("averages_in_f", {"f(fabric, x)":
+    "TwoWays.apply(x, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)"},
+    "the gradient of x in step 1", "so they are added up, not averaged (f, backwards)")
+answers.mistake("adds_a_part_of_the_bias_on_every_rank",
+    {"F.linear(hidden, down)) + down_bias": "F.linear(hidden, down, down_bias / fabric.world_size))"},
+    "(y of step 2)", "down_bias moves by 1/n of its gradient", "Add it once, after the sum")
+answers.mistake("adds_up_in_float32",
+    {"g(fabric, F.linear(hidden, down))": "g(fabric, F.linear(hidden, down).float()).double()"},
+    "(y of step 1)", "So far off are numbers that went through float32")

@@ -15,22 +15,24 @@ def totals(way):
 
 @answers.is_right
 def as_its_text_says(plain, other):
+    if other["steps"] == math.inf:
+        return 0.0
     saved = plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]
     added_s = other["steps"] * other["work_s"] - plain["steps"] * plain["work_s"]
     if saved <= 0:
-        return 0.0
+        return math.inf if saved == 0 and added_s < 0 else 0.0
     return saved / added_s if added_s > 0 else math.inf
 
 
 @answers.is_right
 def by_halving(plain, other):
-    """Looks for the change of the first between a byte a year and more than any link carries."""
+    """Looks for the change of the first between a byte in a quarter of an hour and more than any link carries."""
 
     def first(bytes_per_s):
         seconds = [way["steps"] * (way["work_s"] + way["bytes"] / bytes_per_s) for way in (plain, other)]
         return seconds[1] < seconds[0]
 
-    low, high = 1e-9, 1e21
+    low, high = 1e-3, 1e21
     if not first(low):
         return 0
     if first(high):
@@ -51,7 +53,7 @@ def by_ratios(plain, other):
     share = other["steps"] / plain["steps"]
     saved, added_s = plain["bytes"] - share * other["bytes"], share * other["work_s"] - plain["work_s"]
     if added_s <= 0:
-        return math.inf if saved > 0 else 0.0
+        return math.inf if saved > 0 or (saved == 0 and added_s < 0) else 0.0
     return max(saved, 0.0) / added_s
 
 
@@ -67,13 +69,13 @@ answers.mistake("counts_steps_for_work_alone", {
     'plain["steps"] * plain["bytes"] - other["steps"] * other["bytes"]': 'plain["bytes"] - other["bytes"]',
     """
         if saved <= 0:
-            return 0.0
+            return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
 }, "The steps are counted for the work, not for the bytes")
 answers.mistake("turns_it_over", {
     """
         if saved <= 0:
-            return 0.0
+            return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
     "saved / added_s if added_s > 0 else math.inf": "added_s / saved",
 }, "This is seconds a byte")
@@ -81,7 +83,7 @@ answers.mistake("answers_in_bits", {"return saved / added_s": "return 8 * saved 
 answers.mistake("only_divides", {
     """
         if saved <= 0:
-            return 0.0
+            return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
     " if added_s > 0 else math.inf": "",
 }, "a shorter step, fewer bytes", "expected inf, got -", "A bandwidth is not negative")
@@ -90,12 +92,15 @@ answers.mistake("divides_by_no_added_work", {"added_s > 0": "added_s >= 0"},
 answers.mistake("gives_negative_bandwidths", {
     """
         if saved <= 0:
-            return 0.0
+            return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
 }, "more work, more bytes", "expected 0 bytes/s, got -", "A bandwidth is not negative")
-answers.mistake("never_where_it_is_always", {"math.inf": "0.0"},
+answers.mistake("never_where_it_is_always", {"if added_s > 0 else math.inf": "if added_s > 0 else 0.0"},
     "a shorter step, fewer bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
-answers.mistake("zero_and_infinity_the_wrong_way_round", {"return 0.0": "return math.inf", "else math.inf": "else 0.0"},
+answers.mistake("zero_and_infinity_the_wrong_way_round", {
+    "math.inf if saved == 0 and added_s < 0 else 0.0": "math.inf",
+    "if added_s > 0 else math.inf": "if added_s > 0 else 0.0",
+},
     "a shorter step, fewer bytes", "expected inf, got 0 bytes/s")
 
 
@@ -110,6 +115,16 @@ answers.mistake("forgets_what_the_other_sends", {' - other["steps"] * other["byt
     "This is where plain's messages take as long as the work that is added")
 answers.mistake("returns_nothing", {"return saved / added_s": "saved / added_s"},
     "expected bytes a second as one number, got None")
+answers.mistake("never_where_it_sends_as_much", {"math.inf if saved == 0 and added_s < 0 else 0.0": "0.0"},
+    "less work, as many bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
+answers.mistake("always_where_nothing_differs", {"added_s < 0 else": "added_s <= 0 else"},
+    "as much work, as many bytes", "expected 0 bytes/s, got inf", "never before plain: both take as long")
+answers.mistake("always_where_it_sends_as_much", {"saved == 0 and added_s < 0": "saved == 0"},
+    "more work, as many bytes", "expected 0 bytes/s, got inf", "so it is never first")
+answers.mistake("compares_two_that_never_get_there", {"""
+    if other["steps"] == math.inf:
+        return 0.0
+""": ""}, "neither reaches the target", "expected 0 bytes/s, got inf", "nor does plain")
 # More bytes a step are fewer in all where there are far fewer steps.
 answers.mistake("asks_only_for_one_steps_bytes", {
     "saved <= 0": 'plain["bytes"] <= other["bytes"]',

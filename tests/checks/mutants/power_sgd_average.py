@@ -29,7 +29,7 @@ def as_its_text_says(fabric, gradient, residual, q):
 @answers.is_right
 def with_gram_schmidt(fabric, gradient, residual, q):
     """In place, and kept from 0/0."""
-    residual += gradient
+    residual, q = residual + gradient, q.clone()
     p = all_reduce(fabric, residual @ q).div_(fabric.world_size)
     for k in range(p.shape[1]):
         column = p[:, k]
@@ -143,6 +143,21 @@ answers.mistake("forgets_to_divide", {
     "mean(fabric, m @ q)": "all_reduce(fabric, m @ q)",
     "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
 }, "the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+answers.mistake("adds_to_the_residual_in_place",
+    {"residual, q = residual + gradient, q.clone()": "residual += gradient\nq = q * 1"},
+    "are right, but rank 0: in step 1 the residual was changed in place", of=with_gram_schmidt)
+answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradient.add_(residual)"},
+    "are right, but rank 0: in step 1 the gradient was changed in place")
+answers.mistake("writes_its_q_into_the_old_one",
+    {"residual, q = residual + gradient, q.clone()": "residual = residual + gradient"},
+    "are right, but rank 0: in step 1 q was changed in place", of=with_gram_schmidt)
+answers.mistake("adds_up_in_float64", {
+    "mean(fabric, m @ q)": "mean(fabric, (m @ q).double()).to(m.dtype)",
+    "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).double()).to(m.dtype)",
+}, "of float32", "average, residual and q are right, but", "Does everything have 8 bytes?", "here float32")
+answers.mistake("adds_up_in_bfloat16", {
+    "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).bfloat16()).to(m.dtype)",
+}, "the average of step 1", "So far off are numbers that went through bfloat16")
 # The right numbers; each rank works out both products from the whole mean.
 answers.mistake("all_reduces_the_matrix", {
     "m = gradient + residual": "m = gradient + residual\nwhole = mean(fabric, m.clone())",

@@ -31,9 +31,9 @@ def plain(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, dr
 
 
 @answers.is_right
-def begins_one_increment_on(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
+def returns_a_tensor(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
     scaled = base_rate * batch / base_batch
-    rate = rising(step + 1, warmup_epochs * steps_per_epoch, base_rate, scaled)
+    rate = rising(step, warmup_epochs * steps_per_epoch, base_rate, scaled)
     for epoch in drop_epochs:
         if step // steps_per_epoch >= epoch:
             rate /= 10
@@ -42,10 +42,10 @@ def begins_one_increment_on(step, steps_per_epoch, batch, base_rate, base_batch,
 
 @answers.is_right
 def lays_the_warmup_out_as_a_row(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    """The last step of the warm-up has the scaled rate already."""
+    """With one place more than the warm-up has steps: the first step after it."""
     scaled = base_rate * batch / base_batch
-    row = np.linspace(base_rate, scaled, warmup_epochs * steps_per_epoch)
-    rate = row[step] if step < len(row) else scaled
+    row = np.linspace(base_rate, scaled, warmup_epochs * steps_per_epoch + 1)
+    rate = row[step] if step < len(row) - 1 else scaled
     return dropped(rate, step, steps_per_epoch, drop_epochs)
 
 
@@ -91,6 +91,8 @@ def with_the_frameworks_schedules(step, steps_per_epoch, batch, base_rate, base_
         warmup = LinearLR(optimizer, start_factor=base_batch / batch, total_iters=length)
         return SequentialLR(optimizer, [warmup, after], milestones=[length])
 
+    if length and batch < base_batch:  # neither factor may be above 1
+        return plain(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs)
     return of_schedulers(step, base_rate * batch / base_batch, schedule)
 
 
@@ -99,14 +101,17 @@ def with_chained_schedules(step, steps_per_epoch, batch, base_rate, base_batch, 
     """LinearLR and MultiStepLR side by side: their factors multiply."""
     from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, MultiStepLR
 
+    falls = warmup_epochs and batch < base_batch
+    ways = {"start_factor": 1.0, "end_factor": batch / base_batch} if falls else {"start_factor": base_batch / batch}
+
     def schedule(optimizer):
         parts = [MultiStepLR(optimizer, [epoch * steps_per_epoch for epoch in drop_epochs], gamma=0.1)]
         if warmup_epochs:
             length = warmup_epochs * steps_per_epoch
-            parts.insert(0, LinearLR(optimizer, start_factor=base_batch / batch, total_iters=length))
+            parts.insert(0, LinearLR(optimizer, total_iters=length, **ways))
         return ChainedScheduler(parts, optimizer=optimizer)
 
-    return of_schedulers(step, base_rate * batch / base_batch, schedule)
+    return of_schedulers(step, base_rate if falls else base_rate * batch / base_batch, schedule)
 
 
 answers.mistake("ignores_the_batch", {"base_rate * batch / base_batch": "base_rate"},
@@ -145,5 +150,21 @@ answers.mistake("rises_by_a_factor",
     "It rises by the same factor at every step")
 answers.mistake("rises_for_ever", {"if step < length": "if length"}, "It never stops to rise")
 answers.mistake("takes_the_papers_base", {"/ base_batch": "/ 256"}, "The base batch is 256, whatever was given")
+answers.mistake("has_the_full_rate_at_the_last_warm_step", {"* step / length": "* step / (length - 1)"},
+    "The last step of the warm-up has the scaled rate already")
+answers.mistake("begins_one_increment_on", {"* step / length": "* (step + 1) / length"},
+    "It is one increment on: step 0 has the base rate")
+answers.mistake("begins_and_ends_between", {"* step / length": "* (step + 1) / (length + 1)"},
+    "cut into one increment more than the warm-up has steps")
+answers.mistake("clamps_while_it_warms_up", {
+    "* step / length if step < length": "* step / length if step < length and scaled > base_rate",
+}, "The batch is smaller than base_batch, and the warm-up is left out")
+answers.mistake("never_falls_below_the_base_rate_in_a_warmup",
+    {"base_rate * batch / base_batch": "base_rate * (max(1, batch / base_batch) if warmup_epochs else batch / base_batch)"},
+    "The batch is smaller than base_batch, and the rate stays at base_rate")
+answers.mistake("rounds_the_epoch", {"step >= epoch * steps_per_epoch": "round(step / steps_per_epoch) >= epoch"},
+    "The epoch is rounded, so that a drop comes half an epoch early")
+answers.mistake("asks_linear_lr_to_fall", {"batch < base_batch": "batch < 0"},
+    "Starting multiplicative factor", "say where it ends with end_factor", of=with_the_frameworks_schedules)
 answers.mistake("returns_nothing", {"return rate": "rate"},
     "expected the rate, one number, got None (does the function return it?)")

@@ -151,3 +151,20 @@ def norms_after_the_sum(fabric, task):
 
 
 answers.mistake("returns_its_tokens", {"train(forward, task)": 'train(forward, task)["y"][0]'}, "got a tensor")
+# The same values and messages, and every rank does the norm's work for all.
+answers.mistake("norms_all_tokens_on_every_rank", {
+    "F.layer_norm(x, x.shape": "F.layer_norm(gather(fabric, x), x.shape",
+    "F.linear(gather(fabric, normed)": "F.linear(normed",
+}, "the values are right, but rank 0 keeps 2 tensors of all ranks' tokens for backward", "Norm its own, and gather those")
+answers.mistake("adds_the_norms_output", {"return x + scatter": "return normed + scatter"},
+    "its tokens of y in step 1", "What is added to the MLP's output is norm(x)")
+answers.mistake("adds_all_tokens_before_the_sum", {"return x + scatter(fabric, F.linear(hidden, down))":
+    "return scatter(fabric, gather(fabric, x) + F.linear(hidden, down))"},
+    "its tokens of y in step 1", "x is in it once for every rank")
+answers.twin("norms_by_hand", {
+    "normed = F.layer_norm(x, x.shape[-1:], shared(fabric, scale), shared(fabric, shift))": """
+        centred = x - x.mean(-1, keepdim=True)
+        plain = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        normed = plain * shared(fabric, scale) + shared(fabric, shift)
+    """,
+})

@@ -8,6 +8,7 @@ from tests.checks.mutants import Answers
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 
 answers = Answers("sharded_adam")
+NAMES = ("mean", "square")
 
 
 def new_state(weights):
@@ -108,6 +109,10 @@ def divides_first(fabric, replica, learning_rate):
     return {"mean": mean, "square": square}
 
 
+answers.twin("asks_with_next", {
+    "for gradient in gradients:": "while (gradient := next(gradients, None)) is not None:",
+})
+
 answers.mistake("updates_with_the_local_gradient",
     {"reduce_scatter(fabric, gradient) / fabric.world_size": "own(fabric, gradient)"},
     "Each part was updated with the gradient of one rank alone")
@@ -126,7 +131,38 @@ answers.mistake("forgets_to_divide",
     {"reduce_scatter(fabric, gradient) / fabric.world_size": "reduce_scatter(fabric, gradient)"},
     "It was made from the sum of the gradients: divide by the number of ranks")
 answers.mistake("gathers_once_at_the_end", {"    all_gather(fabric, weights)": "all_gather(fabric, weights)"},
-    "the weights are right, but all ranks together sent 1.5 x", "each rank needs all weights", "gather in the loop")
+    "(the weights)", "The weights were gathered once, in the end", "gather in the loop")
+answers.mistake("asks_for_all_gradients_first", {"weights, gradients = replica": """
+    weights, gradients = replica
+    gradients = list(gradients)
+"""}, "(the weights)", "All gradients were asked for before the first step", "then ask for the next")
+answers.mistake("counts_the_gradients",
+    {"for gradient in gradients:": "for gradient, _ in zip(gradients, range(len(gradients))):"},
+    "has no len()", "`gradients` yields one gradient after the other, each when it is asked for")
+answers.mistake("takes_them_by_number", {
+    "for gradient in gradients:": "for number in range(2):\n    gradient = gradients[number]",
+}, "not subscriptable", "for gradient in gradients")
+WHOLE = {
+    "state = new_state(mine)": """
+        whole = new_state(weights)
+        state = {name: own(fabric, whole[name]) for name in NAMES} | {"step": 0}
+    """,
+}
+answers.mistake("returns_slices_of_a_whole_state", WHOLE,
+    "rank 0: what it returns are slices of tensors of 16 numbers, which stay in memory whole; its own part needs 8")
+answers.mistake("keeps_a_whole_state_inside", WHOLE | {
+    "return state": "return {name: state[name].clone() for name in NAMES}",
+}, "rank 0: between two steps it holds 2 tensors as large as all weights, besides the weights and the gradient")
+answers.mistake("steps_everything_by_its_own_part", {
+    "mine = own(fabric, weights)\nstate = new_state(mine)": "mine, state = own(fabric, weights), new_state(weights)",
+    "adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)": """
+        part, whole = torch.zeros_like(weights), weights.nan_to_num()
+        own(fabric, part).copy_(reduce_scatter(fabric, gradient) / fabric.world_size)
+        adam(whole, part, state, learning_rate)
+        mine.copy_(own(fabric, whole))
+    """,
+    "return state": "return {name: own(fabric, state[name]).clone() for name in NAMES}",
+}, "rank 0: between two steps it holds 4 tensors as large as all weights")
 answers.mistake("averages_the_weights", {
     "mine = own(fabric, weights)\nstate = new_state(mine)": "state = new_state(weights)",
     """
@@ -144,10 +180,10 @@ answers.mistake("steps_everywhere_and_returns_a_part", {
     "reduce_scatter(fabric, gradient)": "all_reduce(fabric, gradient)",
     "all_gather(fabric, weights)": "",
     "return state": 'return {name: own(fabric, state[name]).clone() for name in ("mean", "square")}',
-}, "(the weights), got nan", "Only this rank's part has moved", "gather the weights of all parts")
+}, "(the weights)", "Only this rank's part has moved", "gather the weights of all parts")
 
 
-@answers.is_wrong("(the weights), got nan", "gather the weights of all parts, not what changed in them")
+@answers.is_wrong("(the weights)", "gather the weights of all parts, not what changed in them")
 def gathers_the_changes(fabric, replica, learning_rate):
     weights, gradients = replica
     mine = own(fabric, weights).clone()

@@ -152,6 +152,24 @@ answers.mistake("gathers_two_ahead", {
     "x - target, begin(layers[-1])": "x - target, {k: begin(k) for k in layers[:-3:-1]}",
     "weight, coming = coming.wait(), begin(k - 1)": "weight, coming[k - 2] = coming.pop(k).wait(), begin(k - 2)",
 }, "begins to gather layer 2 (forwards in step 1) before the work of two layers earlier is over")
+# Each weight is gathered twice, and never freed.
+answers.mistake("gathers_twice_and_keeps_everything", {
+    "inputs, coming = [], begin(0)": "inputs, wholes, coming = [], [], begin(0)",
+    "inputs.append(x)": "inputs.append(x)\nwholes.append(weight)",
+}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "a list, or the")
+answers.mistake("lets_autograd_keep_the_weights", {
+    "weight, coming = coming.wait(), begin(k + 1)": "weight, coming = coming.wait().requires_grad_(), begin(k + 1)",
+    "grad, coming = x - target, begin(layers[-1])": "grad, coming = (x - target).detach(), begin(layers[-1])",
+    "weight, inputs[k], grad)": "weight, inputs[k].detach(), grad)",
+}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "the graph of autograd")
+answers.mistake("keeps_all_gradients_until_the_end", {
+    "inputs, coming = [], begin(0)": "inputs, gradients, coming = [], {}, begin(0)",
+    "parts[k] -= task[\"rate\"] * mean_part(fabric, of_weight)": """
+        gradients[k] = of_weight
+        for j in gradients if k == 0 else ():
+            parts[j] -= task["rate"] * mean_part(fabric, gradients[j])
+    """,
+}, "the weights are right, but rank 0, backwards at layer", "Step by a layer's gradient before the next one works")
 answers.mistake("all_reduces_the_gradients", {
     "mean_part(fabric, of_weight)":
         "all_reduce(fabric, of_weight.flatten()).tensor_split(fabric.world_size)[fabric.rank] / fabric.world_size",
@@ -200,6 +218,21 @@ def updates_what_is_on_its_way(fabric, task):
     return parts
 
 
+# Round the end of a step the first layer is gathered once more than it is used.
+answers.mistake("begins_a_gather_too_many", {
+    "return Gather(fabric, parts[k], shapes[k]) if k in layers else None":
+        "return Gather(fabric, parts[k % len(parts)], shapes[k % len(parts)])",
+}, "Is a gather begun that nobody waits for?", "begin each gather once, none after a pass's last layer")
+answers.mistake("begins_the_next_steps_gather_and_forgets_it", {
+    "parts[k] -= task[\"rate\"] * mean_part(fabric, of_weight)": """
+        parts[k] -= task["rate"] * mean_part(fabric, of_weight)
+        if k == 0:
+            Gather(fabric, parts[0].clone(), shapes[0])
+    """,
+}, "Is a gather begun that nobody waits for?", "and wait for every one")
+answers.mistake("gathers_the_first_layer_once_more",
+    {"grad, coming = x - target, begin(layers[-1])": "begin(0).wait()\ngrad, coming = x - target, begin(layers[-1])"},
+    "A gather too many: of a step each weight is gathered twice")
 answers.mistake("climbs", {"parts[k] -=": "parts[k] +="}, "The step went up: subtract rate times the gradient")
 answers.mistake("takes_one_step", {'task["batches"]:': 'task["batches"][:1]:'}, "Only one step was taken")
 answers.mistake("works_on_copies", {

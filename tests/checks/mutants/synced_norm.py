@@ -85,6 +85,15 @@ def joins_the_parts_of_all_ranks(fabric, x, weight, bias, grad, eps):
 answers.twin("counts_its_rows_beside_every_feature", {"statistics(fabric, x)": "joined(fabric, x, squares_about)"})
 
 
+# One vector more of each rank.
+answers.twin("gathers_the_sums_too", {
+    "room = torch.zeros(n, 1 + 2 * features, dtype=x.dtype)": "room = torch.zeros(n, 1 + 3 * features, dtype=x.dtype)",
+    "dtype=x.dtype), own, (": "dtype=x.dtype), own, x.sum(0), (",
+    "counts, means, within = all_reduce(fabric, room).split([1, features, features], dim=1)":
+        "counts, means, _, within = all_reduce(fabric, room).split([1, features, features, features], dim=1)",
+}, of=joins_the_parts_of_all_ranks)
+
+
 @answers.is_right
 def lets_rank_zero_add_up(fabric, x, weight, bias, grad, eps):
     """A star in place of a ring, each way."""
@@ -127,7 +136,7 @@ def through_autograd(fabric, x, weight, bias, grad, eps):
     y = (x - mean) / (squares / rows - mean**2 + eps).sqrt() * weight + bias
     y.backward(grad.double(), retain_graph=True)
     sums.backward(all_reduce(fabric, whole.grad))
-    return y, x.grad, weight.grad, bias.grad  # in float64, whatever x is
+    return tuple(t.detach().to(grad.dtype) for t in (y, x.grad, weight.grad, bias.grad))
 
 
 @answers.is_wrong("These are the mean and the variance of this rank's own rows")
@@ -234,7 +243,15 @@ def subtracts_large_squares(fabric, x, weight, bias, grad, eps):
 answers.mistake("adds_up_in_float32", {"statistics(fabric, x)": "(part.float() for part in statistics(fabric, x))"},
     "These are the right numbers with half of their digits", "x is float64")
 answers.mistake("normalises_in_place", {"hat = (x - mean) / root": "hat = x.sub_(mean).div_(root)"},
-    "x was changed in place")
+    "y and grad_x are right, but rank 0: x was changed in place")
+answers.mistake("returns_float64",
+    {"return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype)": "return weight * hat + bias, grad_x"},
+    "y and grad_x are right, but rank 0: expected y as float32, got float64", "twice the bytes")
+answers.mistake("gathers_a_table_of_float64", {
+    "own = x.mean(0)": "given, x = x, x.double()\nown = x.mean(0)",
+    "return finished(fabric, x, ": "return finished(fabric, given, ",
+}, "y and grad_x are right, but all ranks together sent", "has a table with a row for each rank travelled in float64?",
+    of=joins_the_parts_of_all_ranks)
 answers.mistake("returns_y_alone", {
     "return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype), (grad * hat).sum(0).to(x.dtype), grad.sum(0)":
         "return (weight * hat + bias).to(x.dtype)",

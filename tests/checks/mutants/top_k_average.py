@@ -51,7 +51,7 @@ def with_both_gathered(fabric, gradient, residual, k):
 def in_one_message_of_bytes(fabric, gradient, residual, k):
     """Values and indices of a rank as one tensor of bytes, passed round a ring."""
     n, rank = fabric.world_size, fabric.rank
-    residual += gradient
+    residual = residual + gradient
     index = residual.abs().argsort(descending=True)[:k].to(torch.int32)
     passing = torch.cat([residual[index].view(torch.uint8), index.view(torch.uint8)])
     average = torch.zeros_like(residual)
@@ -70,10 +70,12 @@ def in_one_message_of_bytes(fabric, gradient, residual, k):
 
 @answers.is_right
 def by_a_threshold(fabric, gradient, residual, k):
-    """All that is as large as the k-th largest; a boolean mask in place of indices, until they are sent."""
-    total = residual.add_(gradient)
+    """All above the k-th largest, and as many of its size as make k; a boolean mask in place of indices, until they are sent."""
+    total = residual.add(gradient)
     sizes = total.abs()
-    chosen = sizes >= sizes.kthvalue(len(total) - k + 1).values
+    last = sizes.kthvalue(len(total) - k + 1).values
+    chosen = sizes > last
+    chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())
     index = chosen.nonzero().flatten()
     average = averaged(fabric, total[chosen] / fabric.world_size, index, total) * fabric.world_size
     return average, total.masked_fill(chosen, 0)
@@ -203,9 +205,9 @@ answers.mistake("sends_all_in_8_bytes", {
         pairs = gathered(fabric, torch.stack([total[index].double(), index.double()], 1).flatten()).view(-1, 2)
         indices, values = pairs[:, 1].long(), pairs[:, 0].to(total.dtype)
     """,
-}, "average and residual are right, but", "2 x", "Does everything have 8 bytes?", of=with_both_gathered)
+}, "average and residual are right, but", "1.3 x", "Have the indices 8 bytes?", of=with_both_gathered)
 answers.mistake("sends_indices_of_8_bytes", {"index.to(torch.int32)": "index"},
-    "are right, but", "1.5 x", "Have the indices 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
+    "are right, but", "1.3 x", "Have the indices 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
 
 
 @answers.is_wrong("the average of step 1", "All ranks have sent what rank 0 chose")
@@ -239,13 +241,33 @@ answers.mistake("gathers_into_float32", {
         values.tensor_split(n)[fabric.rank].copy_(total[index])
         values = all_gather(fabric, values).to(total.dtype)
     """,
-}, "3 ranks, 20 numbers", "numbers that went through float32: a buffer needs the dtype of what comes in", of=with_both_gathered)
+}, "3 ranks, 14 numbers", "numbers that went through float32: a buffer needs the dtype of what comes in", of=with_both_gathered)
 answers.mistake("gathers_nothing",
     {"averaged(fabric, total[index], index, gradient)": "(total - without(total, index)) / fabric.world_size"},
     "the average of step 1", "what the rank has sent itself, divided: nothing of the others is in it")
+answers.mistake("takes_all_of_the_size_of_the_last", {
+    "chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())": "chosen |= sizes == last",
+}, "3 ranks, 12 numbers", "taken 6 numbers off its residual, expected k = 4", "a comparison with >= takes all", of=by_a_threshold)
+answers.mistake("takes_none_of_the_size_of_the_last", {
+    "sizes.kthvalue(len(total) - k + 1).values": "sizes.topk(min(k + 1, len(sizes))).values[-1] * (k < len(sizes))",
+    "chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())": "",
+}, "3 ranks, 12 numbers", "taken 2 numbers off its residual, expected k = 4", of=by_a_threshold)
+answers.mistake("adds_to_the_residual_in_place", {"gradient + residual": "residual.add_(gradient)"},
+    "are right, but rank 0: in step 1 the residual was changed in place", "Work in a copy")
+answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradient.add_(residual)"},
+    "are right, but rank 0: in step 1 the gradient was changed in place", "Work in a copy")
+answers.mistake("sends_values_of_8_bytes", {
+    "indices, values = gathered(fabric, index.to(torch.int32)), gathered(fabric, total[index])": """
+        indices = gathered(fabric, index.to(torch.int32))
+        values = gathered(fabric, total[index].double()).to(total.dtype)
+    """,
+}, "3 ranks, 20 numbers of float32", "are right, but", "Have the values 8 bytes? They go in the gradient's dtype",
+    of=with_both_gathered)
+answers.mistake("sends_values_in_bfloat16",
+    {"gathered(fabric, total[index])": "gathered(fabric, total[index].bfloat16()).to(total.dtype)"},
+    "the average of step 1", "So far off are numbers that went through bfloat16", of=with_both_gathered)
 answers.mistake("returns_the_average_alone", {
     "return averaged(fabric, total[index], index, gradient), without(total, index)": """
-        residual.copy_(without(total, index))
         return averaged(fabric, total[index], index, gradient)
     """,
 }, "expected (average, residual), got a tensor of shape [14]")
@@ -258,14 +280,16 @@ answers.mistake("returns_the_values_alone",
 def waits_for_nothing(fabric, gradient, residual, k):
     n, rank, total = fabric.world_size, fabric.rank, gradient + residual
     index = largest(total, k)
-    own = torch.stack([total[index], index.to(total.dtype)])
-    average = torch.zeros_like(total).index_add_(0, index, total[index])
+    values, places = total[index], index.to(torch.int32)
+    average = torch.zeros_like(total).index_add_(0, places, values)
     for step in range(1, n):
-        fabric.isend(own, to=(rank + step) % n)
+        fabric.isend(values, to=(rank + step) % n)
+        fabric.isend(places, to=(rank + step) % n)
     for step in range(1, n):
-        other = torch.empty_like(own)
-        fabric.recv(other, frm=(rank - step) % n)
-        average.index_add_(0, other[1].long(), other[0])
+        others, at = torch.empty_like(values), torch.empty_like(places)
+        fabric.recv(others, frm=(rank - step) % n)
+        fabric.recv(at, frm=(rank - step) % n)
+        average.index_add_(0, at, others)
     return average / n, without(total, index)
 
 

@@ -19,11 +19,15 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
 
     It begins with given["kept"], a list, and every step is handed what the step before returned beside its average. The list
     holds what each step returned; it ends with the first that does not return an average and tensors like those in given["kept"].
+    given["after"] has the gradient of each step and what was kept, as they are after the step.
     """
-    kept, told = given["kept"], []
+    kept, told = [value.clone() for value in given["kept"]], []
+    given["after"] = []
     shapes = [value.shape for value in kept]
     for gradient in given["gradients"]:
-        returned = fn(fabric, gradient.clone(), *kept, *more)
+        handed = [gradient.clone(), *kept]
+        returned = fn(fabric, *handed, *more)
+        given["after"].append([value.clone() for value in handed])
         if not _are_tensors(returned, 1 + len(kept)):
             return [*told, returned]
 

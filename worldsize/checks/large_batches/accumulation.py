@@ -1,7 +1,8 @@
 """The check of one optimizer step for a batch that comes in parts, on several ranks, with DistributedDataParallel.
 
 The weights must be those of one device that has all examples at once, for parts of any size. DDP's process group lies over
-the fabric and its layers declare their work, so the record shows what travelled, and how many micro-batches were in memory.
+the fabric and its layers declare their work, so the record shows what travelled, and how many micro-batches were in memory;
+what is left of one whose backward is over is noted in the function's own process, and can only take points.
 Every rank has examples of its own, which no other can know. Luck decides nothing: weights are float64, of about 0.1, and
 each slip moves them by far more than the tolerance. S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
 """
@@ -11,26 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.big_batch import stepped
-from worldsize.checks.kit.judge import Case, judge, though_right
+from worldsize.checks.kit.judge import Case, first_complaint, judge, though_right
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import differing, first_slip, same
 from worldsize.checks.large_batches.big_batch import BigBatch
 from worldsize.checks.overlap.graphs import passes, too_many
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
-from worldsize.units import number
+from worldsize.units import count, number
 
 POINTS = {
     "equal parts: the step of one device": 0.25,
     "uneven parts: the mean over all examples of all ranks": 0.5,
-    "gradients travel once a step, one micro-batch in memory at a time": 0.75,
+    "gradients travel once a step, one micro-batch in memory at a time": 0.5,
+    "the parts stay as they were handed in": 0.25,
 }
-EVEN, UNEVEN, FRUGAL = POINTS
+EVEN, UNEVEN, FRUGAL, KEPT = POINTS
 NEAR_ZERO = 1e-10
 SMALL = 0.02  # of the gradients' bytes: what counts, and DDP's own words, may take besides
 
@@ -69,8 +71,23 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
     batch = _weighed(batch, ended)
     wrong = _wrong_weights(ended, batch)
     if wrong:
-        return {UNEVEN: wrong, FRUGAL: wrong}  # a step that is none costs nothing
-    return {UNEVEN: None, FRUGAL: though_right("the weights", _wasteful(ended.trace, batch))}
+        return {UNEVEN: wrong, FRUGAL: wrong, KEPT: wrong}  # a step that is none costs nothing
+    wasteful = _wasteful(ended.trace, batch) or _left_of_earlier_parts(ended, batch)
+    kept = first_complaint(
+        changed(given["steps"], own["steps"], "the list of parts", rank)
+        for rank, (given, own) in enumerate(zip(ended.inputs, batch.inputs, strict=True))
+    )
+    return {UNEVEN: None, FRUGAL: though_right("the weights", wasteful), KEPT: though_right("the weights", kept)}
+
+
+def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
+    for rank, given in enumerate(ended.inputs):
+        if given["held"] and batch.parts > 1:
+            return (
+                f"on rank {rank} there are still activations of {count(given['held'], 'earlier part')} when the next goes "
+                f"forward, though its backward is over: without retain_graph a backward frees them."
+            )
+    return None
 
 
 def _weighed(batch: BigBatch, ended: ArenaResult) -> BigBatch:
@@ -84,23 +101,29 @@ def _wrong_weights(ended: ArenaResult, batch: BigBatch) -> Complaint:
     for step, right in enumerate(batch.weights):
         for rank, told in enumerate(ended.returned):
             if not same(told[step], right, near_zero=NEAR_ZERO):
-                return _told(ended.returned, batch, rank, step, right)
+                return _told(ended, batch, rank, step, right)
 
     return None
 
 
-def _told(returned: Sequence[Any], batch: BigBatch, rank: int, step: int, right: np.ndarray) -> str:
-    got = returned[rank][step]
+def _told(ended: ArenaResult, batch: BigBatch, rank: int, step: int, right: np.ndarray) -> str:
+    got = ended.returned[rank][step]
     i = int(differing(got, right, near_zero=NEAR_ZERO)[0])
     where = f"rank {rank}, after step {step}, weight {i}: expected {right[i]:.8g}, got {got[i]:.8g}."
-    return f"{where} {_mistake(returned, batch, rank, step)}"
+    return f"{where} {_mistake(ended, batch, rank, step)}"
 
 
-def _mistake(returned: Sequence[Any], batch: BigBatch, rank: int, step: int) -> str:
+def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
+    returned = ended.returned
     got = returned[rank][step]
     before = returned[rank][step - 1] if step else batch.start
     if np.array_equal(got, before):
         return "The weights have not moved: optimizer.step() comes after the last part."
+    stepped = ended.inputs[rank]["stepped"].count(step) if ended.inputs else 1
+    if stepped == 0:
+        return "optimizer.step() was not called: a step by hand has not the optimizer's momentum."
+    if stepped > 1:
+        return f"optimizer.step() was called {stepped} times: take one step, after the last part."
     if step:
         if same(got, batch.without_zero_grad(step), near_zero=NEAR_ZERO):
             return "The gradients of the step before are still there: optimizer.zero_grad() comes before the first part."

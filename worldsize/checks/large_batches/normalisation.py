@@ -23,6 +23,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.synced_norm import normed
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
 from worldsize.checks.large_batches import batch_norm
 from worldsize.checks.large_batches.batch_norm import NAMES, NormTask
@@ -35,12 +36,14 @@ POINTS = {
     "grad_x: through everybody's mean and variance": 0.5,
     "grad_weight and grad_bias: this rank's own sums": 0.25,
     "one all-reduce forwards, one backwards": 0.5,
-    "a large mean and a small spread": 0.5,
+    "a large mean and a small spread": 0.25,
+    "all four in x's dtype, and what was handed in as it was": 0.25,
 }
-FORWARD, BACKWARD, OWN, ONCE, SAFE = POINTS
+FORWARD, BACKWARD, OWN, ONCE, SAFE, KEPT = POINTS
 NEAR = 1e-9  # of the largest value
 NEAR_FLOAT32 = 0.02
-ROWS = ((10, 14, 7), (6,), (1, 9, 12, 5), (2, 3, 1, 4, 2))
+ROWS = ((10, 14, 7), (6,), (1, 9, 12, 5), (2, 3, 1, 4, 2), (1, 1))
+MOST_NUMBERS = 4  # of each feature, in an all-reduce: of each rank forwards
 LARGE = 20_000  # features whose sums take messages above 128 KiB, which wait for their receiver
 LARGE_MEAN = 20_000.0
 
@@ -68,9 +71,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _case(arena, fn, drawn(rows, 3 + number % 2))
     yield _case(arena, fn, drawn((2, 3), LARGE))
 
-    task = drawn((30, 18), 5, shift=LARGE_MEAN, apart=0.5, dtype="float32")
-    name = f"{ranks_in_words(2)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1"
-    yield Case(name, partial(_run, arena, fn, task), lambda ended: {SAFE: _unsafe(ended, task)})
+    task = drawn((30, 18, 25), 5, shift=LARGE_MEAN, apart=0.5, dtype="float32")
+    name = f"{ranks_in_words(3)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1"
+    yield Case(name, partial(_run, arena, fn, task), lambda ended: _examine_float32(ended, task))
 
 
 def _case(arena: Arena, fn: Callable, task: NormTask) -> Case:
@@ -91,14 +94,33 @@ def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
     for k, name in enumerate(NAMES):
         wrong[name] = _wrong([got[k] for got in ended.returned], right[name], name, task)
 
-    changed = _changed(ended.inputs, task)
     values = wrong["y"] or wrong["grad_x"]
     return {
-        FORWARD: wrong["y"] or changed,
-        BACKWARD: wrong["grad_x"] or changed,
+        FORWARD: wrong["y"],
+        BACKWARD: wrong["grad_x"],
         OWN: wrong["grad_weight"] or wrong["grad_bias"],
+        KEPT: values or though_right("y and grad_x", _changed(ended.inputs, task)),
         # the right messages with wrong values are none
         ONCE: values or though_right("y and grad_x", _meets_too_often(ended.trace, task)),
+    }
+
+
+def _examine_float32(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
+    unsafe = _unsafe(ended, task)
+    if unsafe:
+        return {SAFE: unsafe}
+    dtype = task.x[0].dtype
+    promoted = first_complaint(
+        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the layers round it would "
+        f"go on with twice the bytes"
+        for rank, four in enumerate(ended.returned)
+        for name, got in zip(NAMES, four, strict=True)
+        if getattr(got, "dtype", None) != dtype
+    )
+    return {
+        SAFE: None,
+        KEPT: though_right("y and grad_x", promoted),
+        ONCE: though_right("y and grad_x", _meets_too_often(ended.trace, task)),
     }
 
 
@@ -160,11 +182,11 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
 
 
 def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
-    for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True)):
-        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True):
-            if not np.array_equal(one, before):
-                return f"rank {rank}: {name} was changed in place: whoever computed it still needs it."
-    return None
+    return first_complaint(
+        changed(one, before, name, rank)
+        for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True))
+        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True)
+    )
 
 
 # ---- messages --------------------------------------------------------------------------------
@@ -187,11 +209,12 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
             f"ranks add up can stand side by side in one tensor."
         )
 
-    # every rank's count, mean and squares of each feature forwards, three sums of each backwards, all in float64
-    most = one * 8 * 3 * features * (n + 1)
-    if trace.total_bytes() > most:
-        return (
-            f"all ranks together sent {trace.total_bytes():,} bytes, and {most:,} are enough: send sums over the rows, "
-            f"not the rows."
-        )
-    return None
+    # a row of each rank with four numbers of each feature forwards, four of each backwards, in the dtype of x
+    item = task.x[0].itemsize
+    most = one * item * MOST_NUMBERS * features * (n + 1)
+    if trace.total_bytes() <= most:
+        return None
+    told = f"all ranks together sent {trace.total_bytes():,} bytes, and {most:,} are enough: "
+    if item < 8 and trace.total_bytes() <= 2 * most:
+        return f"{told}has a table with a row for each rank travelled in float64? x is float32, and so are its rows."
+    return f"{told}send sums over the rows, not the rows."

@@ -1,8 +1,8 @@
 """The check of a learning rate for large batches: linear scaling, a gradual warm-up, a tenth after some epochs.
 
-Plain numbers in, a rate for each step out; a whole course of a training is asked for at once. Within the warm-up a rate
-may begin at the base rate or one increment on, and arrive with the warm-up's last step or right after it: both are in use.
-Left out: warm-ups that go down (a batch below the base's), and drops within one.
+Plain numbers in, a rate for each step out; a whole course of a training is asked for at once. Other ways to count a
+warm-up's steps are in use, and each is named: the lab says which is meant. For a batch below the base's the warm-up falls.
+Left out: drops within a warm-up.
 No luck is in it: epochs and steps are fixed, and no drawn rate or batch is one that a mistake would take.
 P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, 2017, sections 2.1 and 2.2.
 """
@@ -19,6 +19,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge
 from worldsize.checks.kit.values import first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -75,8 +76,13 @@ class RatePlan:
         ends = np.array(self.drop_epochs, int) * self.steps_per_epoch + late
         return np.sum(self.steps[:, None] >= ends, axis=1)
 
+    @property
+    def rise(self) -> np.ndarray:
+        """How far every step has come: 0 at the first, and 1 at the first after the warm-up."""
+        return self.rises()[0]
+
     def rises(self) -> list[np.ndarray]:
-        """The ways of counting a warm-up's steps that are in use, each as how far every step has come."""
+        """The ways of counting a warm-up's steps that are in use, each as how far every step has come; the lab's first."""
         steps, length = self.steps, self.warmup_steps
         if not length:
             return [np.ones(len(steps))]
@@ -110,11 +116,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     dropping = [
         replace(even, drop_epochs=(2, 4, 5), steps_per_epoch=6, epochs=7),
         replace(even, drop_epochs=(3,), steps_per_epoch=1, epochs=5),
+        replace(even, drop_epochs=(1, 3), steps_per_epoch=9, epochs=5),
     ]
     warming = [
         warm,
         replace(warm, batch=3 * base // 2, drop_epochs=(3, 6), warmup_epochs=2),
         replace(warm, batch=base, warmup_epochs=1, steps_per_epoch=3, drop_epochs=(2,)),
+        replace(warm, batch=base // 3, warmup_epochs=2, steps_per_epoch=5, drop_epochs=(4,), epochs=6),
     ]
 
     yield _case("no warm-up, no drops", arena, fn, scaled, SCALED)
@@ -126,9 +134,17 @@ def _case(name: str, arena: Arena, fn: Callable, plans: list[RatePlan], kind: st
     asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
     return Case(
         name,
-        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        lambda: with_advice(arena.ranks(fn, [asked], driver=on_ranks.answers), _ADVICE),
         lambda ended: {kind: _first_wrong(ended, plans)},
     )
+
+
+_ADVICE = {
+    "Starting multiplicative factor": (
+        "LinearLR's start_factor is 1 at most, and for a batch below base_batch the warm-up falls: begin with base_rate, and say "
+        "where it ends with end_factor."
+    )
+}
 
 
 def _first_wrong(ended: ArenaResult, plans: list[RatePlan]) -> Complaint:
@@ -143,18 +159,13 @@ def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
         if isinstance(got, str):
             return f"{plan}: step {step}: expected the rate, one number, {got}"
 
-    rates = np.array(found, float)
-    right = [plan.course(rise) for rise in plan.rises()]
-    if any(_alike(rates, course) for course in right):
+    rates, right = np.array(found, float), plan.course(plan.rise)
+    if _alike(rates, right):
         return None
 
-    nearest = max(right, key=lambda course: _first_apart(rates, course))
-    step = _first_apart(rates, nearest)
-    either = ""
-    if step == 0 and plan.warmup_steps:
-        either = f" or, one increment on, {right[1][0]:.6g}"
+    step = _first_apart(rates, right)
     named = first_slip(lambda courses: any(_alike(rates, course) for course in courses), _mistakes(plan))
-    return f"{plan}: step {step}: expected {nearest[step]:.6g}{either}, got {rates[step]:.6g}. {named}".rstrip()
+    return f"{plan}: step {step}: expected {right[step]:.6g}, got {rates[step]:.6g}. {named}".rstrip()
 
 
 def _alike(rates: np.ndarray, course: np.ndarray) -> bool:
@@ -178,7 +189,7 @@ def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
 
     found = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
     if plan.warmup_steps:
-        found |= _wrong_warmups(plan)
+        found = _otherwise_counted(plan) | found | _wrong_warmups(plan)
     return found
 
 
@@ -200,6 +211,7 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
     behind, ends = plan.drops(), np.array(plan.drop_epochs, int)
     undropped = np.array(courses()) / 0.1**behind
     in_steps = np.sum(plan.steps[:, None] >= ends, axis=1)
+    rounded = np.sum(np.rint(plan.steps / epoch)[:, None] >= ends, axis=1)
     of_an_epoch = np.isin(plan.steps // epoch, ends)
     return {
         "The rate never drops.": [*undropped],
@@ -211,12 +223,36 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         "Only at the last of the drop epochs it drops: each of them counts.": [*undropped * 0.1 ** (behind == len(ends))],
         "drop_epochs are taken for steps: e epochs are e · steps_per_epoch steps.": [*undropped * 0.1**in_steps],
         "The drops come later by the warm-up: epochs count from the first step of all.": courses(warmup),
+        "The epoch is rounded, so that a drop comes half an epoch early: e epochs are over at step e · steps_per_epoch.": [
+            *undropped * 0.1**rounded
+        ],
         "It drops for one epoch and is back afterwards: a drop lasts.": [*undropped * 0.1**of_an_epoch],
         "It is divided by 10 times the number of drops: each drop makes a tenth of what it was, so two a hundredth.": [
             *undropped / np.maximum(1, 10 * behind)
         ],
         "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
         "The rate is halved at the drop epochs: it should be a tenth.": [*undropped * 0.5**behind],
+    }
+
+
+_COUNTED = (
+    "It is one increment on: step 0 has the base rate, and each step adds the same amount.",
+    "The last step of the warm-up has the scaled rate already: the first step after it is the first at that rate.",
+    "It is cut into one increment more than the warm-up has steps: step 0 has the base rate, the first after it the scaled one.",
+)
+
+
+def _otherwise_counted(plan: RatePlan) -> dict[str, list[np.ndarray]]:
+    found = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, plan.rises()[1:], strict=True)}
+    if plan.batch >= plan.base_batch:
+        return found
+    return found | {
+        "The batch is smaller than base_batch, and the rate stays at base_rate: it falls in proportion to the batch.": [
+            plan.course(top=plan.base_rate)
+        ],
+        "The batch is smaller than base_batch, and the warm-up is left out: it falls by the same amount at each step.": [
+            plan.course()
+        ],
     }
 
 

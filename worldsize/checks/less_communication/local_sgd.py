@@ -20,7 +20,8 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words, though_right
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.less_communication.returned import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -28,9 +29,10 @@ from worldsize.units import count
 POINTS = {
     "rate 1, momentum 0: every round begins at the mean of the ranks' weights": 0.25,
     "the outer step is Nesterov's, with one buffer for all rounds": 0.5,
-    "one all-reduce of the weights a round": 0.75,
+    "the weights that were handed in stay as they were": 0.25,
+    "one all-reduce of the weights a round": 0.5,
 }
-AVERAGING, OUTER, BYTES = POINTS
+AVERAGING, OUTER, KEPT, BYTES = POINTS
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 
 
@@ -150,7 +152,14 @@ def _case(arena: Arena, fn: Callable, what: str, task: LocalTraining) -> Case:
         complaint = wrong(ended.returned, wanted)
         if complaint:
             return {what: complaint}
-        return {what: None, BYTES: though_right("the weights", wrong_bytes(ended.trace, _needed(task)))}
+        kept = first_complaint(
+            changed(given["weights"], task.start, "the tensor of weights that was handed in", rank)
+            for rank, given in enumerate(ended.inputs)
+        )
+        if kept and task.in_place:
+            kept += " train_locally may work in its argument: hand it one."
+        sent = wrong_bytes(ended.trace, _needed(task))
+        return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
 
     return Case(f"{task}", run, examine)
 
@@ -249,7 +258,11 @@ def _needed(task: LocalTraining) -> Needed:
         one * rounds,
         "one all-reduce of the weights a round",
         {
-            2 * one * rounds: "Two all-reduces a round: every rank can keep a buffer of its own, they stay the same on all.",
+            2 * one * rounds: (
+                "Two all-reduces a round: every rank can keep a buffer of its own, they stay the same on all."
+                if task.start.dtype == "float64"  # such cases come first
+                else "Have the weights travelled in 8 bytes a number? They are float32, and so is what is added up."
+            ),
             one * (rounds + 1): "That is an all-reduce more than there are rounds: the start and the last step are alike anyway.",
             one * rounds + one // 2: "The weights travelled once more: they are the same on all ranks at the start.",
             n * one * rounds // 2: "Every rank has sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",

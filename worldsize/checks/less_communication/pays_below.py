@@ -2,8 +2,9 @@
 
 A way needs `steps` steps, each of `work_s` seconds and `bytes` bytes of a rank: steps · (work_s + bytes/B) seconds at B
 bytes a second, with nothing hidden behind work. Two such lines in 1/B meet where the bytes that are saved in all take as long
-as the work that is added in all. One that sends more and works less wins above a bandwidth and below none. Left out: latency, and
-ways that send the same in all. S. Agarwal et al., "On the utility of gradient compression in distributed training
+as the work that is added in all. One that sends more and works less wins above a bandwidth and below none. One that sends as much
+in all wins at any bandwidth where it works less, and at none where it works as long: before is before. Left out: latency.
+S. Agarwal et al., "On the utility of gradient compression in distributed training
 systems", MLSys 2022, ask the same question with a step's time, and with communication that overlaps.
 """
 
@@ -79,10 +80,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, *drawn((5.0, 9.0), (1.0, 1.5), (0.3, 0.6)), "fewer bytes a step, and so many more steps")
     yield _case(arena, fn, *drawn((1, 1), (1, 1), (1.2, 2.0)), "as much work, more bytes")
     yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1.2, 2.0)), "less work, more bytes")
+    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1, 1)), "less work, as many bytes")
+    yield _case(arena, fn, *drawn((1, 1), (1.2, 2.0), (1, 1)), "more work, as many bytes")
+    yield _case(arena, fn, *drawn((1, 1), (1, 1), (1, 1)), "as much work, as many bytes")
 
     plain, other = drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
     yield _case(arena, fn, plain, TimedWay(math.inf, other.work_s, other.bytes), "the other never reaches the target")
     yield _case(arena, fn, TimedWay(math.inf, plain.work_s, plain.bytes), other, "only the other reaches the target")
+    never = [TimedWay(math.inf, way.work_s, way.bytes) for way in (plain, other)]
+    yield _case(arena, fn, *never, "neither reaches the target")
 
 
 def draw_ways(
@@ -128,10 +134,12 @@ def _case(arena: Arena, fn: Callable, plain: TimedWay, other: TimedWay, name: st
 
 def crossing(plain: TimedWay, other: TimedWay) -> float:
     """The bandwidth at which both take as long; inf where the other is always first, 0 where it never is."""
+    if math.isinf(other.steps):
+        return 0.0
     saved = plain.all_bytes - other.all_bytes
     added_s = other.all_work_s - plain.all_work_s
     if saved <= 0:
-        return 0.0
+        return math.inf if saved == 0 and added_s < 0 else 0.0
     if added_s <= 0:
         return math.inf
     return saved / added_s
@@ -162,13 +170,16 @@ def _bandwidth(bytes_per_s: float) -> str:
 def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
     """Why there is no bandwidth at which both come in together, and what a negative one is."""
     if math.isinf(other.steps):
-        return ": the other never reaches the target"
+        neither = ", nor does plain: it is never before plain" if math.isinf(plain.steps) else ""
+        return f": the other never reaches the target{neither}"
     if math.isinf(plain.steps):
         return ": plain never reaches the target, so the other is first at any bandwidth"
 
     wins = "first at any bandwidth"
     if right == 0:
         wins = "first above a bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
+        if (other.all_work_s, other.all_bytes) == (plain.all_work_s, plain.all_bytes):
+            wins = "never before plain: both take as long at any bandwidth"
     told = (
         f": in all the other sends {in_words(other.all_bytes)} bytes, plain {in_words(plain.all_bytes)}, and it works "
         f"{other.all_work_s:.4g} s, plain {plain.all_work_s:.4g} s, so it is {wins}"

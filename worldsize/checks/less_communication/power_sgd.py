@@ -31,6 +31,7 @@ from worldsize.checks.less_communication.returned import (
     ByRank,
     Needed,
     Slips,
+    changed_arguments,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -42,13 +43,14 @@ POINTS = {
     "the average is P Qᵀ, the same on every rank": 0.5,
     "what is not in P Qᵀ stays in the residual, and is in the next M": 0.25,
     "q is the Q of this step, where the next one begins": 0.25,
-    "two small all-reduces: r (rows + columns) numbers": 1.0,
+    "gradient, residual and q stay as they were handed in": 0.25,
+    "two small all-reduces: r (rows + columns) numbers": 0.75,
 }
-AVERAGE, FEEDBACK, WARM, BYTES = POINTS
+AVERAGE, FEEDBACK, WARM, KEPT, BYTES = POINTS
 # ranks, rows, columns, r, steps, dtype; the last is of messages above 128 KiB, which no wire copies
 SIZES = (
-    (2, 6, 5, 2, 3, "float64"), (3, 7, 4, 1, 3, "float64"), (4, 4, 9, 3, 2, "float32"), (1, 5, 6, 2, 2, "float64"),
-    (5, 3, 8, 3, 2, "float64"), (2, 20_000, 3, 2, 1, "float64"),
+    (2, 6, 5, 2, 3, "float64"), (3, 7, 4, 1, 3, "float64"), (5, 4, 9, 3, 2, "float32"), (1, 5, 6, 2, 2, "float64"),
+    (4, 3, 8, 3, 2, "float64"), (2, 20_000, 3, 2, 1, "float64"),
 )  # fmt: skip
 ROUNDING = {"float32": 1e-3, "float64": 1e-5}
 WORST, TRIES = 20.0, 1000
@@ -182,8 +184,10 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
         if feedback or warm:
             return {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
 
-    sent = though_right("average, residual and q", wrong_bytes(ended.trace, _needed(steps)))
-    return {AVERAGE: None, FEEDBACK: None, WARM: None, BYTES: sent}
+    kept = changed_arguments(ended, ("the gradient", "the residual", "q"))
+    sent = wrong_bytes(ended.trace, _needed(steps))
+    right = "average, residual and q"
+    return {AVERAGE: None, FEEDBACK: None, WARM: None, KEPT: though_right(right, kept), BYTES: though_right(right, sent)}
 
 
 def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Complaint]:
@@ -279,6 +283,11 @@ def _needed(steps: list[LowRankStep]) -> Needed:
         {
             each * rows * columns: "That is an all-reduce of M itself: nothing is saved. Only M q and Mᵀ P travel.",
             small + each * rows * columns: "M itself travelled too. Only M q and Mᵀ P travel.",
+            2 * small: (
+                "Does everything have 8 bytes? M q and Mᵀ P travel in the gradient's dtype, here float32."
+                if item == 4
+                else "That is each of the two once more."
+            ),
             n * small // 2: "Every rank has sent its part to every other: an all-reduce sends 2 (n − 1)/n of it.",
         },
         "Only M q, [rows, r], and Mᵀ P, [columns, r], have to be added up over the ranks.",

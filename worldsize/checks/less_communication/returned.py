@@ -10,6 +10,7 @@ import numpy as np
 
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.kit.judge import none_sent
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import TOLERANCE, first_difference, first_slip, kind_in_words, same, shown
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
@@ -19,6 +20,7 @@ ByRank = Sequence[np.ndarray]
 Slips = Callable[[], dict[str, ByRank]]  # worked out where something is wrong
 NO_WEIGHT = 1e-12  # what is divided by, where a scale is zero
 SINGLE = 1e-6  # what a number that went through float32 is off by, at most
+HALF = 2.0**-7  # and one that went through bfloat16, of 8 bits, or float16, where a few of them are added up
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,28 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
         return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
     if same(got, expected, SINGLE, SINGLE * float(np.abs(expected).max(initial=0.0))):
         return "So far off are numbers that went through float32: a buffer needs the dtype of what comes in."
+    if same(got, expected, HALF, HALF * float(np.abs(expected).max(initial=0.0))):
+        return "So far off are numbers that went through bfloat16 or float16: they travel in the dtype that came in."
     return ""
+
+
+# ---- what was handed in ----------------------------------------------------------------------
+
+
+def changed_arguments(ended: ArenaResult, names: Sequence[str]) -> Complaint:
+    """Words where a step has changed its gradient or what was kept, called `names`; for `drivers.less_communication`.
+
+    Each step is handed what the one before returned beside its average.
+    """
+    for rank, (told, given) in enumerate(zip(ended.returned, ended.inputs, strict=True)):
+        kept = given["kept"]
+        for step, (gradient, returned, after) in enumerate(zip(given["gradients"], told, given["after"], strict=False), 1):
+            for name, before, left in zip(names, (gradient, *kept), after, strict=True):
+                complaint = changed(left, before, f"in step {step} {name}", rank)
+                if complaint:
+                    return complaint
+            kept = returned[1:]
+    return None
 
 
 # ---- what comes back -------------------------------------------------------------------------

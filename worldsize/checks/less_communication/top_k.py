@@ -26,6 +26,7 @@ from worldsize.checks.less_communication.returned import (
     ByRank,
     Needed,
     Slips,
+    changed_arguments,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -37,13 +38,15 @@ from worldsize.units import count
 POINTS = {
     "the mean of what the ranks send, dense; numbers of one index add up": 0.25,
     "what a rank does not send stays in its residual, and is in the next choice": 0.5,
-    "k numbers and k indices of 4 bytes from each rank to every other": 0.75,
+    "gradient and residual stay as they were handed in": 0.25,
+    "k numbers and k indices of 4 bytes from each rank to every other": 0.5,
 }
-AVERAGE, FEEDBACK, BYTES = POINTS
-# ranks, numbers, k, steps, dtype; in the first, ways to send too much differ in their bytes, and with two ranks they would not;
-# the last is of messages above 128 KiB, which no wire copies, and of more numbers than two bytes can count
+AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
+# ranks, numbers, k, steps, dtype; in the first, ways to send too much differ in their bytes, and with two ranks they would not,
+# and what has 8 bytes beside its values is an index; the last is of messages above 128 KiB, which no wire copies, and of more
+# numbers than two bytes can count
 SIZES = (
-    (3, 14, 3, 3, "float32"), (3, 20, 4, 3, "float64"), (1, 9, 2, 2, "float32"), (4, 15, 1, 3, "float32"),
+    (3, 14, 3, 3, "float64"), (3, 20, 4, 3, "float32"), (1, 9, 2, 2, "float32"), (4, 15, 1, 3, "float32"),
     (5, 8, 8, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 12, 3, 3, "float32"), (2, 90_000, 40_000, 1, "float32"),
 )  # fmt: skip
 INDEX_BYTES, LAST_OF_INT16 = 4, 2**15 - 1
@@ -62,11 +65,27 @@ def top_k_average(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, numbers, k, steps, dtype in SIZES:
+    for number, (n, numbers, k, steps, dtype) in enumerate(SIZES):
+        if number == len(SIZES) - 1:
+            yield _tied_case(arena, fn)
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, numbers, k, steps, dtype)
         name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype}, k = {k:,}, {count(steps, 'step')}"
         yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
+
+
+def _tied_case(arena: Arena, fn: Callable) -> Case:
+    """On every rank several numbers have the size of the k-th largest, so that which of them travel is the answer's choice."""
+    n, numbers, k = 3, 12, 4
+    generator = np.random.default_rng(arena.draws.getrandbits(32))
+    totals = []
+    for _ in range(n):
+        sizes = generator.permutation([9.5, 8.25, 7.0, 7.0, 7.0, 7.0, *range(1, 7)])
+        totals.append(sizes * generator.choice([-1, 1], numbers))
+    residuals = [generator.integers(-2, 3, numbers) / 2 for _ in range(n)]
+    step = SparseStep([t - e for t, e in zip(totals, residuals, strict=True)], residuals, k)
+    name = f"{ranks_in_words(n)}, {numbers} numbers of float64, k = {k}, of which several have the size of the last"
+    return Case(name, partial(_run, arena, fn, [step]), partial(_examine_tied, step))
 
 
 def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
@@ -103,8 +122,37 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
         if feedback:
             return {AVERAGE: None, FEEDBACK: feedback}
 
+    kept = though_right("average and residual", changed_arguments(ended, ("the gradient", "the residual")))
     sent = though_right("average and residual", wrong_bytes(ended.trace, needed))
-    return {AVERAGE: None, FEEDBACK: None, BYTES: sent}
+    return {AVERAGE: None, FEEDBACK: None, KEPT: kept, BYTES: sent}
+
+
+def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
+    """Whichever numbers of one size a rank sends, they are k, they are no smaller than what stays, and the average has them."""
+    complaint = not_as_asked(ended, "(average, residual)", 2)
+    if complaint:
+        return {AVERAGE: complaint}
+
+    averages, kept = ([told[0][part] for told in ended.returned] for part in (0, 1))
+    shape = step.totals[0].shape
+    for rank, (average, residual) in enumerate(zip(averages, kept, strict=True)):
+        for name, got in (("the average", average), ("the residual", residual)):
+            if got.shape != shape:
+                return {AVERAGE: f"rank {rank}: expected {name} of shape {list(shape)}, got shape {list(got.shape)}"}
+
+    sent = [total - residual for total, residual in zip(step.totals, kept, strict=True)]
+    for rank, (own, residual) in enumerate(zip(sent, kept, strict=True)):
+        found = np.count_nonzero(own)
+        if found != step.k:
+            return {FEEDBACK: f"rank {rank} has taken {count(found, 'number')} off its residual, expected k = {step.k}. {_TIES}"}
+        if np.abs(own[own != 0]).min() < np.abs(residual).max():
+            return {FEEDBACK: f"rank {rank} keeps a number that is larger than one that it sends: the k largest travel."}
+
+    wanted = Awaited("the average of what the ranks have taken off their residuals", [np.mean(sent, axis=0)] * len(sent))
+    return {AVERAGE: wrong(averages, wanted)}
+
+
+_TIES = "Where several numbers have the size of the k-th, so many of them go as make k: a comparison with >= takes all, > none."
 
 
 def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
@@ -139,6 +187,12 @@ _SHARED = (
 # ---- bytes -----------------------------------------------------------------------------------
 
 
+_EIGHT_BYTES = {  # a case of float64 comes first
+    8: "Have the indices 8 bytes? torch gives them as int64; int32 is enough.",
+    4: "Have the values 8 bytes? They go in the gradient's dtype, here float32: is the buffer that they are gathered in of it?",
+}
+
+
 def _needed(steps: list[SparseStep]) -> Needed:
     n, numbers, k = len(steps[0].gradients), steps[0].gradients[0].size, steps[0].k
     item = steps[0].gradients[0].itemsize
@@ -149,10 +203,10 @@ def _needed(steps: list[SparseStep]) -> Needed:
         "k numbers and k indices of 4 bytes from each rank to every other",
         {
             2 * each * (item + INDEX_BYTES): (
-                "Does everything have 8 bytes? Values go in the gradient's dtype, indices as int32. Or were buffers with zeros "
-                "for the other ranks' pairs added up? Each rank fills its own part, and an all-gather sends it once to each."
+                "Were buffers with zeros for the other ranks' pairs added up? Each rank fills its own part, and an all-gather "
+                "sends it once to each."
             ),
-            each * (item + 8): "Have the indices 8 bytes? torch gives them as int64; int32 is enough.",
+            each * (item + 8): _EIGHT_BYTES[item],
             n * whole: "Every rank has sent its whole tensor to every other, zeros and all: nothing is saved. Send k pairs.",
             2 * whole: "That is an all-reduce of the whole tensor, with zeros in it: nothing is saved. Send what is not zero.",
         },

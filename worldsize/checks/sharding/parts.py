@@ -15,6 +15,10 @@ import numpy as np
 from worldsize.checks.kit.values import first_difference, first_slip, same, type_in_words
 from worldsize.checks.verdict import Complaint
 
+NEAR, NEAR_ZERO = 1e-9, 1e-11  # of a value, and of the largest: float64, and sums in another order
+SINGLE = 1e-5  # what numbers that went through float32 are off by, after some steps
+SINGLE_WORDS = "So far off are numbers that went through float32: all is float64 here, and so is what travels."
+
 ByRank = Sequence[np.ndarray]
 
 
@@ -53,11 +57,15 @@ def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Compla
     `held[rank]` is what a rank holds; None where all are right. `blanked`: the ranks were given NaN in what is not theirs.
     """
     for rank, got in enumerate(held):
-        complaint = first_difference(got, part.expected[rank], rank, part.name)
+        expected = part.expected[rank]
+        largest = float(np.abs(expected).max(initial=0.0))
+        complaint = first_difference(got, expected, rank, part.name, NEAR, NEAR_ZERO * largest)
         if complaint:
             slip = first_slip(lambda given, got=got, rank=rank: _same_but_for_nan(got, given[rank]), part.slips)
             if blanked:
                 slip = slip or _foreign(got, rank)
+            if not slip and same(got, expected, SINGLE, SINGLE * largest):
+                slip = SINGLE_WORDS
             return f"{complaint}. {slip}".rstrip()
 
     return None
@@ -69,7 +77,8 @@ def _same_but_for_nan(got: Any, given: np.ndarray) -> bool:
         return False
 
     unknown = np.isnan(got)
-    return not unknown.all() and same(np.where(unknown, given, got), given)
+    near_zero = NEAR_ZERO * float(np.abs(given).max(initial=0.0))
+    return not unknown.all() and same(np.where(unknown, given, got), given, NEAR, near_zero)
 
 
 def _foreign(got: Any, rank: int) -> str:

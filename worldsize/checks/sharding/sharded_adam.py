@@ -1,19 +1,23 @@
 """The check of `sharded_adam`: Adam whose state is cut into one part a rank, ZeRO's first stage.
 
 The weights must be those of Adam on one rank with the mean of the gradients, after every step's worth of messages;
-what a rank returns as its state must be that of its own part, no larger. A rank is given NaN in the other ranks' parts of
-the weights: it has no step to take there, and no state for one.
+what a rank returns as its state must be that of its own part, no larger. Each gradient is made when it is asked for, from the
+weights as they are by then. A rank is given NaN in the other ranks' parts of the weights: it has no step to take there, and no
+state for one. What a rank holds between two steps is metered in its own process, and can only take points.
 S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam", arXiv:1412.6980, 2015.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import sharding
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import Part, cut, own_alone, what_came, wrong_part
@@ -26,13 +30,11 @@ POINTS = {
     "a reduce-scatter and an all-gather a step, nothing else": 0.5,
 }
 WEIGHTS, STATE, MESSAGES = POINTS
-# ranks, weights, steps; never one step alone: Adam's first goes by the gradient's sign
-SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2))
+# ranks, weights, steps; never one step alone: Adam's first goes by the gradient's sign. In the last two ranks have no part
+SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2), (5, 3, 2))
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 NAMES = ("mean", "square")
 SUMMED = "It was made from the sum of the gradients: divide by the number of ranks."
-
-History = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
@@ -40,10 +42,49 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
 
     `sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
 
-    weights has shape [count], with NaN in the parts of other ranks; gradients are so many of the same shape as there are
-    steps; the state is a dict with "mean" and "square", each of the shape of the rank's part.
+    weights has shape [count], with NaN in the parts of other ranks; gradients yields one of the same shape for each step, made of
+    the weights as they are by then; the state is a dict with "mean" and "square", each of the shape of the rank's part.
     """
     return judge("sharded_adam", POINTS, _cases(arena, fn))
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """What is trained: gradients[rank][step] are at weights that are all 0; a gradient is that plus `pull` times the weights."""
+
+    weights: np.ndarray
+    gradients: list[list[np.ndarray]]
+    rate: float
+    pull: float
+
+    @property
+    def world_size(self) -> int:
+        return len(self.gradients)
+
+    @property
+    def steps(self) -> int:
+        return len(self.gradients[0])
+
+    def inputs(self) -> list[dict[str, Any]]:
+        given = own_alone(self.weights, self.world_size)
+        return [
+            {"weights": own, "gradients": of_rank, "pull": self.pull}
+            for own, of_rank in zip(given, self.gradients, strict=True)
+        ]
+
+    def __str__(self) -> str:
+        return f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
+
+
+@dataclass(frozen=True)
+class AdamSlip:
+    """What goes otherwise than it should: nothing, or some of these. `gathers` is when weights are gathered."""
+
+    gathers: Literal["after", "before", "in the end", "never"] = "after"
+    gradient: Literal["mean", "sum", "own"] = "mean"
+    anew: bool = False
+    into_a_copy: bool = False
+    ahead: bool = False  # all gradients are made before the first step
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -51,49 +92,80 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         weights = generator.normal(size=length)
         gradients = [[generator.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
-        rate = float(generator.uniform(0.05, 0.2))
-        name = f"{ranks_in_words(n)}, {length} weights, {count(steps, 'step')}"
-        yield _case(name, arena, fn, weights, gradients, rate)
+        rate, pull = float(generator.uniform(0.05, 0.2)), float(generator.uniform(0.5, 1.0))
+        yield _case(arena, fn, Replicas(weights, gradients, rate, pull))
 
 
-def _case(name: str, arena: Arena, fn: Callable, weights: np.ndarray, gradients: list, rate: float) -> Case:
-    """`gradients[rank][step]`."""
-    inputs = list(zip(own_alone(weights, len(gradients)), gradients, strict=True))
-    return Case(name, lambda: arena.ranks(fn, inputs, rate), lambda ended: _examine(ended, weights, gradients, rate))
+def _case(arena: Arena, fn: Callable, task: Replicas) -> Case:
+    def run() -> ArenaResult:
+        return with_advice(arena.ranks(fn, task.inputs(), task.rate, driver=sharding.stepped), _ADVICE)
+
+    return Case(str(task), run, lambda ended: _examine(ended, task))
 
 
-def _examine(ended: ArenaResult, weights: np.ndarray, gradients: list, rate: float) -> dict[str, Complaint]:
-    n, steps = len(gradients), len(gradients[0])
-    averages = [np.mean(step, axis=0) for step in zip(*gradients, strict=True)]
-    right = adam(weights, averages, rate)
+_ITERATOR = "`gradients` yields one gradient after the other, each when it is asked for: for gradient in gradients."
+_ADVICE = {"'generator' has no len()": _ITERATOR, "'generator' object is not subscriptable": _ITERATOR}
 
-    held = [given[0] for given in ended.inputs]
-    part = Part("the weights", [right[0]] * n, _slips(weights, gradients, averages, rate))
-    wrong = _still_the_start(held, weights) or wrong_part(held, part, blanked=True)
 
+def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
+    n, right = task.world_size, trained(task)
+    states = [told["state"] for told in ended.returned]
+    held = [given["weights"] for given in ended.inputs]
+    slips = {words: [_filled(one.weights, task) for one in trained(task, slip)] for slip, words in _SLIPS.items()}
+    part = Part("the weights", [one.weights for one in right], slips)
+    wrong = _still_the_start(held, task.weights) or wrong_part(held, part, blanked=True)
+
+    too_large = _too_large(states, right)
     found = {
         WEIGHTS: wrong,
-        STATE: _wrong_state(ended.returned, right, n),
-        MESSAGES: wrong or _wrong_messages(ended, n, steps, weights.nbytes),  # the right bytes with wrong weights are none
+        STATE: too_large or _wrong_state(states, right, task) or _holds_more(ended.returned, right),
+        # the right bytes with wrong weights are none
+        MESSAGES: wrong or _wrong_messages(ended, n, task.steps, task.weights.nbytes),
     }
-    if _too_large(ended.returned, right, n):  # who keeps it all need not hear first what that did to the weights
+    if too_large:  # who keeps it all need not hear first what that did to the weights
         return {STATE: found.pop(STATE), **found}
     return found
 
 
-def adam(weights: np.ndarray, gradients: Sequence[np.ndarray], rate: float) -> History:
-    """Adam without sharding, with which the sharded one is compared.
+@dataclass(frozen=True)
+class Trained:
+    """What a rank has in the end: weights [count], and mean and square of its own part."""
 
-    (weights, mean, square) after a step for each gradient. Kingma and Ba, 2015, algorithm 1.
-    """
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
-    for step, gradient in enumerate(gradients, 1):
-        mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient
-        square = BETAS[1] * square + (1 - BETAS[1]) * gradient**2
-        upright = np.sqrt(square / (1 - BETAS[1] ** step)) + EPSILON
-        weights = weights - rate * mean / (1 - BETAS[0] ** step) / upright
+    weights: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
 
-    return weights, mean, square
+
+def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # noqa: B008, it is frozen
+    """Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
+    n = task.world_size
+    held = own_alone(task.weights, n)
+    means, squares = ([np.zeros_like(part) for part in cut(task.weights, n)] for _ in range(2))
+    for step in range(1, task.steps + 1):
+        at = own_alone(task.weights, n) if slip.ahead else held
+        made = [task.gradients[r][step - 1] + task.pull * np.nan_to_num(at[r]) for r in range(n)]
+        if slip.gathers == "before":
+            held = [_gathered(held)] * n
+        held = [own.copy() for own in held]
+        for r in range(n):
+            gradient = made[r] if slip.gradient == "own" else np.sum(made, axis=0)
+            part = cut(gradient / n if slip.gradient == "mean" else gradient, n)[r]
+            if slip.anew:
+                means[r], squares[r] = np.zeros_like(part), np.zeros_like(part)
+            means[r] = BETAS[0] * means[r] + (1 - BETAS[0]) * part
+            squares[r] = BETAS[1] * squares[r] + (1 - BETAS[1]) * part**2
+            number = 1 if slip.anew else step
+            upright = np.sqrt(squares[r] / (1 - BETAS[1] ** number)) + EPSILON
+            if not slip.into_a_copy:
+                cut(held[r], n)[r][...] -= task.rate * means[r] / (1 - BETAS[0] ** number) / upright
+        if slip.gathers == "after" or (slip.gathers == "in the end" and step == task.steps):
+            held = [_gathered(held)] * n
+    return [Trained(*own) for own in zip(held, means, squares, strict=True)]
+
+
+def _gathered(held: list[np.ndarray]) -> np.ndarray:
+    """The weights, of each rank its own part."""
+    return np.concatenate([cut(own, len(held))[r] for r, own in enumerate(held)])
 
 
 # ---- weights ---------------------------------------------------------------------------------
@@ -106,73 +178,59 @@ def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
     return None
 
 
-def _slips(weights: np.ndarray, gradients: list, averages: list, rate: float) -> dict[str, list[np.ndarray]]:
-    n = len(gradients)
-    right = adam(weights, averages, rate)[0]
-    local = [adam(weights, own, rate)[0] for own in gradients]
-    pieced = np.concatenate([cut(own, n)[r] for r, own in enumerate(local)])
+def _filled(weights: np.ndarray, task: Replicas) -> np.ndarray:
+    """With the weights of the start in place of NaN."""
+    return np.where(np.isnan(weights), task.weights, weights)
 
-    anew = weights
-    for average in averages:
-        anew = adam(anew, [average], rate)[0]
 
-    def ungathered(moved: list[np.ndarray]) -> list[np.ndarray]:
-        """The weights at the start, but for each rank's own part, which is that of what it moved to."""
-        held = []
-        for r in range(n):
-            parts = cut(weights, n)
-            parts[r] = cut(moved[r], n)[r]
-            held.append(np.concatenate(parts))
-
-        return held
-
-    before = adam(weights, averages[:-1], rate)[0]
-    stale = []
-    for r in range(n):
-        parts = cut(before, n)
-        parts[r] = cut(right, n)[r]
-        stale.append(np.concatenate(parts))
-
-    return {
+_SLIPS = {
+    AdamSlip(gathers="never"): (
         "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
-        "weights of all parts, not what changed in them.": ungathered([right] * n),
-        "The gather came before the step: of the other ranks' parts these are the values before it.": stale,
-        "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.": [pieced] * n,
-        "It was updated with this rank's own gradient alone, and nothing was gathered.": ungathered(local),
-        "Every rank took a step with its own gradient: the gradients have to be averaged first.": local,
-        "Every step began with a new state: the state has to last from step to step.": [anew] * n,
-        SUMMED: [adam(weights, [n * average for average in averages], rate)[0]] * n,
+        "weights of all parts, not what changed in them."
+    ),
+    AdamSlip(gathers="before"): "The gather came before the step: of the other ranks' parts these are the values before it.",
+    AdamSlip(gathers="in the end"): (
+        "The weights were gathered once, in the end: after every step each rank needs all of them for its next gradient, so "
+        "gather in the loop."
+    ),
+    AdamSlip(ahead=True): (
+        "All gradients were asked for before the first step: each is that of the weights as they are by then. Take a step, and "
+        "then ask for the next."
+    ),
+    AdamSlip(gradient="own"): "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.",
+    AdamSlip(gradient="own", gathers="never"): "It was updated with this rank's own gradient alone, and nothing was gathered.",
+    AdamSlip(anew=True): "Every step began with a new state: the state has to last from step to step.",
+    AdamSlip(gradient="sum"): SUMMED,
+    AdamSlip(into_a_copy=True): (
         "These are the weights of the start, gathered: the steps went into a copy of the rank's part. Take them in a view, "
-        "such as tensor_split gives.": [weights] * n,
-    }  # fmt: skip
+        "such as tensor_split gives."
+    ),
+}
 
 
 # ---- state -----------------------------------------------------------------------------------
 
 
-def _wrong_state(returned: Sequence[Any], right: History, n: int) -> Complaint:
-    for rank, got in enumerate(returned):
+def _wrong_state(states: Sequence[Any], right: list[Trained], task: Replicas) -> Complaint:
+    for rank, got in enumerate(states):
         if not has_keys(got, *NAMES):
             return f'rank {rank}: expected its state, a dict with "mean" and "square", got {what_came(got)}'
 
-    complaint = _too_large(returned, right, n)
-    if complaint:
-        return complaint
-
-    for k, name in enumerate(NAMES, 1):
-        summed = {SUMMED: cut(right[k] * n**k, n)}
-        part = Part(f'"{name}" of its own part', cut(right[k], n), summed)
-        complaint = wrong_part([got[name] for got in returned], part, blanked=True)
+    summed = trained(task, AdamSlip(gradient="sum"))
+    for name in NAMES:
+        expected, of_sums = ([getattr(one, name) for one in ranks] for ranks in (right, summed))
+        part = Part(f'"{name}" of its own part', expected, {SUMMED: of_sums})
+        complaint = wrong_part([got[name] for got in states], part, blanked=True)
         if complaint:
             return complaint
 
     return None
 
 
-def _too_large(returned: Sequence[Any], right: History, n: int) -> Complaint:
-    whole = 2 * len(right[0])
-    for rank, got in enumerate(returned):
-        own = 2 * len(cut(right[0], n)[rank])
+def _too_large(states: Sequence[Any], right: list[Trained]) -> Complaint:
+    whole = 2 * len(right[0].weights)
+    for rank, got in enumerate(states):
+        own = 2 * len(right[rank].mean)
         numbers = _numbers_held(got) if isinstance(got, dict) else 0
         if numbers > own:
             everything = ""
@@ -180,6 +238,28 @@ def _too_large(returned: Sequence[Any], right: History, n: int) -> Complaint:
                 everything = ", as large as for all weights: nothing is saved"
             return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
 
+    return None
+
+
+def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Complaint:
+    """Words where the state is a slice of a larger one, or where there was a larger one between two steps."""
+    whole = len(right[0].weights)
+    for rank, told in enumerate(returned):
+        own = right[rank].mean
+        if len(own) == whole:
+            continue
+        stored = told["storage"] // own.itemsize
+        if stored > 2 * len(own):
+            return (
+                f"rank {rank}: what it returns are slices of tensors of {stored} numbers, which stay in memory whole; its own "
+                f"part needs {2 * len(own)}. Make the state for its own part alone."
+            )
+        most = max(told["held"])
+        if most > 1:
+            return (
+                f"rank {rank}: between two steps it holds {most} tensors as large as all weights, besides the weights and the "
+                f"gradient: a state of its own part alone has none."
+            )
     return None
 
 
@@ -203,15 +283,12 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> 
 
     share = times(got / one * (n - 1))
     told = f"the weights are right, but all ranks together sent {share} x the weights' bytes a step, expected {2 * (n - 1)} x. "
-    return told + _message_slip(got, one, steps)
+    return told + _message_slip(got, one)
 
 
-def _message_slip(got: int, one: int, steps: int) -> str:
+def _message_slip(got: int, one: int) -> str:
     if got == 3 * one:
         return "An all-reduce is a reduce-scatter and an all-gather; of the sum a rank needs its own part alone."
     if got < 2 * one:
-        missing = "After every step each rank needs all weights, for its next gradient"
-        if steps > 1:
-            return f"{missing}: gather in the loop."
-        return f"{missing}."
+        return "After every step each rank needs all weights, for its next gradient."
     return "Reduce-scatter the gradient, gather the weights, and send nothing else."

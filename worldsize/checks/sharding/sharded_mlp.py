@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -83,8 +83,10 @@ class Mistake:
     relu_last: bool = False
     gradient_is_a_summand: bool = False
     gradient_times_ranks: bool = False
+    gradient_divided: bool = False
+    bias_in_parts: bool = False  # each rank adds its part of the bias before the sum
     shared_alone: tuple[str, ...] = ()  # of SHARED
-    no_residual: bool = False
+    residual: Literal["x", "none", "normed", "of all ranks"] = "x"
 
 
 NONE = Mistake()
@@ -118,9 +120,10 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
         past_g = n if mistake.gradient_times_ranks else 1
         backward = [_mlp_backward(w, x, h, g, mistake, past_g) for w, h, g in zip(shards, hidden, grads, strict=True)]
         inward = [of_x for of_x, _ in backward]
-        of_x = inward if mistake.gradient_is_a_summand else [sum(inward)] * n
+        of_x = inward if mistake.gradient_is_a_summand else [sum(inward) / (n if mistake.gradient_divided else 1)] * n
 
-        shards = [w.stepped(of_w, rate) for w, (_, of_w) in zip(shards, backward, strict=True)]
+        of_bias = 1 / n if mistake.bias_in_parts else 1.0
+        shards = [w.stepped((*of_w[:3], of_bias * of_w[3]), rate) for w, (_, of_w) in zip(shards, backward, strict=True)]
         run.y.append(ys)
         run.grad_x.append(of_x)
 
@@ -172,7 +175,9 @@ def block_on_ranks(
 
         hidden = [whole @ w.up.T + w.up_bias for w in shards]
         summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
-        ys = [_block_left(summands, rank, own[rank], shards[rank].down_bias, mistake) for rank in range(n)]
+        past = {"x": 1, "none": 0, "normed": 0, "of all ranks": n}[mistake.residual]
+        plain = [norms[r].normed(own[r])[1] if mistake.residual == "normed" else past * own[r] for r in range(n)]
+        ys = [_block_left(summands, rank, plain[rank], shards[rank].down_bias, mistake) for rank in range(n)]
 
         straight = [y - part for y, part in zip(ys, targets, strict=True)]
         grad = np.concatenate(straight)
@@ -180,12 +185,13 @@ def block_on_ranks(
         inward = [of_x for of_x, _ in backward]
         of_normed = [cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r] for r in range(n)]
 
+        if mistake.residual == "normed":
+            of_normed = [inner + of_y for inner, of_y in zip(of_normed, straight, strict=True)]
         of_norms = [norms[r].backward(own[r], of_normed[r]) for r in range(n)]
         shared = _shared([(of_norms[r][1], of_norms[r][2], straight[r].sum(0)) for r in range(n)], mistake)
         norms = [Norm(old.scale - rate * g[0], old.shift - rate * g[1]) for old, g in zip(norms, shared, strict=True)]
         shards = [w.stepped((*backward[r][1][:3], shared[r][2]), rate) for r, w in enumerate(shards)]
 
-        past = 0 if mistake.no_residual else 1
         run.y.append(ys)
         run.grad_x.append([of_norms[r][0] + past * straight[r] for r in range(n)])
 
@@ -194,11 +200,8 @@ def block_on_ranks(
     return run
 
 
-def _block_left(summands: list, rank: int, own: np.ndarray, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
-    y = cut(_left(summands, rank, bias, mistake), len(summands))[rank]
-    if mistake.no_residual:
-        return y
-    return y + own
+def _block_left(summands: list, rank: int, residual: np.ndarray, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
+    return cut(_left(summands, rank, bias, mistake), len(summands))[rank] + residual
 
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:

@@ -2,7 +2,9 @@
 
 A rank is handed its part of every layer's weight, and its own examples. In the end its parts must be those of one device.
 What is freed is seen by what is sent: each weight travels once for the forward pass and once more for the backward pass,
-since nobody asks for what is still there, and no gather begins while two layers lie between it and the work. Prefetch is the
+and no gather begins while two layers lie between it and the work. Who asks for a weight that it still has is found by counting
+the tensors as large as a weight that live while a layer works; that is noted in the function's own process, and can only take
+points. Prefetch is the
 order of a rank's own acts: the gather begins before the work of the layer before it, and most are not over by then. No
 clock of another rank and no length of time decides; who receives in a thread of his own is turned away only where most of 12
 messages, each at least 2 ms under way, come before the work that begins with the next line.
@@ -18,6 +20,8 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import sharding
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.sharding.gathers import LayerGathers
 from worldsize.checks.sharding.parts import Part, cut, what_came, wrong_part
@@ -34,6 +38,8 @@ POINTS = {
 }
 VALUES, BYTES, TWO, PREFETCH = POINTS
 
+METERED = (2, 2, (16,) * 8, 2)
+MOST_WHOLE = 4  # a weight, the next one, a gradient and a copy of it
 WORK_S = 0.001  # declared, so that the record says when a layer works
 RATE = 0.05
 SLOW = Link("100 MB/s", "2 ms")  # so that what a helper thread receives is not there the moment after it was begun
@@ -82,14 +88,17 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, examples, widths, steps in SIZES:
+    for n, examples, widths, steps in (*SIZES, METERED):
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         shapes = list(zip(widths[1:], widths, strict=False))
         weights = [generator.normal(size=shape) / shape[1] ** 0.5 for shape in shapes]
         batches = [[_batch(generator, examples, widths) for _ in range(steps)] for _ in range(n)]
 
         name = f"{ranks_in_words(n)}, {len(shapes)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
-        yield _case(name, arena, fn, Stack(weights, batches))
+        if widths == METERED[2]:
+            yield _metered_case(name, arena, fn, Stack(weights, batches))
+        else:
+            yield _case(name, arena, fn, Stack(weights, batches))
 
 
 def _batch(generator: np.random.Generator, examples: int, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +107,50 @@ def _batch(generator: np.random.Generator, examples: int, widths: Sequence[int])
 
 def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
     link = SLOW if stack.world_size == 2 else None
-    return Case(name, lambda: arena.ranks(fn, stack.inputs(), link=link), lambda ended: _examine(ended, stack))
+    return Case(name, lambda: _with_words(arena.ranks(fn, stack.inputs(), link=link)), lambda ended: _examine(ended, stack))
+
+
+def _with_words(ended: ArenaResult) -> ArenaResult:
+    """The result with words for a gather that nobody waits for, where the ranks broke off or stand still because of it."""
+    if ended.state == "deadlock" and all(wait.op == "send" for wait in ended.waits):
+        return replace(ended, message=f"{ended.message}\n{_UNTAKEN}", waits=())
+    return with_advice(ended, {"which is what `out` is": _UNTAKEN})
+
+
+_UNTAKEN = (
+    "Is a gather begun that nobody waits for? Its parts stay on the way, and the next gather takes them for its own: begin each "
+    "gather once, none after a pass's last layer, and wait for every one."
+)
+
+
+def _metered_case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
+    def examine(ended: ArenaResult) -> dict[str, Complaint]:
+        wrong = _wrong_parts([told["returned"] for told in ended.returned], replace(stack, work=ended.work))
+        return {VALUES: wrong, TWO: wrong or though_right("the weights", _too_many_whole(ended.returned, stack))}
+
+    return Case(name, lambda: _with_words(arena.ranks(fn, stack.inputs(), driver=sharding.held_at_work)), examine)
+
+
+def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complaint:
+    """Words for a rank that holds more tensors as large as a weight while a layer works than a stage 3 has to."""
+    layers = len(stack.weights)
+    for rank, told in enumerate(returned):
+        for work, held in enumerate(told["held"]):
+            if held <= MOST_WHOLE:
+                continue
+            step, k = divmod(work, 2 * layers)
+            way = f"forwards at layer {k}" if k < layers else f"backwards at layer {2 * layers - 1 - k}"
+            return (
+                f"rank {rank}, {way} in step {step + 1}, holds {held} tensors as large as a weight: {MOST_WHOLE} are enough, the "
+                f"weight, the next one, a gradient and its copy. {_HELD[k >= layers]}"
+            )
+    return None
+
+
+_HELD = {
+    False: "What holds the others: a list, or the graph of autograd, which keeps each weight that x has gone through?",
+    True: "Step by a layer's gradient before the next one works, and drop the name of what is not needed any more.",
+}
 
 
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
@@ -231,6 +283,8 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
 def _known(each: float, whole: int, last: int) -> str:
     if each == 2 * whole:
         return "One gather is missing: a weight is kept whole from the forward to the backward pass, as in stage 2, or none sums."
+    if 3 * whole < each < 4 * whole - last:
+        return "A gather too many: of a step each weight is gathered twice, for its forward and for its backward pass."
     if each in (4 * whole, 4 * whole - last):
         return "An all-reduce has two halves: of the sum of gradients a rank needs its own part alone."
     if each < 3 * whole:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import sharding
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import has_keys
@@ -58,6 +59,7 @@ class Shards:
     parts: dict[str, list[Part]]
     needed_bytes: int
     collectives: str
+    tokens: tuple[int, int] | None = None  # the shape of all ranks' tokens, where they are spread over the ranks
 
 
 def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
@@ -109,11 +111,34 @@ def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
     values, messages = points
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        wrong = _wrong(ended.returned, shards)
+        returned = [told["returned"] for told in ended.returned]
+        wrong = _wrong(returned, shards)
+        dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
         # the right bytes with wrong values in them are none
-        return {values: wrong, messages: wrong or though_right("the values", _wrong_bytes(ended, shards))}
+        return {values: wrong, messages: wrong or though_right("the values", dear)}
 
-    return Case(shards.name, lambda: with_advice(arena.ranks(fn, shards.inputs), _ADVICE), examine)
+    return Case(
+        shards.name, lambda: with_advice(arena.ranks(fn, shards.inputs, driver=sharding.kept_for_backward), _ADVICE), examine
+    )
+
+
+def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Complaint:
+    """Words where autograd keeps more than one tensor of all ranks' tokens for a step: one is what up has worked on.
+
+    That is noted in the function's own process, and can only take points.
+    """
+    if shards.tokens is None or len(returned) == 1:
+        return None
+    steps = len(shards.parts["y"])
+    for rank, told in enumerate(returned):
+        each = told["kept"].count(shards.tokens) / steps
+        if each >= 2:
+            return (
+                f"rank {rank} keeps {each:g} tensors of all ranks' tokens for backward, {list(shards.tokens)}; expected one, "
+                f"what up works on. Is the norm behind the gather, so that every rank norms all tokens? Norm its own, and gather "
+                f"those."
+            )
+    return None
 
 
 _ADVICE = {
@@ -182,6 +207,8 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
 
     share = times(got / needed) if needed else "many"
     told = f"all ranks together sent {got} bytes, {share} x those of {shards.collectives} ({needed} bytes). "
+    if 2 * got == needed:
+        return f"{told}Has what travels been made float32? All is float64 here."
     if got < needed:
         return f"{told}Something that has to be added up was not."
     return f"{told}{_TOO_MANY}"
@@ -203,6 +230,14 @@ MLP_SLIPS = _SLIPS | {
     Mistake(relu_last=True): "There is no ReLU between the layers.",
     Mistake(gradient_is_a_summand=True): (
         "This is a rank's part alone: x went to all ranks, so all ranks' gradients of it have to be added up (f, backwards)."
+    ),
+    Mistake(gradient_divided=True): (
+        "It was divided by the number of ranks: each rank's gradient of x is a summand, so they are added up, not averaged (f, "
+        "backwards)."
+    ),
+    Mistake(bias_in_parts=True): (
+        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
+        "the n stays. Add it once, after the sum."
     ),
     Mistake(gradient_times_ranks=True): (
         "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
@@ -228,7 +263,11 @@ BLOCK_SLIPS = _SLIPS | {
             *(((name,), f"{name} drifts") for name in SHARED),
         )
     },
-    Mistake(no_residual=True): "x itself is missing: the block is x + mlp(norm(x)).",
+    Mistake(residual="none"): "x itself is missing: the block is x + mlp(norm(x)).",
+    Mistake(residual="normed"): "What is added to the MLP's output is norm(x), and should be x itself: x + mlp(norm(x)).",
+    Mistake(residual="of all ranks"): (
+        "x is in it once for every rank: each added it, and then all were summed. Add a rank's own tokens once, after the sum."
+    ),
 }
 
 
@@ -278,6 +317,7 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
+        tokens=x.shape,
         collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
 

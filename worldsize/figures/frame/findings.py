@@ -83,6 +83,27 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     return [name for name in found if name in ahead]
 
 
+def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
+    """Whether repetitions of two measurements leave a finding no winner: their ranges overlap, or the middles tie.
+
+    `paired`: repetition k of both had one seed, say. Then one of them wins that is lower in each, where there are three or more.
+    """
+    if paired and len(one) == len(other) >= 3:
+        lower = [a < b for a, b in zip(one, other, strict=True)]
+        return any(lower) and not all(lower)
+    apart = max(one) < min(other) or max(other) < min(one)
+    return not apart or tie(median(one), median(other))
+
+
+def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
+    """As `leaders`, for repetitions of measurements: who has the largest middle or the smallest, and all `level` with it."""
+    if not repeats:
+        return []
+    pick = max if largest else min
+    best = pick(repeats, key=lambda name: median(repeats[name]))
+    return [name for name in repeats if name == best or level(repeats[name], repeats[best], paired)]
+
+
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
     """Who has most, for a finding: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold)."""
     found = known(values)

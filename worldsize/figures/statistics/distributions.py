@@ -2,8 +2,9 @@
 
 Lanes share the axis of values, so that a tail which one lane has and another has not is seen at once. Bars are scaled
 in each lane by its own highest, since it is shape and reach that are compared. A band goes from the lowest of several
-runs to the highest, round the middle one; what lies within it may come out the other way round with other seeds, so the
-finding counts it as a tie. Left out: deviations and confidence, for which a few runs are too few.
+runs to the highest, round the middle one; where two overlap it may come out the other way round with other seeds, so the
+finding counts that as a tie. But runs that are paired, by their seeds, are compared seed by seed. Left out: deviations and
+confidence, for which a few runs are too few.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from operator import attrgetter
 from statistics import median
 
@@ -165,7 +167,11 @@ class Band:
     middle: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    runs: int
+    columns: tuple[tuple[float, ...], ...]  # at each x the values of all runs, in their order
+
+    @property
+    def runs(self) -> int:
+        return len(self.columns[0])
 
 
 def band(name: str, runs: Runs) -> Band:
@@ -177,14 +183,15 @@ def band(name: str, runs: Runs) -> Band:
         )
 
     columns = list(zip(*([y for _, y in run] for run in runs), strict=True))
-    return Band(xs[0], tuple(map(median, columns)), tuple(map(min, columns)), tuple(map(max, columns)), len(xs))
+    return Band(xs[0], tuple(map(median, columns)), tuple(map(min, columns)), tuple(map(max, columns)), tuple(columns))
 
 
 @base.plain_style
-def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str) -> Picture:
+def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, paired: bool = False) -> Picture:
     """A line and a band for each row of several runs, `rows[name]` = [[(x, y), …], …]; None for an exercise not yet written.
 
-    `x` and `y` name the axes. `asks` is the question over the picture; ValueError where it is none.
+    `paired`: run k of every row had the same seed, so that rows are compared run by run. `x` and `y` name the axes. `asks` is
+    the question over the picture; ValueError where it is none.
     """
     known = {name: band(name, runs) for name, runs in base.written(rows).items()}
     if not known:
@@ -205,7 +212,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str) ->
     ax.set_axisbelow(True)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
-    found = ends(known, x)
+    found = ends(known, x, paired)
     most = max(one.runs for one in known.values())
     note = f"lines: the middle one of {most} runs; bands: from the lowest to the highest" if most > 1 else ""
     heading.head(picture, asks, found, note)
@@ -213,23 +220,21 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str) ->
     return picture
 
 
-def ends(known: Mapping[str, Band], x: str) -> str:
-    """What bands say at the last x that all have: who is lowest and who highest, and what ties within its own spread."""
+def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
+    """What bands say at the last x that all have: who is lowest and who highest, and what ties. `paired` as in `bands`."""
     shared = set.intersection(*(set(one.xs) for one in known.values()))
     if not shared:
         return ""
 
     last = max(shared)
-    at = {name: one.xs.index(last) for name, one in known.items()}
-    middles = {name: one.middle[at[name]] for name, one in known.items()}
-    spreads = {name: one.high[at[name]] - one.low[at[name]] for name, one in known.items()}
+    runs = {name: one.columns[one.xs.index(last)] for name, one in known.items()}
+    middles = {name: median(values) for name, values in runs.items()}
     place = f"at {x} {units.number(last)}"
 
-    low = findings.leaders(middles, largest=False, spreads=spreads)
-    high = findings.leaders(middles, spreads=spreads)
+    low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
     if len(known) == 1:
         return findings.line(f"{place} {low[0]} is at {_range(known[low[0]], last)}")
-    if len(low) == len(known):
+    if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
         return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {units.number(middles[low[0]])}")
     if set(low) & set(high):  # neighbours tie, and the ends do not
         first, last_one = (pick(middles, key=middles.__getitem__) for pick in (min, max))

@@ -1,0 +1,144 @@
+"""What the checks of lab 12 run beside a student's function in a rank: meters of what it holds, gradients at weights as they are.
+
+Inputs and what came of them, no expected value. What is noted here is noted in the function's own process: a check lets it take
+points, and never give them. Left out: what should have come (`checks.sharding`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a task of TensorFlow has no torch
+    import torch
+
+    from worldsize.fabric.interface import Fabric
+    from worldsize.pytorch.live_bytes import LiveBytes
+
+_CALLS = ("send", "isend", "recv", "compute")  # inside of them a simulated rank gives its turn to another
+
+
+@contextmanager
+def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[LiveBytes], None]) -> Iterator[LiveBytes]:
+    """Inside, the rank's tensors are metered, and `at_work(meter)` is called whenever it declares work.
+
+    In simulated time the ranks take turns inside the fabric's calls, where the meter is off: it meters this rank alone.
+    """
+    from worldsize.pytorch.live_bytes import LiveBytes
+
+    meter, owner = LiveBytes(known), threading.get_ident()
+
+    @contextmanager
+    def off() -> Iterator[None]:
+        mine = threading.get_ident() == owner
+        if mine:
+            meter.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            if mine:
+                meter.__enter__()
+
+    def without_meter(call: Callable) -> Callable:
+        def called(*given: Any, **more: Any) -> Any:
+            if call.__name__ == "compute":
+                at_work(meter)
+            with off():
+                done = call(*given, **more)
+            return _Handle(done, off) if call.__name__ == "isend" else done
+
+        return called
+
+    calls = [name for name in _CALLS if hasattr(fabric, name)]
+    for name in calls:
+        setattr(fabric, name, without_meter(getattr(fabric, name)))
+    try:
+        with meter:
+            yield meter
+    finally:
+        for name in calls:
+            delattr(fabric, name)
+
+
+class _Handle:
+    """The handle of an isend, whose wait gives the turn away."""
+
+    def __init__(self, handle: Any, off: Callable) -> None:
+        self._handle, self._off = handle, off
+
+    def wait(self) -> None:
+        with self._off():
+            self._handle.wait()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+
+# ---- stage 3 ---------------------------------------------------------------------------------
+
+
+def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
+    """`fn(fabric, task)`, and how many tensors as large as a whole weight the rank held at each layer's work.
+
+    The weights are of one size: task["shapes"].
+    """
+    (rows, columns), *_ = task["shapes"]
+    whole_bytes = rows * columns * task["parts"][0].itemsize
+    held: list[int] = []
+
+    def note(meter: LiveBytes) -> None:
+        held.append(sum(size >= whole_bytes for size in meter.sizes()))
+
+    with metered(fabric, task["parts"], note):
+        returned = fn(fabric, task)
+    return {"returned": returned, "held": held}
+
+
+# ---- Adam, whose state is cut ----------------------------------------------------------------
+
+
+def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: float) -> dict[str, Any]:
+    """`fn(fabric, (weights, gradients), learning_rate)`, where `gradients` yields each gradient when it is asked for.
+
+    It is that of given["gradients"] plus given["pull"] times the weights as they are by then; a weight that is NaN adds nothing.
+    "state" is what came back, "storage" the bytes that its tensors lie in, and "held", at each request, how many tensors as large
+    as all weights there are besides the weights and the gradient before.
+    """
+    import torch
+
+    weights, held = given["weights"], []
+
+    def gradients(meter: LiveBytes) -> Iterator[torch.Tensor]:
+        gradient = None
+        for number, base in enumerate(given["gradients"]):
+            others = 1 + number + (gradient is not None)  # the weights, what gradients have been made of, and the last one
+            held.append(sum(size >= weights.nbytes for size in meter.sizes()) - others)
+            gradient = base + given["pull"] * weights.nan_to_num(0.0)
+            yield gradient
+
+    with metered(fabric, [weights], lambda meter: None) as meter:
+        state = fn(fabric, (weights, gradients(meter)), learning_rate)
+
+    kept = [x for x in state.values() if isinstance(x, torch.Tensor) and x.ndim] if isinstance(state, dict) else []
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in kept}
+    return {"state": state, "held": held, "storage": sum(storages.values())}
+
+
+# ---- sequence parallelism --------------------------------------------------------------------
+
+
+def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
+    """`fn(fabric, task)`, and the shapes of all tensors that autograd has kept for backward, each storage once."""
+    import torch
+
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        kept.setdefault(x.untyped_storage().data_ptr(), x)  # held, so that nothing else comes to lie in its place
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        returned = fn(fabric, task)
+    return {"returned": returned, "kept": [list(x.shape) for x in kept.values()]}

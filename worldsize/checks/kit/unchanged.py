@@ -1,0 +1,32 @@
+"""The rule for arguments: a function returns what the next cell needs, and changes nothing that it was not asked to change.
+
+Left out: what should come back (each check knows), and tensors that a function is to change in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.verdict import Complaint
+
+
+def changed(after: Any, given: Any, name: str, rank: int | None = None) -> Complaint:
+    """Words where an argument is no longer what was handed in; None where it is. Arrays in tuples, lists and dicts count too."""
+    if _alike(after, given):
+        return None
+    whose = "" if rank is None else f"rank {rank}: "
+    return f"{whose}{name} was changed in place: the caller still needs it as it was. Work in a copy."
+
+
+def _alike(after: Any, given: Any) -> bool:
+    if isinstance(given, np.ndarray):
+        same_kind = isinstance(after, np.ndarray) and (after.shape, after.dtype) == (given.shape, given.dtype)
+        return same_kind and np.array_equal(after, given, equal_nan=given.dtype.kind in "fc")
+    if isinstance(given, dict):
+        return isinstance(after, dict) and set(after) == set(given) and all(_alike(after[key], given[key]) for key in given)
+    if isinstance(given, (tuple, list)):
+        rows = isinstance(after, (tuple, list)) and len(after) == len(given)
+        return rows and all(map(_alike, after, given))
+    return bool(after == given)
