@@ -185,10 +185,13 @@ answers.mistake("looks_at_the_first_three_seeds_alone", {"for seed in seeds": "f
     "one rate diverges with most of them", "expected rate")
 answers.mistake("looks_at_the_last_three_seeds_alone", {"for seed in seeds": "for seed in seeds[-3:]"},
     "one rate diverges with most of them", "expected rate")
-answers.mistake("takes_the_upper_middle", {"median(": "median_high("}, "an even number has two in the middle", "upper of the two in the middle")
+answers.mistake("takes_the_upper_middle", {"median(": "median_high("},
+    "an even number has two in the middle", "upper of the two in the middle")
 answers.mistake("takes_the_lower_middle", {"median(": "median_low("}, "lower of the two in the middle")
-answers.mistake("is_at_the_goal_below_it_alone", {"stays(train(rate": "below(train(rate", "stays(train(best": "below(train(best"},
-    "the loss ends at just the goal", "at or below")
+answers.mistake("is_at_the_goal_below_it_alone", {
+    "stays(train(rate": "below(train(rate",
+    "stays(train(best": "below(train(best",
+}, "the loss ends at just the goal", "at or below")
 answers.mistake("goes_on_by_four_upwards", {"rates.append(2 * best)": "rates.append(4 * best)"},
     "the best rate lies beyond the grid's right end", ("It is the grid's end", "go on by one"))
 answers.mistake("goes_on_by_a_quarter_downwards", {"rates.insert(0, best / 2)": "rates.insert(0, best / 4)"},

@@ -27,8 +27,9 @@ LossHistory = list[tuple[int, float, float]]
 class RunShape:
     """How a run goes: it is at the goal after `times` what the best rate takes, and then stays, or does something else.
 
-    "dips": it touches the goal once at an early step. "rests": it ends at just the goal. "rises" and "NaN": it does not stay there. "diverges": it never gets
-    there. `step_s` is how many times as long each of its steps takes; it then makes as many fewer.
+    "dips": it touches the goal once at an early step. "rests": it ends at just the goal. "rises" and "NaN": it does not stay
+    there. "diverges": it never gets there. `step_s` is how many times as long each of its steps takes; it then makes as many
+    fewer.
     """
 
     times: float

@@ -104,10 +104,11 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
         return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
 
     for src, dst in permutations(range(trace.world_size), 2):
-        sizes = list(filter(None, sizes_on(trace, src, dst)))
+        sizes = sizes_on(trace, src, dst)
         if len(sizes) > 2:
+            empty = f", {sizes.count(0)} with nothing in them" * (0 in sizes)
             return (
-                f"rank {src} sent {len(sizes)} messages to rank {dst}; expected at most 2: "
+                f"rank {src} sent {len(sizes)} messages to rank {dst}{empty}; expected at most 2: "
                 f"chunk {dst} to its server, and the sum of chunk {src} back."
             )
 

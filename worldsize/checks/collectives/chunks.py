@@ -18,6 +18,7 @@ from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_di
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
+WHOLE = "These are whole numbers, and the values are not: nothing is to be rounded. "
 _MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
 _MAX_RANKS_TRIED = 12
 
@@ -102,6 +103,8 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
+    if all(is_whole_part(got, expected) for got in held):
+        return WHOLE
     if all(_is_rounded(got, expected, inputs) for got in held):
         return "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
     if all_same(held, expected / n):
@@ -140,6 +143,12 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
             return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not get to rank {rank}."
 
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
+
+
+def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether a tensor is what is left of the expected values when each is made a whole number, in one way or another."""
+    wholes = [make_whole(expected) for make_whole in (np.rint, np.trunc, np.floor, np.ceil)]
+    return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
 
 
 def _is_rounded(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
