@@ -294,6 +294,8 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
             return f"{complaint}This is the mean, not the sum: nothing is to be divided."
         if chunks.is_whole_part(got, wanted):
             return complaint + chunks.WHOLE
+        if chunks.has_lost_digits(got, wanted, inputs):
+            return complaint + chunks.LOST_DIGITS
         return complaint + (_elsewhere(x, rank, expected, inputs) or chunks.whose(got, rank, chunks.cut(inputs, part)))
 
     return None

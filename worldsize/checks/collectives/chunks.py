@@ -18,6 +18,7 @@ from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_di
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
+LOST_DIGITS = "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
 WHOLE = "These are whole numbers, and the values are not: nothing is to be rounded. "
 _MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
 _MAX_RANKS_TRIED = 12
@@ -105,8 +106,8 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
         return "A rank that is alone has the sum already."
     if all(is_whole_part(got, expected) for got in held):
         return WHOLE
-    if all(_is_rounded(got, expected, inputs) for got in held):
-        return "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
+    if all(has_lost_digits(got, expected, inputs) for got in held):
+        return LOST_DIGITS
     if all_same(held, expected / n):
         return "This is the mean, not the sum: nothing is to be divided."
     if all(map(same, held, inputs)):
@@ -151,7 +152,7 @@ def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
     return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
 
 
-def _is_rounded(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
+def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
     """Whether sums of float64 differ from the expected ones by no more than adding them up in float32 explains."""
     if expected.dtype != np.float64:
         return False
