@@ -809,7 +809,8 @@ print(f"autograd keeps {one} bytes for one micro-batch, {all_of_them} for the su
 def accumulate(fabric, task):
     """As Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
 
-    The activations of one at a time are in memory, and no message passes until the last one is done.
+    The activations of one at a time are in memory, and no message passes until the last one is done. Then one all-reduce
+    takes the gradients of all tensors.
     """
     model = network(fabric, task)
     ### BEGIN SOLUTION

@@ -141,10 +141,15 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
 
-    It trains with task["parts"] micro-batches a step; the average is over the ranks.
+    It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
     """
-    parts = [4, *arena.draws.sample((2, 3, 5, 6), len(EVERY) - 1)] if len(EVERY) < 6 else [4]
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _not_one_sum}))
+    parts = [4, *arena.draws.sample((2, 3, 5, 6, 7), len(EVERY) - 1)]
+    trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
+
+    def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
+        return _wrong_bytes(trace, training) or _sums_of(1, "one all-reduce of all of them")(trace, training)
+
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
 
 
 # ---- cases -----------------------------------------------------------------------------------

@@ -248,6 +248,8 @@ def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Com
         (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
         (1 / parts, "divided twice by the number of micro-batches."),
     ]
+    others = [k for k in range(2, 9) if parts > 1 and k != parts]
+    lengths += [(parts / k, f"divided by {k} where there are {parts} micro-batches, task[\"parts\"].") for k in others]
     for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
             return f"The step is {number(length)} times the mean gradient: {complaint}"
