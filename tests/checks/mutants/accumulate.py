@@ -197,3 +197,28 @@ answers.mistake("one_all_reduce_for_every_two_tensors", {
             unpack(all_reduce(fabric, pack(two)) / (task["parts"] * fabric.world_size), two)
     """,
 }, "takes part in 2 all-reduces a step; expected one all-reduce of all of them")
+answers.mistake("keeps_all_graphs", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
+        every = []
+        for loss in losses:
+            every.append(loss)
+            loss.backward(retain_graph=True)
+    """,
+}, "the weights are right, but on rank 0 autograd kept the tensors of 4 micro-batches at once", "retain_graph=True")
+answers.mistake("frees_no_graph_before_the_next_is_there", {"loss.backward()": "loss.backward(retain_graph=True)"},
+    "the weights are right, but on rank 0 autograd kept the tensors of 2 micro-batches at once", "retain_graph=True")
+answers.twin("keeps_the_numbers_of_all_losses", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
+        every = []
+        for loss in losses:
+            every.append(loss)
+            loss.backward()
+        assert len(every) == task["parts"]
+    """,
+})

@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.overlap import weights
-from worldsize.checks.overlap.graphs import too_many
+from worldsize.checks.overlap.graphs import kept, too_many
 from worldsize.checks.overlap.inside_backward import TRIES, held_up, late
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
@@ -193,6 +193,8 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
         complaint = _silent(ended.trace) or examine(ended.trace, training)
         if name in (INSIDE, GRAPHS):  # which declared work shows
             complaint = complaint or training.invented_work(wrong is None)
+        if name == GRAPHS:
+            complaint = complaint or kept(ended.returned)
         found[name] = complaint if wrong else though_right("the weights", complaint)
 
     return found
