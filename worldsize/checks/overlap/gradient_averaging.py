@@ -143,7 +143,7 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
 
     It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
     """
-    parts = [4, *arena.draws.sample((2, 3, 5, 6, 7), len(EVERY) - 1)]
+    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # none over 4 is a number of ranks
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
     def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
