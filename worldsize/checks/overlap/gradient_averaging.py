@@ -95,6 +95,12 @@ HINTS = {
 }
 
 
+ON_ITS_WAY = (
+    "Where you wrote no isend it is that of a sum that was begun: between start and wait() its gradient is left alone. Wait for "
+    "all handles of a step before it ends, and forget them then: those of the step before are over."
+)
+
+
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging after backward: in `flattened(fabric, task)` one all-reduce takes everything.
 
@@ -179,6 +185,8 @@ def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraini
         if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
             break
 
+    if ended.state == "raised" and "of its isend" in ended.message:
+        return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
     hints = [complaint for kind, complaint in HINTS.items() if training.task[kind]]
     if hints and ended.state in ("raised", "deadlock", "timeout"):
         return replace(ended, message=f"{ended.message}\n{hints[0]}")
