@@ -143,3 +143,10 @@ answers.mistake("sorts_the_hits_and_cuts_them", {"torch.cat(everyone)[:count]": 
 answers.mistake("sorts_the_hits_downwards_and_cuts_them", {
     "torch.cat(everyone)[:count]": "torch.cat(everyone).sort(descending=True).values[:count]",
 }, "4 ranks, 9 examples", "no longer shows when the hits are sorted", of=cuts_what_was_gathered_in_rank_order)
+answers.mistake("takes_the_padding_to_lie_on_rank_0", {
+    "own(share, count)": """
+        torch.ones(len(share["labels"]), dtype=torch.bool)
+        if dist.get_rank() == 0 and count % dist.get_world_size():
+            mine[-(-count % dist.get_world_size()):] = False
+    """,
+}, "4 ranks, 9 examples: rank 0: expected")

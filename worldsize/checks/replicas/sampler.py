@@ -38,6 +38,7 @@ PLANS = ((4, 18), (3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
 EVEN, PADDED, ALL_PADDING = EXACT
 COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, which property)
 LABELS = 4
+MORE = 12  # sets of outcomes besides the one that tells slips apart
 FOR_WORDS, TRIES = 150, 1000  # draws of which the most telling is taken, and those after which there is none
 # float32 is right to 7 digits, and two accuracies over so few examples differ by far more
 ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
@@ -208,20 +209,32 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     `share` is {"predicted": [k], "labels": [k]}, this rank's examples as DistributedSampler deals them unshuffled.
 
     No named mistake passes by luck: in both cases with padding beside examples, outcomes are drawn anew until each of them
-    gives another accuracy, which 162 of 512 and 32 of 128 outcomes do.
+    gives another accuracy, which 162 of 512 and 32 of 128 outcomes do. A mistake with no name, which counts one example for
+    another, is right where the two are alike: in each of 24 more sets of outcomes with chance 1/2, in all of them 6e-8.
     """
     return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
 
 
 def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, count, held in COUNTS:
-        right = _outcomes(n, count, arena.draws)
-        shares = _shares(right, n, arena.draws)
+        told = [_outcomes(n, count, arena.draws), *(_any_outcomes(count, arena.draws) for _ in range(MORE))]
+        by_set = [_shares(right, n, arena.draws) for right in told]
+        shares = [list(of_rank) for of_rank in zip(*by_set, strict=True)]
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
-            lambda shares=shares, count=count: with_advice(arena.group(fn, shares, count), _ALL_MEET),
-            lambda ended, right=right, n=n, held=held: {held: _wrong_accuracy(ended.returned, right, n)},
+            lambda shares=shares, count=count: with_advice(arena.group(fn, shares, count, driver=on_ranks.on_each), _ALL_MEET),
+            lambda ended, told=told, n=n, held=held: {held: _wrong_in_some_set(ended.returned, told, n)},
         )
+
+
+def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
+    return np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
+
+
+def _wrong_in_some_set(returned: Sequence[Any], told: Sequence[np.ndarray], n: int) -> Complaint:
+    """`returned[rank]` is what the rank returned for each set of outcomes. The first set is the one that tells slips apart."""
+    complaints = (_wrong_accuracy(values, right, n) for values, right in zip(zip(*returned, strict=True), told, strict=True))
+    return next(filter(None, complaints), None)
 
 
 _ALL_MEET = {
@@ -239,7 +252,7 @@ def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
         if best is not None and tried >= FOR_WORDS:
             return best
 
-        right = np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
+        right = _any_outcomes(count, draws)
         exact, slips = [float(right.mean())] * n, list(_slips(right, n).values())
         same = [np.allclose(given, exact, atol=1e-3) for given in slips]
         if exact[0] in (0, 1) or (exact[0] == 1 / 2 and not count % n) or (any(same) and n < count and count % n):
