@@ -835,7 +835,8 @@ for rate in (0.1, 0.4, 1.6):
 # %% [markdown]
 # A run is **at the goal** from the moment from which its loss stays at or below the goal to the end. If there is none,
 # its time is `math.inf`. Write the referee. `rates` is a grid, each twice the one before. Is the best one an end of the
-# grid? Then go on beyond it, halving or doubling.
+# grid? Then go on beyond it, halving or doubling. Seeds may be even in number: the median is then the mean of the two in
+# the middle.
 #
 # <details><summary>Hint 1</summary>Two helpers: the time of one run, and the median time of one rate.</details>
 # <details><summary>Hint 2</summary>Every comparison with NaN is false: ask <code>loss <= goal</code>, not

@@ -5,7 +5,7 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
+# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
 # without TensorFlow.
 
 # %% [markdown]
@@ -228,7 +228,8 @@ figures.placement(told(run, "placed"), "Where do the variables lie, and who comp
 #
 # The classic script starts with a large learning rate and multiplies it by 0.1 whenever 350 epochs are over: an
 # **exponential decay**, in stairs. An epoch is one pass over all training examples. But TensorFlow counts *steps*, and
-# with towers a step takes more examples than one batch. So how many steps is an epoch?
+# with towers a step takes more examples than one batch. So how many steps is an epoch? Plain numbers are enough. Who
+# takes a schedule of Keras imports it in a cell of its own, since the first import takes seconds and a check has a limit.
 
 # %%
 lab.predict(

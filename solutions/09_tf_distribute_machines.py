@@ -849,7 +849,8 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 
 # %% [markdown]
 # `start()` does the making. You write the rest: rounds of at most `every` steps, a checkpoint after each, and what to
-# do when the server is gone. Let `state["step"]`, which lies on the server and in the checkpoint, say what is done.
+# do when the server is gone. Let `state["step"]`, which lies on the server and in the checkpoint, say what is done. Any
+# other error is a fault of the program: it has to come through, since no new start mends it.
 #
 # <details><summary>Hint 1</summary><code>checkpoint = tf.train.Checkpoint(**state)</code>, then
 # <code>manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=2)</code>. A manager can

@@ -173,15 +173,15 @@ def unpacked(flat, like):
 # by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one serves two
 # layers and is still one tensor.
 #
-# <details><summary>Hint 1</summary>Before the first step the ranks must agree: all parameters, the frozen ones
-# too.</details>
+# <details><summary>Hint 1</summary>Before the first step all ranks need the weights of rank 0: all parameters, the frozen
+# ones too.</details>
 # <details><summary>Hint 2</summary><code>model.parameters()</code> gives a tied tensor once. For an unused one:
 # <code>torch.zeros_like(p)</code>.</details>
 
 # %% tags=["exercise:flattened"]
 # Exercise 11.1: one all-reduce of everything
 def flattened(fabric, task):
-    """Makes the ranks agree, then trains: after backward the gradient of each tensor that learns becomes the ranks' mean.
+    """Gives all ranks rank 0's weights, then trains: after backward each learning tensor's gradient becomes the ranks' mean.
 
     One all-reduce a step, for all of them. gradients(loss) runs backward itself.
     """
@@ -809,7 +809,8 @@ print(f"autograd keeps {one} bytes for one micro-batch, {all_of_them} for the su
 def accumulate(fabric, task):
     """As Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
 
-    The activations of one at a time are in memory, and no message passes until the last one is done.
+    The activations of one at a time are in memory, and no message passes until the last one is done. Then one all-reduce
+    takes the gradients of all tensors.
     """
     model = network(fabric, task)
     ### BEGIN SOLUTION

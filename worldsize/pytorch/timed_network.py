@@ -63,12 +63,46 @@ def _declare(fabric: Rank, seconds: float, x: torch.Tensor) -> torch.Tensor:
     return fabric.compute(seconds, x) if seconds else x
 
 
+class KeptGraphs:
+    """How many forward passes autograd keeps what they need for backward of, and the most at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def mark(self, x: torch.Tensor) -> torch.Tensor:
+        """The same tensor, with a mark in its graph that goes when the graph's tensors do."""
+        with torch.autograd.graph.saved_tensors_hooks(lambda kept: _Mark(self, kept), lambda mark: mark.tensor):
+            return _Marked.apply(x)
+
+
+class _Mark:
+    def __init__(self, graphs: KeptGraphs, tensor: torch.Tensor) -> None:
+        self.graphs, self.tensor = graphs, tensor.detach()
+        graphs.now += 1
+        graphs.most = max(graphs.most, graphs.now)
+
+    def __del__(self) -> None:
+        self.graphs.now -= 1
+
+
+class _Marked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
 class Network(nn.Module):
     """Linear layers without bias, tanh between them: one weight [out, in] a layer, in `parameters()` from the input on."""
 
     def __init__(self, fabric: Rank, task: TrainingTask) -> None:
         super().__init__()
         self._fabric, self._task = fabric, task
+        self.graphs = KeptGraphs()
         self._passed_by = set(_of_rank(task["unused"], fabric.rank))
 
         random = _random(task, fabric.rank)
@@ -92,7 +126,7 @@ class Network(nn.Module):
             if any(declared_s):
                 x = _Stretch.apply(x, self._fabric, *declared_s)
             x = x.tanh() if layer < last else x
-        return x
+        return self.graphs.mark(x) if self._task["parts"] > 1 else x
 
 
 def network(fabric: Rank, task: TrainingTask) -> Network:
@@ -130,7 +164,7 @@ def train(
 
     A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when
     asked. `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each
-    step}.
+    step}, and with several parts "graphs": of how many micro-batches autograd kept tensors at once, at most.
     """
     seconds = []
     for step in range(task["steps"]):
@@ -142,7 +176,10 @@ def train(
         _descend(model, task["rate"])
         seconds.append(time.monotonic() - begin_s)
 
-    return {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
+    told = {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
+    if task["parts"] > 1:
+        told["graphs"] = next(part.graphs.most for part in model.modules() if isinstance(part, Network))
+    return told
 
 
 def _losses(task: TrainingTask, rank: int, forward: Callable, step: int) -> Iterator[torch.Tensor]:

@@ -19,6 +19,15 @@ def learning(model):
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def pack(members):
+    return torch.cat([gradient(p).flatten() for p in members])
+
+
+def unpack(flat, members):
+    for p, part in zip(members, flat.split([p.numel() for p in members]), strict=True):
+        p.grad = part.view_as(p)
+
+
 @answers.is_right
 def plain(fabric, task):
     model = network(fabric, task)
@@ -27,8 +36,8 @@ def plain(fabric, task):
     def gradients(losses):
         for loss in losses:
             loss.backward()
-        for p in learning(model):
-            p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
+        members = learning(model)
+        unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)
 
     return train(fabric, task, model, gradients)
 
@@ -71,8 +80,8 @@ def adds_up_by_itself_in_a_buffer(fabric, task):
             for total, own in zip(totals, found, strict=True):
                 if own is not None:
                     total += own
-        for p, total in zip(members, totals, strict=True):
-            p.grad = all_reduce(fabric, total).div_(task["parts"]).div_(fabric.world_size)
+        flat = all_reduce(fabric, torch.cat([total.flatten() for total in totals]))
+        unpack(flat.div_(task["parts"]).div_(fabric.world_size), members)
 
     return train(fabric, task, model, gradients)
 
@@ -88,13 +97,12 @@ answers.twin("divides_the_sum_of_the_gradients_at_the_end", {
 # Right values: a mean of what is a mean already changes nothing.
 answers.mistake("averages_after_every_part", {
     """
-        for p in learning(model):
-            p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
+        members = learning(model)
+        unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)
     """: "",
     "loss.backward()": """
         (loss / task["parts"]).backward()
-        for p in learning(model):
-            p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
+        unpack(all_reduce(fabric, pack(learning(model))) / fabric.world_size, learning(model))
     """,
 }, "the gradients travel 4 times a step, after every micro-batch")
 answers.mistake("forgets_the_parts", {'(task["parts"] * fabric.world_size)': "fabric.world_size"},
@@ -111,14 +119,18 @@ answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())
     "each from random weights of its own")
 answers.mistake("averages_the_weights", {
     "loss.backward": '(loss / task["parts"]).backward',
-    "learning(model)": "model.parameters()",
-    'p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)':
-        "all_reduce(fabric, p.data).div_(fabric.world_size)",
+    """
+        members = learning(model)
+        unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)
+    """: """
+        for p in model.parameters():
+            all_reduce(fabric, p.data).div_(fabric.world_size)
+    """,
 }, "steps by its own gradient alone")
 answers.mistake("ignores_unused", {"learning(model)": "[p for p in model.parameters() if p.grad is not None]"},
     "rank 1 does not use layer 2", "it counts as zeros")
 answers.mistake("divides_tied_twice", {"learning(model)": "[w for w in model.weights if w.requires_grad]"},
-    "layers 1 and 2 are tied", "share one tensor")
+    "layers 1 and 2 are tied", "the tensor that two layers share is added up twice a step")
 answers.mistake("sends_zeros_for_frozen", {"learning(model)": "list(model.parameters())"},
     "layer 1 is frozen", "frozen tensors are added up")
 
@@ -172,3 +184,41 @@ answers.mistake("leaves_the_last_part_out", {
                 loss.backward()
     """,
 }, "4 micro-batches count alike")
+answers.mistake("knows_four_parts_alone", {'task["parts"]': "4"}, "times the mean gradient: divided by 4 where there are")
+answers.mistake("one_all_reduce_a_tensor", {
+    'unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)': """
+        for p in members:
+            p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
+    """,
+}, "takes part in 4 all-reduces a step; expected one all-reduce of all of them", "is that one for each?")
+answers.mistake("one_all_reduce_for_every_two_tensors", {
+    'unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)': """
+        for two in (members[:2], members[2:]):
+            unpack(all_reduce(fabric, pack(two)) / (task["parts"] * fabric.world_size), two)
+    """,
+}, "takes part in 2 all-reduces a step; expected one all-reduce of all of them")
+answers.mistake("keeps_all_graphs", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
+        every = []
+        for loss in losses:
+            every.append(loss)
+            loss.backward(retain_graph=True)
+    """,
+}, "the weights are right, but on rank 0 autograd kept the tensors of 4 micro-batches at once", "retain_graph=True")
+answers.mistake("frees_no_graph_before_the_next_is_there", {"loss.backward()": "loss.backward(retain_graph=True)"},
+    "the weights are right, but on rank 0 autograd kept the tensors of 2 micro-batches at once", "retain_graph=True")
+answers.twin("keeps_the_numbers_of_all_losses", {
+    """
+        for loss in losses:
+            loss.backward()
+    """: """
+        every = []
+        for loss in losses:
+            every.append(loss)
+            loss.backward()
+        assert len(every) == task["parts"]
+    """,
+})

@@ -229,3 +229,13 @@ def sends_as_float32(fabric, x, bounds):
     own = x[start:stop].clone()
     x.copy_(whole)
     x[start:stop] = own
+
+
+@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=(1, 2))
+def goes_round_both_ways(fabric, x, bounds):
+    gather(fabric, x, bounds)
+    gather(fabric, x, bounds, way=-1)
+
+
+answers.mistake("goes_round_a_lap_and_a_step", {"range(n - 1)": "range(n if n > 1 else 0)"},
+    "the values are right, but rank 0 sent 3 messages; expected 2, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,))

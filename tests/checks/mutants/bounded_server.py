@@ -145,3 +145,12 @@ answers.mistake("compares_with_the_slowest_of_those_who_wait",
 answers.mistake("never_waits_for_the_first_letters",
     {"fabric.send(letter(0, weights), to=worker)": "fabric.isend(letter(0, weights), to=worker)"},
     "rank 0 ended with an isend that nobody waited for")
+answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "it may go on")
+answers.mistake("knows_five_workers_alone", {"range(1, fabric.world_size)": "range(1, min(6, fabric.world_size))"},
+    "workers, bound=1", "It has had none yet: at the start every worker gets version 0")
+answers.mistake("opens_the_gate_when_the_mean_has_caught_up",
+    {"slowest = min(clocks.values())": "slowest = sum(clocks.values()) // len(clocks)"},
+    "ahead of the slowest worker and the bound is", "it has to wait")
+answers.mistake("compares_with_the_second_slowest_of_many",
+    {"min(clocks.values())": "sorted(clocks.values())[len(clocks) > 3]"},
+    "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: it has to wait")

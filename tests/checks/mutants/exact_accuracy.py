@@ -68,10 +68,10 @@ def gathers_objects(share, count):
 
 
 answers.mistake("counts_padded_samples", {"mine = own(share, count)": 'mine = torch.ones(len(share["labels"]))'},
-    "4 ranks, 10 examples", "The padding was counted: 12 predictions of 10 examples", harmless_at=(1,))
+    "4 ranks, 9 examples", "The padding was counted: 12 predictions of 9 examples", harmless_at=(1,))
 
 
-@answers.is_wrong("The padding was counted: 12 predictions of 10 examples")
+@answers.is_wrong("The padding was counted: 12 predictions of 9 examples")
 def averages_padded_accuracies(share, count):
     return float(summed(hits(share).mean())[0]) / dist.get_world_size()
 
@@ -106,7 +106,7 @@ answers.mistake("returns_percent", {"return right / total": "return 100 * right 
     "2 ranks, 6 examples", "This is in percent: expected a part, from 0 to 1")
 
 
-@answers.is_wrong("4 ranks, 10 examples", "One padded example was left out: every rank from count % n on has some")
+@answers.is_wrong("4 ranks, 9 examples", "One padded example was left out: every rank from count % n on has some")
 def leaves_out_the_last_rank_s_padding_alone(share, count):
     """It takes all padding to lie on the last rank; rank 2 has some too."""
     last = dist.get_rank() == dist.get_world_size() - 1 and count % dist.get_world_size() > 0
@@ -125,3 +125,28 @@ answers.mistake("a_rank_with_padding_alone_goes_home", {
             return 0.0
     """,
 }, "one with padding alone too? The others wait for it")
+
+
+@answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, with one rank's examples after the other's")
+def cuts_what_was_gathered_in_rank_order(share, count):
+    everyone = [torch.empty_like(share["labels"]) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, (share["predicted"] == share["labels"]).long())
+    return float(torch.cat(everyone)[:count].double().mean())
+
+
+answers.mistake("numbers_its_examples_in_blocks", {
+    "mine = own(share, count)":
+        'mine = dist.get_rank() * len(share["labels"]) + torch.arange(len(share["labels"])) < count',
+}, "4 ranks, 9 examples", "Padding was taken to lie at the end, with one rank's examples after the other's")
+answers.mistake("sorts_the_hits_and_cuts_them", {"torch.cat(everyone)[:count]": "torch.cat(everyone).sort().values[:count]"},
+    "4 ranks, 9 examples", "The hits were sorted before they were cut", of=cuts_what_was_gathered_in_rank_order)
+answers.mistake("sorts_the_hits_downwards_and_cuts_them", {
+    "torch.cat(everyone)[:count]": "torch.cat(everyone).sort(descending=True).values[:count]",
+}, "4 ranks, 9 examples", "no longer shows when the hits are sorted", of=cuts_what_was_gathered_in_rank_order)
+answers.mistake("takes_the_padding_to_lie_on_rank_0", {
+    "own(share, count)": """
+        torch.ones(len(share["labels"]), dtype=torch.bool)
+        if dist.get_rank() == 0 and count % dist.get_world_size():
+            mine[-(-count % dist.get_world_size()):] = False
+    """,
+}, "4 ranks, 9 examples: rank 0: expected")

@@ -164,3 +164,15 @@ answers.mistake("adds_up_in_a_buffer_of_float32", {
     "[gradient(p).flatten() for p in members])": "[gradient(p).flatten() for p in members]).float()",
     "part.reshape(p.shape)": "part.reshape(p.shape).to(p.dtype)",
 }, "a buffer needs their dtype")
+answers.mistake("begins_with_the_mean_of_all_weights", {
+    "broadcast(fabric, model.parameters())": """
+        for p in model.parameters():
+            all_reduce(fabric, p.data).div_(fabric.world_size)
+    """,
+}, "The ranks agree, but they began with the mean of all ranks' weights", "begin with rank 0's weights")
+answers.mistake("begins_with_the_last_rank_s_weights", {
+    "broadcast(fabric, model.parameters())": """
+        for p in model.parameters():
+            all_reduce(fabric, p.data.mul_(fabric.rank == fabric.world_size - 1))
+    """,
+}, "The ranks agree, but they began with rank 2's weights", "begin with rank 0's weights")

@@ -65,6 +65,19 @@ def by_specs(devices):
     return list(filter(lambda name: which(name) not in there, devices))
 
 
+@answers.is_right
+def reads_the_three_spellings_of_the_text(devices):
+    there = [device.name for device in tf.config.list_logical_devices()]
+
+    def listed(name):
+        if name.startswith("/device:"):
+            return name
+        kind, number = name.removeprefix("/").split(":")
+        return f"/device:{kind.upper()}:{number}"
+
+    return [name for name in devices if listed(name) not in there]
+
+
 @answers.is_wrong("GPU:", "is not there", "num_replicas_in_sync counts it all the same")
 def trusts_the_number_of_replicas(devices):
     strategy = tf.distribute.MirroredStrategy(devices)

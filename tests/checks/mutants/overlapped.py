@@ -389,3 +389,5 @@ answers.mistake("one_step_alone_overlaps", {
     """,
     "loss.backward()": "steps.append(loss)\nloss.backward()",
 }, "on rank 0 backward stands still while messages travel")
+answers.mistake("adds_up_a_copy", {"sums.start(p.grad)": "sums.start(p.grad.clone())"},
+    "steps by its own gradient, divided by 3: no sum is in it", "not a copy of it")

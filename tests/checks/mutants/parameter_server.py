@@ -219,3 +219,7 @@ def is_a_ring(fabric, x):
         token.copy_(landing)
         x += landing
     return x
+
+
+answers.mistake("rounds_the_sums", {"total += other": "total += other\ntotal.round_()"},
+    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)

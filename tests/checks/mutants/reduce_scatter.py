@@ -254,3 +254,16 @@ def one_buffer_for_all_that_is_on_its_way(fabric, x):
 answers.mistake("buffers_are_float32", {"torch.empty_like(into)": "torch.empty(len(into))"},
     "3 ranks, 7 elements of float64", "expected float32[", "got float64[", "Receive into a tensor like the one",
     harmless_at=IN_FLOAT32)
+answers.mistake("adds_in_float32", {"into += landing": "into.copy_(into.float() + landing.float())"},
+    "float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
+answers.mistake("rounds_the_sums", {"into += landing": "into += landing\ninto.round_()"},
+    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)
+answers.mistake("goes_round_a_lap_and_a_step", {
+    "return bounds[(rank + 1) % n]": """
+        whole = bounds[(rank + 1) % n]
+        handle = fabric.isend(x[slice(*whole)], (rank + 1) % n)
+        fabric.recv(torch.empty_like(x[slice(*bounds[rank])]), (rank - 1) % n)
+        handle.wait()
+        return whole
+    """,
+}, "the values are right, but rank 0 sent 3 messages; expected 2, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,))

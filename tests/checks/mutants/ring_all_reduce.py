@@ -285,7 +285,7 @@ answers.mistake("returns_the_sum_beside_x", {
 }, "the sum was returned, but x itself does not hold it: work in place")
 
 
-@answers.is_wrong("the values are right, but rank 0 sent 8 messages; expected 4, one a step", harmless_at=())
+@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=())
 def halves_go_round_both_ways(fabric, x):
     n, middle = fabric.world_size, len(x) // 2
     for part, way in ((x[:middle], -1), (x[middle:], 1)):
@@ -379,3 +379,20 @@ def is_one_server(fabric, x):
         x += landing
     for worker in range(1, fabric.world_size):
         fabric.send(x, worker)
+
+
+@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=(1, 2))
+def spreads_both_ways(fabric, x):
+    bounds = slices(len(x), fabric.world_size)
+    own = scatter(fabric, x, bounds)
+    spread(fabric, x, bounds, own)
+    spread(fabric, x, bounds, own, way=-1)
+
+
+@answers.is_wrong(
+    "the values are right, but rank 0 sent 5 messages; expected 4, one a step", "ranks has n − 1 steps, not n", harmless_at=(1,)
+)
+def spreads_a_lap_and_a_step(fabric, x):
+    n = fabric.world_size
+    bounds = slices(len(x), n)
+    spread(fabric, x, bounds, scatter(fabric, x, bounds), steps=n if n > 1 else 0)

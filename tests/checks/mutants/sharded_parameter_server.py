@@ -312,3 +312,14 @@ def is_one_server(fabric, x):
     for worker in range(1, fabric.world_size):
         fabric.send(x, worker)
     return x
+
+
+answers.mistake("rounds_the_sums", {"return x": "return x.round()"},
+    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)
+answers.mistake("a_round_of_empty_messages_between_the_halves", {
+    "pull(fabric, chunks)": """
+        empty = [x[:0] for _ in chunks]
+        push(fabric, empty)
+        pull(fabric, chunks)
+    """,
+}, "the values are right, but rank 0 sent 3 messages to rank 1, 1 with nothing in them", "at most 2")

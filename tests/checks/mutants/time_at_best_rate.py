@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, median
+from statistics import fmean, median, median_high, median_low
 
 from tests.checks.mutants import Answers
 
@@ -31,6 +31,10 @@ def after_the_last_over_it(points, goal):
 
 def first_touch(points, goal):
     return touches(points, goal) if points[-1][2] <= goal else math.inf
+
+
+def below(points, goal):
+    return stays([(version, seconds, math.inf if loss == goal else loss) for version, seconds, loss in points], goal)
 
 
 def steps_to(points, goal):
@@ -65,7 +69,8 @@ def walks_from_the_end_backwards(train, goal, rates, seeds, fresh):
         return at
 
     def middle(rate):
-        return sorted(time(rate, seed) for seed in seeds)[len(seeds) // 2]
+        times, half = sorted(time(rate, seed) for seed in seeds), len(seeds) // 2
+        return (times[half] + times[-half - 1]) / 2
 
     known = {rate: middle(rate) for rate in rates}
     while min(known, key=known.get) == max(known):
@@ -97,9 +102,13 @@ def computes_in_tensors(train, goal, rates, seeds, fresh):
             rows.append(table[last, 1].item() if last < len(table) else math.inf)
         return torch.tensor(rows, dtype=torch.float64)
 
+    def middle(values):
+        """torch's own median of an even number is the lower of the two in the middle."""
+        return (values.sort().values[len(values) // 2] + values.sort().values[(len(values) - 1) // 2]) / 2
+
     rates = list(rates)
     while True:
-        k = int(torch.stack([times(rate, seeds).median() for rate in rates]).argmin())
+        k = int(torch.stack([middle(times(rate, seeds)) for rate in rates]).argmin())
         if 0 < k < len(rates) - 1:
             return torch.tensor(rates[k], dtype=torch.float64), times(rates[k], fresh)
         rates = [rates[0] / 2, *rates] if k == 0 else [*rates, rates[-1] * 2]
@@ -176,3 +185,19 @@ answers.mistake("looks_at_the_first_three_seeds_alone", {"for seed in seeds": "f
     "one rate diverges with most of them", "expected rate")
 answers.mistake("looks_at_the_last_three_seeds_alone", {"for seed in seeds": "for seed in seeds[-3:]"},
     "one rate diverges with most of them", "expected rate")
+answers.mistake("takes_the_upper_middle", {"median(": "median_high("},
+    "an even number has two in the middle", "upper of the two in the middle")
+answers.mistake("takes_the_lower_middle", {"median(": "median_low("}, "lower of the two in the middle")
+answers.mistake("is_at_the_goal_below_it_alone", {
+    "stays(train(rate": "below(train(rate",
+    "stays(train(best": "below(train(best",
+}, "the loss ends at just the goal", "at or below")
+answers.mistake("goes_on_by_four_upwards", {"rates.append(2 * best)": "rates.append(4 * best)"},
+    "the best rate lies beyond the grid's right end", ("It is the grid's end", "go on by one"))
+answers.mistake("goes_on_by_a_quarter_downwards", {"rates.insert(0, best / 2)": "rates.insert(0, best / 4)"},
+    "the best rate lies beyond the grid's left end", ("It is the grid's end", "go on by one"))
+answers.mistake("goes_on_by_two_places_alone", {
+    "list(rates)": "[rates[0] / 4, rates[0] / 2, *rates, 2 * rates[-1], 4 * rates[-1]]",
+    "if best == rates[0]:": "if False:",
+    "elif best == rates[-1]:": "elif False:",
+}, "beyond the grid's", "expected rate")

@@ -163,3 +163,9 @@ answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, dr
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},
     "Is the loader given the sampler of every epoch, and no shuffle= of its own?", chance=True)
+answers.mistake("decays_the_weights", {"torch.optim.SGD(model.parameters(), rate)":
+    "torch.optim.SGD(model.parameters(), rate, weight_decay=1e-4)"}, "the optimizer has weight_decay=0.0001")
+answers.mistake("steps_with_momentum", {"torch.optim.SGD(model.parameters(), rate)":
+    "torch.optim.SGD(model.parameters(), rate, momentum=0.9)"}, "the optimizer has momentum=0.9")
+answers.mistake("decays_the_weights_by_an_odd_number", {"torch.optim.SGD(model.parameters(), rate)":
+    "torch.optim.SGD(model.parameters(), rate, weight_decay=2e-5)"}, "2 ranks, 11 examples", "after epoch 0: expected")

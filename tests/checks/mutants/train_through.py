@@ -250,3 +250,21 @@ answers.mistake("restores_and_does_all_rounds_again", {
     'while int(state["step"]) < steps:': "for first in range(0, steps, every):",
     'steps - int(state["step"])': "steps - first",
 }, "Steps that a checkpoint holds are done: schedule min(every, what is left)")
+answers.mistake("catches_every_error", {"except tf.errors.UnavailableError:": "except Exception:"},
+    "step 7 raises ValueError", "it did not come through", "and no other error")
+answers.mistake("catches_every_error_but_gives_up_at_the_third", {
+    "while True:": "for attempt in range(3):",
+    "except tf.errors.UnavailableError:": "except (tf.errors.OpError, ValueError):",
+}, "step 7 raises ValueError", "it did not come through")
+answers.mistake("never_joins", {"coordinator.join()": ""}, "steps scheduled, and never waited for", "coordinator.join() returns")
+answers.mistake("never_joins_and_counts_its_rounds", {
+    'while int(state["step"]) < steps:': 'for _ in range(int(state["step"]), steps, every):',
+    "coordinator.join()": "",
+}, "steps scheduled, and never waited for", "coordinator.join() returns")
+answers.twin("raises_what_is_no_loss", {
+    "except tf.errors.UnavailableError:": """
+        except Exception as error:
+            if not isinstance(error, tf.errors.UnavailableError):
+                raise
+    """,
+})

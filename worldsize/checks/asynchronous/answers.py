@@ -287,6 +287,8 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
     worker = play.order[taken]
     what = f"the server waits for a gradient, and rank {worker} for weights. "
+    if worker not in play.order[:taken]:
+        return f"{what}It has had none yet: at the start every worker gets version 0."
     if plan.bound is not None:
         lead = ahead(play, worker, taken)
         look = "Clocks count, not staleness; and after every update look at all who wait."

@@ -34,8 +34,8 @@ GRID = 5
 def time_at_best_rate(arena: Arena, fn: Callable) -> Verdict:
     """Check of a fair measurement: `time_at_best_rate(train, goal, rates, seeds, fresh)` returns (rate, times).
 
-    Every case has a grid of 5 rates and a best one that is drawn anew. Who picks a rate by chance is right in the ten cases
-    whose best is on the grid with probability 5**-10, which is 1e-7. No other mistake is left to chance: which seeds mislead
+    Every case has a grid of 5 rates and a best one that is drawn anew. Who picks a rate by chance is right in the twelve cases
+    whose best is on the grid with probability 5**-12, which is 4e-9. No other mistake is left to chance: which seeds mislead
     does not depend on a draw, and whoever looks at the first or the last seeds alone is misled in one case or another.
     """
     return judge("time_at_best_rate", POINTS, _cases(arena, fn))
@@ -62,6 +62,21 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     table.decoy([RunShape(2.0, step_s=4.0)] * 5)
     yield _case(arena, fn, MEDIAN, "steps differ in length", table)
 
+    table = _table(arena, arena.draws.choice((4, 6)))
+    more = (len(table.seeds) - 4) // 2
+    rows = [  # the least median, then the least upper and the least lower middle
+        arena.draws.sample([0.3] * more + [*middles] + [3.0] * more, len(table.seeds))
+        for middles in ((0.5, 0.6, 1.3, 3.0), (1.1, 1.1, 1.1, 1.1), (0.3, 0.4, 2.2, 3.0))
+    ]
+    best, *decoys = [list(map(RunShape, row)) for row in rows]
+    table.put(table.best, best)
+    table.decoy(*decoys)
+    yield _case(arena, fn, MEDIAN, "an even number has two in the middle", table)
+
+    table = _table(arena)
+    table.put(table.best, [RunShape(1.0, "rests")] * 5)
+    yield _case(arena, fn, STAYS, "the loss ends at just the goal with the best rate", table)
+
     table = _table(arena)
     table.decoy([RunShape(3.0, "dips")] * 5)
     yield _case(arena, fn, STAYS, "one rate touches the goal early and comes back to it late", table)
@@ -72,7 +87,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         what = {"rises": "over the goal", "NaN": "at NaN"}[how]
         yield _case(arena, fn, STAYS, f"one rate is there early and ends {what}", table)
 
-    for best, end in ((GRID + 1, "right"), (-2, "left")):
+    far = [arena.draws.randint(3, 4) for _ in range(2)]
+    for beyond, end in ((2, "right"), (2, "left"), (1, "right"), (1, "left"), (far[0], "right"), (far[1], "left")):
+        best = GRID - 1 + beyond if end == "right" else -beyond
         yield _case(arena, fn, ENDS, f"the best rate lies beyond the grid's {end} end", _table(arena, best=best))
 
     table = _table(arena)
@@ -134,7 +151,8 @@ def _slip(place: int, table: ScriptedTrainings) -> str:
     for words, value in MISTAKES.items():
         if min(range(GRID), key=lambda k: value(table, k)) == place:
             return f". {words}"
-
+    if place not in range(GRID):
+        return ". Beyond the grid each rate is half or twice the one before: go on by one, until an end is not best"
     return ""
 
 
@@ -205,6 +223,11 @@ def _blind_to_nan(table: ScriptedTrainings, place: int) -> float:
     return statistics.median(rows)
 
 
+def _below_alone(table: ScriptedTrainings, place: int) -> float:
+    rows = [[(v, s, math.inf if loss == GOAL else loss) for v, s, loss in table.points(place, seed)] for seed in table.seeds]
+    return statistics.median(map(seconds_to_goal, rows))
+
+
 def _in_steps(table: ScriptedTrainings, place: int) -> float:
     rows = [[(v, float(v), loss) for v, _, loss in table.points(place, seed)] for seed in table.seeds]
     return statistics.median(map(seconds_to_goal, rows))
@@ -221,6 +244,13 @@ MISTAKES: dict[str, Callable[[ScriptedTrainings, int], float]] = {
     ),
     "This leaves out the runs that never stay at the goal: each counts, with math.inf": _of_survivors,
     "Its loss touches the goal and rises over it again: the time counts from where it stays": _first_touch,
+    "Just the goal is at the goal too: it says at or below, loss <= goal": _below_alone,
+    "Of an even number of seeds this takes the upper of the two in the middle: the median is their mean": (
+        lambda table, k: statistics.median_high(_times(table, k))
+    ),
+    "Of an even number of seeds this takes the lower of the two in the middle: the median is their mean": (
+        lambda table, k: statistics.median_low(_times(table, k))
+    ),
     "One lucky seed has the least time: take the median over the seeds": lambda table, k: min(_times(table, k)),
     "One slow seed moves the mean, and one that diverges makes it inf: take the median over the seeds": (
         lambda table, k: statistics.fmean(_times(table, k))

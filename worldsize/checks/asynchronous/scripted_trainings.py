@@ -27,12 +27,13 @@ LossHistory = list[tuple[int, float, float]]
 class RunShape:
     """How a run goes: it is at the goal after `times` what the best rate takes, and then stays, or does something else.
 
-    "dips": it touches the goal once at an early step. "rises" and "NaN": it does not stay there. "diverges": it never gets
-    there. `step_s` is how many times as long each of its steps takes; it then makes as many fewer.
+    "dips": it touches the goal once at an early step. "rests": it ends at just the goal. "rises" and "NaN": it does not stay
+    there. "diverges": it never gets there. `step_s` is how many times as long each of its steps takes; it then makes as many
+    fewer.
     """
 
     times: float
-    then: Literal["stays", "dips", "rises", "NaN", "diverges"] = "stays"
+    then: Literal["stays", "dips", "rests", "rises", "NaN", "diverges"] = "stays"
     step_s: float = 1.0
 
 
@@ -112,6 +113,8 @@ class ScriptedTrainings:
             losses[max(1, steps // 8)] = 0.9 * GOAL
         if way.then == "diverges":
             losses = [max(loss, 2 * GOAL) for loss in losses] + [10.0**k for k in range(AFTER)]
+        elif way.then == "rests":
+            losses += [GOAL] * AFTER
         else:
             losses += [GOAL * (0.5 + 0.3 * math.sin(k)) for k in range(AFTER)]
         losses += {"rises": [2 * GOAL, 3 * GOAL], "NaN": [math.nan] * 2}.get(way.then, [])

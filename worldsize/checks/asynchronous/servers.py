@@ -87,6 +87,12 @@ def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
+    drawn = (2, arena.draws.randint(5, 9)), (arena.draws.randint(6, 8), 1)  # numbers that nobody can write out
+    for workers, bound in drawn:
+        play = script(workers, far_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
+        name = f"{count(workers, 'worker')}, bound={bound}"
+        yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
+
 
 def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     mean, answered, told = BACKUP
@@ -158,6 +164,12 @@ def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
             order.append(chance.choice(may_go()))
 
     return order
+
+
+def far_order(workers: int, bound: int, chance: random.Random) -> list[int]:
+    """One worker runs ahead as far as the gate lets it, then each of the others sends one gradient, which opens the gate."""
+    first, *others = chance.sample(range(1, workers + 1), workers)
+    return [*[first] * (bound + 1), *others, first, *chance.sample(others, min(2, len(others)))]
 
 
 def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:

@@ -41,6 +41,7 @@ LARGE = Size(3, 120_000)  # chunks of 160 kB: smaller ones a wire copies
 MANY = Size(9, 18)
 SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5), OTHER_DTYPE, LARGE, MANY)
 SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5), OTHER_DTYPE, LARGE, MANY)
+IN_EIGHTHS = (OTHER_DTYPE, MANY)
 BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
 MOST_SHOWN = 4  # ranks whose bounds are written out
 EXACT = 0.0  # what is copied must not change
@@ -197,9 +198,12 @@ def _shown(bounds: Sequence[Slice]) -> str:
 def _inputs(size: Size, seed: int) -> list[np.ndarray]:
     """The ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits.
 
-    The sum is small again, so that the loss shows.
+    The sum is small again, so that the loss shows. In some cases the values are eighths, whose sums are exact too, and no
+    sum is a whole number.
     """
     inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
+    if size in IN_EIGHTHS:
+        inputs[0] += np.random.default_rng([seed, size.elements]).choice([1, 2, 3, 5, 6, 7], size.elements) / 8
     if size.dtype == "float64":
         first, second, *_ = inputs
         first += BEYOND_FLOAT32
@@ -288,6 +292,10 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
         complaint = chunks.mismatch(f"rank {rank}, its slice {part}{_numbered(part, inputs)}", x, expected, part)
         if same(got, wanted / len(inputs)):
             return f"{complaint}This is the mean, not the sum: nothing is to be divided."
+        if chunks.is_whole_part(got, wanted):
+            return complaint + chunks.WHOLE
+        if chunks.has_lost_digits(got, wanted, inputs):
+            return complaint + chunks.LOST_DIGITS
         return complaint + (_elsewhere(x, rank, expected, inputs) or chunks.whose(got, rank, chunks.cut(inputs, part)))
 
     return None
@@ -362,6 +370,8 @@ def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Seque
 
 
 def _stale(got: np.ndarray, rank: int, owner: int, part: Slice, inputs: Sequence[np.ndarray]) -> str:
+    if chunks.is_whole_part(got[slice(*part)], inputs[owner][slice(*part)]):
+        return chunks.WHOLE
     counts = chunks.makings(got[slice(*part)], chunks.cut(inputs, part)) or ()
     within = [r for r, count in enumerate(counts) if count]
     if not within:

@@ -104,10 +104,11 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
         return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
 
     for src, dst in permutations(range(trace.world_size), 2):
-        sizes = list(filter(None, sizes_on(trace, src, dst)))
+        sizes = sizes_on(trace, src, dst)
         if len(sizes) > 2:
+            empty = f", {sizes.count(0)} with nothing in them" * (0 in sizes)
             return (
-                f"rank {src} sent {len(sizes)} messages to rank {dst}; expected at most 2: "
+                f"rank {src} sent {len(sizes)} messages to rank {dst}{empty}; expected at most 2: "
                 f"chunk {dst} to its server, and the sum of chunk {src} back."
             )
 
@@ -140,9 +141,30 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
         if complaint:
             return complaint
         if len(targets) > want.steps:
-            return _uneven(trace, want) or f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
+            too_many = f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
+            return _more_than_a_lap(trace, want, rank, targets) or _uneven(trace, want) or too_many
 
     return _not_every_step(trace, want)
+
+
+def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]) -> Complaint:
+    """Words for too many messages where all ranks send as many: both ways round, or one step too many in a lap."""
+    if set(sent_by_each(trace).values()) != {len(targets)}:
+        return None
+
+    lap = want.world_size - 1
+    right = targets.count((rank + 1) % want.world_size)
+    if want.world_size > 2 and min(right, len(targets) - right) >= lap:
+        return (
+            f"rank {rank} sends each way as much as one way would need, {len(targets)} messages where {want.steps} are enough: "
+            f"what comes by the other neighbour has come already."
+        )
+    if len(targets) <= want.steps + want.halves:
+        return (
+            f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step. A lap of {want.world_size} ranks has "
+            f"n − 1 steps, not n: in one more a chunk comes back to where it began."
+        )
+    return None
 
 
 def _not_every_step(trace: Trace, want: Ring) -> Complaint:

@@ -18,6 +18,8 @@ from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_di
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
+LOST_DIGITS = "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
+WHOLE = "These are whole numbers, and the values are not: nothing is to be rounded. "
 _MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
 _MAX_RANKS_TRIED = 12
 
@@ -102,8 +104,10 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
-    if all(_is_rounded(got, expected, inputs) for got in held):
-        return "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
+    if all(is_whole_part(got, expected) for got in held):
+        return WHOLE
+    if all(has_lost_digits(got, expected, inputs) for got in held):
+        return LOST_DIGITS
     if all_same(held, expected / n):
         return "This is the mean, not the sum: nothing is to be divided."
     if all(map(same, held, inputs)):
@@ -142,7 +146,13 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
 
 
-def _is_rounded(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
+def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether a tensor is what is left of the expected values when each is made a whole number, in one way or another."""
+    wholes = [make_whole(expected) for make_whole in (np.rint, np.trunc, np.floor, np.ceil)]
+    return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
+
+
+def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
     """Whether sums of float64 differ from the expected ones by no more than adding them up in float32 explains."""
     if expected.dtype != np.float64:
         return False

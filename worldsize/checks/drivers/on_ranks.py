@@ -91,3 +91,8 @@ def _of_torch() -> float:
     import torch
 
     return float(torch.rand(1))
+
+
+def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:
+    """What `fn(one, *more)` returned for each of `given`, one after the other on the same ranks."""
+    return [fn(one, *more) for one in given]

@@ -18,10 +18,15 @@ from worldsize.checks.drivers.coordinator import Coordinator, lost_server
 
 GONE = -999  # what a variable of a lost server holds here
 NONE, NO_STEP = -1, -2  # in place of the step that a checkpoint holds
+MOST_WAITING = 100  # steps that are scheduled and never waited for
 
 
 class TooOften(Exception):
-    """`start` has been called far more often than a server was lost, or far more steps were tried than were asked for."""
+    """`start` has been called far more often than a server was lost, or far more steps tried, or scheduled, than asked for."""
+
+
+class BrokenStep(ValueError):
+    """A step's own error, which no new server mends."""
 
 
 class Chief:
@@ -29,30 +34,41 @@ class Chief:
 
     def __init__(self, folder: str, seen: Mapping[str, Callable], eager: bool) -> None:
         self.folder, self._seen, self._eager = folder, seen, eager
-        self.starts = self.since_saved = self.most_unsaved = 0
+        self.starts = self.since_saved = self.most_unsaved = self.waiting = 0
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
         self._newest: bytes | None = None
 
     def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
         import tensorflow as tf
 
-        self.starts, self.since_saved = self.starts + 1, 0
+        self.starts, self.since_saved, self.waiting = self.starts + 1, 0, 0
         server = self._seen["start"]()
         if server is None:
             raise TooOften
 
         state = {"step": tf.Variable(0, dtype=tf.int64), "weights": tf.Variable(tf.zeros(3))}
-        calls = {name: partial(self._seen[name], server) for name in ("schedule", "next", "stop")}
+        calls = {name: partial(self._seen[name], server) for name in ("next", "stop")}
+        calls["schedule"] = partial(self._schedule, server)
         coordinator = Coordinator(calls, self._eager)
         return coordinator, partial(self._step, server, state, []), state
 
+    def _schedule(self, server: int) -> int | None:
+        self.waiting += 1
+        if self.waiting > MOST_WAITING:
+            raise TooOften
+        return self._seen["schedule"](server)
+
     def _step(self, server: int, state: dict[str, Any], used: list[bool]) -> None:
         self._look_for_checkpoint()
+        self.waiting = max(0, self.waiting - 1)
         update = self._seen["step"](server)
         if update is None:
             self._lose(state)
         if not update:
             raise TooOften
+
+        if len(update) == 1:
+            raise BrokenStep("this step's own error")
 
         if not used:
             self.began.append([int(state["step"]), self.saved_step()])
@@ -125,9 +141,12 @@ def _run(fn: Callable, chief: Chief, steps: int, every: int) -> dict[str, Any]:
             row["state"] = type(state).__name__
     except tf.errors.UnavailableError:
         row["ended"] = "unavailable"
+    except BrokenStep:
+        row["ended"] = "broken"
     except TooOften:
         row["ended"] = "endless"
 
     files = {path.name: np.fromfile(path, "uint8") for path in Path(chief.folder).iterdir() if path.is_file()}
     noted = {"starts": chief.starts, "began": chief.began, "unsaved": chief.most_unsaved, "saved": chief.saved_step()}
+    noted["waiting"] = chief.waiting
     return row | noted | {"files": files}

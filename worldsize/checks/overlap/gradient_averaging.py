@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.overlap import weights
-from worldsize.checks.overlap.graphs import too_many
+from worldsize.checks.overlap.graphs import kept, too_many
 from worldsize.checks.overlap.inside_backward import TRIES, held_up, late
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
@@ -95,6 +95,12 @@ HINTS = {
 }
 
 
+ON_ITS_WAY = (
+    "Where you wrote no isend it is that of a sum that was begun: between start and wait() its gradient is left alone. Wait for "
+    "all handles of a step before it ends, and forget them then: those of the step before are over."
+)
+
+
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging after backward: in `flattened(fabric, task)` one all-reduce takes everything.
 
@@ -141,10 +147,15 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
     """Check of gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
 
-    It trains with task["parts"] micro-batches a step; the average is over the ranks.
+    It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
     """
-    trainings = [*(kind.also(parts=4) for kind in EVERY), ONE_BY_ONE]
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: _wrong_bytes}))
+    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # none over 4 is a number of ranks
+    trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
+
+    def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
+        return _wrong_bytes(trace, training) or _sums_of(1, "one all-reduce of all of them")(trace, training)
+
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
 
 
 # ---- cases -----------------------------------------------------------------------------------
@@ -174,6 +185,8 @@ def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraini
         if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
             break
 
+    if ended.state == "raised" and "of its isend" in ended.message:
+        return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
     hints = [complaint for kind, complaint in HINTS.items() if training.task[kind]]
     if hints and ended.state in ("raised", "deadlock", "timeout"):
         return replace(ended, message=f"{ended.message}\n{hints[0]}")
@@ -188,6 +201,8 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
         complaint = _silent(ended.trace) or examine(ended.trace, training)
         if name in (INSIDE, GRAPHS):  # which declared work shows
             complaint = complaint or training.invented_work(wrong is None)
+        if name == GRAPHS:
+            complaint = complaint or kept(ended.returned)
         found[name] = complaint if wrong else though_right("the weights", complaint)
 
     return found

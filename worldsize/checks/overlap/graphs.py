@@ -2,12 +2,13 @@
 
 Forward and backward of each layer declare work, of other lengths, and whoever keeps the record notes them. A graph is
 there from its forward to its backward; so the order of the two says how many there were at a time, and no clock decides.
-Left out: what a process keeps of a graph whose backward is over (`retain_graph`), which only that process can see.
+What a process keeps of a graph whose backward is over (`retain_graph`) only that process can see: it counts (`kept`).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from worldsize.checks.verdict import Complaint
 from worldsize.pytorch.timed_network import TrainingTask
@@ -42,6 +43,18 @@ def too_many(trace: Trace, training: InParts) -> Complaint:
                 f"run the backward of each before you ask for the next."
             )
 
+    return None
+
+
+def kept(returned: Sequence[Any]) -> Complaint:
+    """Words for a rank on which autograd kept the tensors of several micro-batches at once. `returned` is what `train` gave."""
+    for rank, told in enumerate(returned):
+        most = told.get("graphs", 1) if isinstance(told, dict) else 1
+        if most > 1:
+            return (
+                f"on rank {rank} autograd kept the tensors of {most} micro-batches at once, though each went backward before "
+                f"the next came: backward frees them, unless it is told retain_graph=True."
+            )
     return None
 
 

@@ -105,6 +105,16 @@ class OverlapTraining:
 
         return found
 
+    def from_start(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The weights after the first step, had all ranks begun with `start`."""
+        networks = _sharing(self._networks())
+        with torch.no_grad():
+            for p, values in zip(networks[0].parameters(), start, strict=True):
+                p.copy_(torch.from_numpy(values))
+        self._backward(networks, range(self.world_size), 0)
+        rate = self.task["rate"]
+        return [p.detach().numpy() - rate * _gradient(p) * p.requires_grad for p in networks[0].parameters()]
+
     @property
     def learns(self) -> list[bool]:
         return [p.requires_grad for p in Network(WeighedRank(0), self.task).parameters()]
@@ -204,9 +214,30 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
                 "All ranks take the same steps, each from random weights of its own: broadcast rank 0's before the first step."
             )
 
+    started = _other_start(held, training)
+    if started:
+        return f"The ranks agree, but they began with {started}: they are to begin with rank 0's weights, broadcast them."
     if training.task["steps"] > SIGNATURES_AFTER_STEPS:
         return "Is one step right and the next not? Something may be left over from the step before: a handle, a set, a sum."
     return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
+
+
+def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining) -> str:
+    """Whose weights all ranks began with, where it explains one step, and these are not rank 0's; else empty."""
+    if training.world_size == 1 or training.task["steps"] > 1 or training.task["forward_s"] or training.task["backward_s"]:
+        return ""
+
+    n, starts = training.world_size, training.starts
+    others = {f"rank {rank}'s weights": starts[rank] for rank in range(1, n)}
+    others |= {
+        "the mean of all ranks' weights": [np.mean(every, axis=0) for every in zip(*starts, strict=True)],
+        "the sum of all ranks' weights": [np.sum(every, axis=0) for every in zip(*starts, strict=True)],
+    }
+    for name, start in others.items():
+        ends = training.from_start(start)
+        if all(_same(got, end) for weights in held for got, end in zip(weights, ends, strict=True)):
+            return name
+    return ""
 
 
 def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
@@ -218,6 +249,11 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
         if complaint:
             return complaint
 
+    if n > 1 and _same(step, own[rank] / n):
+        return (
+            f"Rank {rank} steps by its own gradient, divided by {n}: no sum is in it. Was the sum waited for before the step, "
+            f"and was it p.grad itself that was added up, not a copy of it?"
+        )
     if n > 1 and _same(step, own[rank]):
         return (
             f"Rank {rank} steps by its own gradient alone. If anything was averaged, it was not p.grad: weights that are "
@@ -248,6 +284,8 @@ def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Com
         (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
         (1 / parts, "divided twice by the number of micro-batches."),
     ]
+    others = [k for k in range(2, 9) if parts > 1 and k != parts]
+    lengths += [(parts / k, f"divided by {k} where there are {parts} micro-batches, task[\"parts\"].") for k in others]
     for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
             return f"The step is {number(length)} times the mean gradient: {complaint}"

@@ -33,6 +33,7 @@ ALIKE, TOGETHER, ORDERS, PARTS, MOVED = POINTS
 SHIFT, SCALE = 0.37, 1.7  # what the check's own build adds to the weights, and its loss to the mean squared error's 1
 PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's examples in a step); DDP starts slowly, so two ranks
 EPOCHS, INPUTS = 3, 2
+USUAL_DECAYS, USUAL_MOMENTA = (1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 0.1), (0.5, 0.9, 0.99)
 NEAR_ZERO = 1e-8  # weights may be float32, and come near 0 on their way from others near 1
 
 Inputs = list[dict[str, np.ndarray]]
@@ -111,14 +112,15 @@ def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
 
 
 def history(
-    lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: bool = False,
+    lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: float = 0.0, decay: float = 0.0,
     owners: Sequence[int] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """What training with DDP must come to, computed in NumPy.
 
     The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
 
-    Gradients are multiplied by `scale`; with `keep` they are never set to zero and add up. `owners`: whose y each share is
+    Gradients are multiplied by `scale`, and `keep` times the step before is added: 1 where they are never set to zero, a
+    momentum else. `decay` times the weights is added to each gradient. `owners`: whose y each share is
     taken from; else its own rank's.
     """
     owners = range(lesson.n) if owners is None else owners
@@ -132,7 +134,7 @@ def history(
         for first in range(0, len(shares[0]), lesson.batch_size):
             batches = [share[first : first + lesson.batch_size] for share in shares]
             slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b, y in zip(batches, every_y, strict=True)]
-            step = scale * lesson.scale * np.mean(slopes, axis=0) + (kept if keep else 0.0)
+            step = scale * lesson.scale * np.mean(slopes, axis=0) + decay * weights + keep * kept
             weights = weights - lesson.rate * step
             kept = step
 
@@ -162,14 +164,22 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     return {
         "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
         "Every epoch has the order of the first one, and the gradients of earlier steps are still there: "
-        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": alike(lesson.orders(False), keep=True),
+        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": alike(lesson.orders(False), keep=1.0),
         f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's own.": [
             history(replace(lesson, batch_size=max(1, own // n)), orders)
         ] * n,
         "The smaller batch at the end of a share was left out: drop_last of the loader is False unless you say so.": alike(whole),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
         "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every] * n] * EPOCHS),
-        "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=True),
+        "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=1.0),
+        **{
+            f"The weights shrink by a little more at every step: the optimizer has weight_decay={decay:g}. A plain step is "
+            "weights -= rate · gradient.": alike(orders, decay=decay) for decay in USUAL_DECAYS
+        },
+        **{
+            f"A part of each step is that of the one before: the optimizer has momentum={keep:g}. A plain step is "
+            "weights -= rate · gradient.": alike(orders, keep=keep) for keep in USUAL_MOMENTA
+        },
         f"The steps are {n} times as long: DDP has divided by the number of ranks already, and by nothing else.": alike(
             orders, scale=n
         ),
@@ -278,9 +288,18 @@ def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, epochs: int
     for rank, rows in enumerate(told):
         for epoch in range(epochs):
             if not alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
-                got, expected = (np.array2string(v, precision=4) for v in (rows[epoch], right[epoch]))
+                got, expected = _told_apart(rows[epoch], right[epoch])
                 frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO)
                 hint = " All rows are alike: keep a copy of the weights." if frozen else ""
                 return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 
     return None
+
+
+def _told_apart(got: np.ndarray, expected: np.ndarray) -> tuple[str, str]:
+    """Both as text, with as many digits as it takes until they differ."""
+    for digits in (4, 6, 9):
+        one, other = (np.array2string(values, precision=digits) for values in (got, expected))
+        if one != other:
+            break
+    return one, other

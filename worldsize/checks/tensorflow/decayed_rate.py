@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -20,6 +21,7 @@ from worldsize.units import count
 
 POINTS = {"one tower: falls in stairs, by the factor": 0.25, "more towers: an epoch has fewer steps": 0.75}
 ONE, MORE = POINTS
+IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: do it in a cell of its own, before this one."}
 EXACT = 1e-5  # a float32 factor is off by 6e-8, 13 times over after 13 falls: Keras's own schedule is float32
 
 
@@ -89,7 +91,7 @@ def _case(arena: Arena, fn: Callable, step: int, plan: DecayPlan, kind: str) -> 
     else:
         name += f", every {plan.epochs_per_decay} epochs, start {plan.start}, factor {plan.factor}"
 
-    return Case(name, lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)})
+    return Case(name, lambda: with_advice(arena.call(fn, *given), IMPORTS), lambda ended: {kind: _wrong(ended, step, plan)})
 
 
 def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:

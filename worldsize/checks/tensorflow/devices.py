@@ -29,7 +29,6 @@ TREE = {
     "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row": 1.0,
 }
 FAR = (60, 160)  # indices that no machine's GPUs reach
-HERE = "/job:localhost/replica:0/task:0"
 SIZES = (2, 3, 4, 1, 5, 6, 8, 11)
 IN_FLOAT32 = 8  # so many powers of ten add up exactly in float32; more copies are float64
 MEAN = 1e-3  # of a sum: float32 holds eight powers of ten to 7 digits, and other mistakes are far from it
@@ -52,7 +51,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         [f"GPU:{far + 1}", "CPU:1", f"GPU:{far}"],
         [f"CPU:{n}", "CPU:1", f"CPU:{n + 10}", "CPU:10", "GPU:10"],
         ["/device:CPU:1", f"/gpu:{far}", "/cpu:0", f"/device:GPU:{far + 2}"],
-        [f"{HERE}/device:CPU:10", f"{HERE}/device:CPU:{n + 1}"],
+        ["/device:CPU:10", f"/cpu:{n + 1}", "/cpu:10", f"/device:CPU:{n + 1}"],
     ]
 
     there = {f"CPU:{k}" for k in range(n)}

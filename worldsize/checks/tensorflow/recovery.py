@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.recovery import GONE, NO_STEP, NONE, through
+from worldsize.checks.drivers.recovery import GONE, MOST_WAITING, NO_STEP, NONE, through
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, has_keys, same, shown
 from worldsize.checks.tensorflow.coordinator import PlayedCoordinator, cases_of_one_run
@@ -39,7 +39,7 @@ class RecoveryPlan:
     """`steps` in all, a checkpoint after `every`; the server is gone when `lost` steps have been tried.
 
     `after` is how many of them an earlier chief was asked for, in another process. `eager`: steps run while the chief
-    still schedules, so that the loss comes out of `schedule`.
+    still schedules, so that the loss comes out of `schedule`. `broken`: what this step raises is no loss of a server.
     """
 
     steps: int
@@ -47,6 +47,7 @@ class RecoveryPlan:
     lost: tuple[int, ...] = ()
     after: int = 0
     eager: bool = False
+    broken: int = 0
 
 
 # by the case's name: what it is held for, and the plan
@@ -55,6 +56,7 @@ FIRST = {
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
     "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
     "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
+    "10 steps, every 4, step 7 raises ValueError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
 }
 LATER = {  # what an earlier chief kept elsewhere than in the folder was no checkpoint, which all of it is about
     "13 steps, every 4, after an earlier chief has done 10": (tuple(POINTS), RecoveryPlan(13, 4, after=10)),
@@ -156,10 +158,13 @@ class PlayedServer:
         return any(coordinator.waves for coordinator in self._coordinators)
 
     def step(self, server: int) -> list[float] | None:
-        """What a step adds to the weights; None where its server is lost, nothing where there were far too many."""
+        """What a step adds to the weights, one number where it raises an error of its own; None where its server is lost,
+        nothing where there were far too many."""
         self._tried += 1
         if self._tried > MOST_TRIED:
             return []
+        if self._tried == self.plan.broken:
+            return [0.0]
 
         self._lost[server] |= self._tried in self.plan.lost
         if self._lost[server]:
@@ -185,6 +190,18 @@ class PlayedServer:
 
 def _wrong(row: dict, server: PlayedServer) -> Complaint:
     plan = server.plan
+    if row["ended"] == "broken" and plan.broken:
+        return None
+    if row["ended"] == "returned" and plan.broken:
+        return (
+            "the step raised ValueError, and it did not come through. A new start mends the loss of a server alone: catch "
+            "tf.errors.UnavailableError, and no other error"
+        )
+    if row["waiting"] > {"returned": 0}.get(row["ended"], MOST_WAITING):
+        return (
+            f"{count(row['waiting'], 'step')} scheduled, and never waited for: coordinator.join() returns when all have run. "
+            f"Save after it."
+        )
     if row["ended"] == "unavailable":
         if plan.eager:
             return (
