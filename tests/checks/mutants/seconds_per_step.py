@@ -120,6 +120,8 @@ def divides_the_total(step, clock, synchronize, warm_up, steps):
 
 
 answers.mistake("takes_the_fastest", {"statistics.median": "min"}, "This is the fastest step. Take the median")
+answers.mistake("takes_the_fastest_of_three_or_fewer", {"statistics.median": "(min if steps <= 3 else statistics.median)"},
+    "This is the fastest step. Take the median")
 answers.mistake("reads_a_clock_of_its_own", {"seconds = []": "seconds, clock = [], time.perf_counter"},
     "the clock was never read: call clock(), the one that is handed in")
 answers.mistake("reads_the_start_once", {

@@ -68,6 +68,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, [], [a, 6.0, d, c, b], MEDIAN, "a CPU; one of 5 steps takes 6 s")
     a, b, c, d = _rising(arena)
     yield _case(arena, fn, [], [c, a, b, 2 * d], MEDIAN, "a CPU; no warm-up, 4 steps")
+    a, b, c, _ = _rising(arena)
+    yield _case(arena, fn, [], [a, c, b], MEDIAN, "a CPU; no warm-up, 3 steps")
     yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "a CPU; 2 slow calls, then 5 of 0.25 s")
     yield _case(arena, fn, [0.01, 0.02, 0.01], _drawn(arena, 9), WARM, "a CPU; 3 quick calls to warm up, then 9 steps")
 
