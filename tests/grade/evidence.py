@@ -58,7 +58,7 @@ SEEN = {
     "cluster_config": "VV", "worker_share": "VVV", "score": "CCC", "audit": "VV", "train_through": "CCC",
     "parallel_mlp": "VM", "sequence_parallel": "VN", "sharded_adam": "VKM", "stage_3": "VMTW", "my_share": "VVV",
     "train_ddp": "VVVVS", "exact_accuracy": "VVV", "train_resumable": "CCC", "flattened": "VM", "overlapped": "VW",
-    "fill_buckets": "VV", "bucketed": "VMW", "accumulate": "VMW", "missing_devices": "VV", "replica_loss": "VVV",
+    "fill_buckets": "VV", "bucketed": "VMW", "accumulate": "VMT", "missing_devices": "VV", "replica_loss": "VVV",
     "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVTV", "noise_scale": "VV",
     "synced_norm": "VVVMVV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
