@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from worldsize import failures
 from worldsize.engines.job import Prompt, Typed
 
-# a place as pdb writes it: `> /tmp/ipykernel_12/34.py(3)train()`
+# a place as pdb writes it: `> train.py(3)train()`
 _PLACE = re.compile(r"^([> ] +)(\S.*)(?=\(\d+\)\S+\()", re.MULTILINE)
 _SWITCH = re.compile(r"\s*rank\s+(\d+)\s*")
 

@@ -148,7 +148,7 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
 
 
 def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]) -> Complaint:
-    """Words for too many messages where all ranks send as many: both ways round, or one step too many in a lap."""
+    """Name the cause of too many messages where all ranks send as many: both ways round, or one step too many in a lap."""
     if set(sent_by_each(trace).values()) != {len(targets)}:
         return None
 

@@ -147,7 +147,7 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
 
 def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether a tensor is what is left of the expected values when each is made a whole number, in one way or another."""
+    """Say whether a tensor is what is left of the expected values when each is made a whole number, in one way or another."""
     wholes = [make_whole(expected) for make_whole in (np.rint, np.trunc, np.floor, np.ceil)]
     return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
 

@@ -94,5 +94,5 @@ def _of_torch() -> float:
 
 
 def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:
-    """What `fn(one, *more)` returned for each of `given`, one after the other on the same ranks."""
+    """Return what `fn(one, *more)` returned for each of `given`, one after the other on the same ranks."""
     return [fn(one, *more) for one in given]

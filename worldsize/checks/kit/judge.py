@@ -77,7 +77,7 @@ def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
 
 
 def with_untried(properties: Iterable[str], found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """What a case found, and the first mistake against each property that it therefore left out.
+    """Return what a case found, and the first mistake against each property that it therefore left out.
 
     For cases that are drawn after fixed ones: who has learnt the fixed ones by heart has shown nothing by them.
     """
