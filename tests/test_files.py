@@ -1,12 +1,14 @@
-"""A file that is written whole or not at all."""
+"""A file that is written whole or not at all, and a folder that goes whole."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from itertools import islice
 
 import pytest
 
-from worldsize.files import PRIVATE, write_whole
+from worldsize.files import PRIVATE, remove_whole, write_whole
 
 pytestmark = pytest.mark.quick
 
@@ -45,3 +47,19 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, text):
         write_whole(path, text)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_goes_whole_though_a_file_is_made_while_it_is_removed(tmp_path, monkeypatch):
+    folder, rmtree = tmp_path / "run1", shutil.rmtree
+    (folder / "below").mkdir(parents=True)
+    late = iter([folder / "rank0", folder / "rank1"])
+
+    def meanwhile(path, **how):
+        rmtree(path, **how)
+        for made in islice(late, 1):
+            path.mkdir()
+            made.touch()
+
+    monkeypatch.setattr(shutil, "rmtree", meanwhile)
+    remove_whole(folder)
+    assert not folder.exists() and next(late, None) is None

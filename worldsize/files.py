@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+REMOVALS = 20  # of a folder; a rank makes a file only where its place is news
 PRIVATE = 0o600  # nobody but the owner reads it: what says how somebody was graded
 
 
@@ -46,6 +48,17 @@ def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:
             os.chmod(part, mode)
         if durable:
             os.fsync(handle)
+
+
+def remove_whole(folder: Path) -> None:
+    """Remove a folder in which a process may make one more file meanwhile, and raise nothing.
+
+    A file that is made between the listing and the removal leaves the folder standing: it is removed again then.
+    """
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def make_whole(path: Path, data: str, mode: int) -> bool:

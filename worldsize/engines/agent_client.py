@@ -29,6 +29,7 @@ from worldsize.engines.job import Framework, Order, Progress, Prompt, Ranks, Set
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
+from worldsize.files import remove_whole
 
 _AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
 _WAITING_S = 0.05
@@ -250,7 +251,7 @@ class LocalEngine:
     def _sweep(self) -> None:
         """Remove them in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
         for folder in iter(self.discarded.get, None):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_whole(folder)
 
     def new_run_dir(self, waiting: Callable[[], None] = lambda: None) -> Path:
         """The folder of a run that may be started at once: the agent is ready, and has no other run.
