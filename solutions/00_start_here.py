@@ -5,8 +5,8 @@
 # one to another, read what comes back when one of them fails or when all of them wait for each other, and start the
 # same function with `torchrun`.
 #
-# **Minutes:** 40 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device.
-# Nothing about distributed computing.
+# **Minutes:** 50 · **Points:** 4 · **Prerequisites:** Python functions, and PyTorch tensors on one device. Nothing about
+# distributed computing.
 
 # %% [markdown]
 # ![Space-time diagram of 4 ranks: every message goes from a rank to the next one (rank + 1), round a …](../labs/covers/00.png)

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Lab 01. Why distribute: throughput, speedup, efficiency, and the model's own metrics
 #
-# **After this lab you are able to** time a training step so that the number is right on a GPU too, to say what part of a
-# device's peak a step reaches, how much faster n workers are and why not n times, when averaging outweighs computing, to
-# tell a fast run from one that learns, and to count the bytes that training takes.
+# **After this lab you are able to** time a training step correctly, on a GPU too, say what part of a device's peak a step
+# reaches, how much faster n workers are and why not n times, when averaging outweighs computing, tell a fast run from one
+# that learns, and count the bytes that training takes.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
+# **Minutes:** 145 (two sittings: 70 up to “When does the all-reduce outweigh the step?”, then 75) · **Points:** 6 ·
+# **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
 
 # %% [markdown]
 # ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)

@@ -5,7 +5,7 @@
 # the collectives that all distributed training is made of, name them in PyTorch, and predict from two measured numbers
 # how long a message takes.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![Replay of 2 runs on one clock: tree ends first, after 82.1 ms; star takes 2.4 times as long.](../labs/covers/02.png)

@@ -5,7 +5,8 @@
 # then idle and how much, to keep them busy with micro-batches in the GPipe and the 1F1B order, and to predict a step's
 # time and memory from the number of stages, their balance, the links between them, and what is computed twice.
 #
-# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch's autograd.
+# **Minutes:** 130 (two sittings: 75 up to “What a stage keeps”, then 55) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
+# `isend`, `recv`), PyTorch's autograd.
 
 # %% [markdown]
 # ![1F1B with 8 micro-batches: how much of their time do stages work? Timeline of 4 pipeline stages: …](../labs/covers/03.png)

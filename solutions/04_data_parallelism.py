@@ -5,8 +5,8 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 80 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03
-# helps in the last part.
+# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03 helps in
+# the last part.
 
 # %% [markdown]
 # ![Do 4 replicas take the path of one process? One process and 4 replicas lie on each other; from the …](../labs/covers/04.png)

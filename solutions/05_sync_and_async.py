@@ -5,7 +5,8 @@
 # to say how old a gradient is when it is applied, and what its age does; and to compare ways of training fairly: by
 # seconds, each at its own best learning rate, over several seeds.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `recv`), gradient descent with PyTorch.
+# **Minutes:** 170 (two sittings: 85 up to “Backup workers”, then 85) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
+# `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
 # ![Timeline of 9 ranks over 1.49 s: rank 1 computes 4.3 times as long as the others; rank 0 waits …](../labs/covers/05.png)

@@ -5,7 +5,8 @@
 # each, to predict how long each takes on a given network, to say when which one wins, and to say what the order of a
 # sum does to its last digits.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 160 (two sittings: 65 up to “Round a ring”, then 95) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
+# `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![After 6 steps every rank holds the whole sum of every chunk.](../labs/covers/06.png)

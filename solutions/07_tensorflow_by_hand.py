@@ -5,8 +5,8 @@
 # to train on several devices with *towers* and averaged gradients; and to turn a script for one machine into one for
 # several, with parameters on a server, asynchronous and synchronous.
 #
-# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers
-# without TensorFlow.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Keras on one device. Labs 05 and 06 tell of the same servers without
+# TensorFlow.
 
 # %% [markdown]
 # ![Where do the variables lie, and who computes? CPU:0 holds all variables, 21.5 kB.](../labs/covers/07.png)

@@ -5,8 +5,8 @@
 # variables live and what each step moves, to scale a loss so that the weights are those of one device, to write a
 # training step and an all-reduce of your own, and to notice when a strategy silently computes something else.
 #
-# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce), Keras on one
-# device.
+# **Minutes:** 130 (two sittings: 50 up to “A training step of your own”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
+# (averaged gradients), Lab 06 (all-reduce), Keras on one device.
 
 # %% [markdown]
 # ![Eight replicas: what does the busiest device take in? CPU:0 of ReductionToOneDevice takes in most, …](../labs/covers/08.png)

@@ -5,7 +5,8 @@
 # one machine, to share out data between workers, to run a parameter server that survives lost workers and a lost
 # server, to find updates that got lost without a word, and to say what of all this works today.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Labs 05 and 08 (replicas, custom training loops, stale updates).
+# **Minutes:** 145 (two sittings: 55 up to “A parameter server and its coordinator”, then 90) · **Points:** 6 · **Prerequisites:**
+# Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
 # ![With a partitioner: and now? Ps 0, CPU:0 and ps 1, CPU:0 tie: each holds 32.4 kB.](../labs/covers/09.png)

@@ -5,8 +5,8 @@
 # the record what each of them moves, to deal out examples, evaluate exactly, save and go on; and to start the same
 # training from a notebook and with `torchrun`.
 #
-# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** PyTorch on one device, Lab 00 (ranks, `launch`).
-# Lab 04 (averaged gradients) helps.
+# **Minutes:** 135 (two sittings: 70 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
+# one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
 # ![Space-time diagram of 4 cards: every message goes to or comes from card 0.](../labs/covers/10.png)

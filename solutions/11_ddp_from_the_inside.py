@@ -5,7 +5,8 @@
 # buckets that travel while backward still computes; to predict how long a step takes with any number of buckets, and
 # which number is best; and to say what goes wrong with frozen, shared and unused weights.
 #
-# **Minutes:** 110 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 10 helps.
+# **Minutes:** 160 (two sittings: 55 up to “Form 4: buckets”, then 105) · **Points:** 6 · **Prerequisites:** Lab 04 (averaged
+# gradients), Lab 06 (all-reduce). Lab 10 helps.
 
 # %% [markdown]
 # ![4 buckets, 244 ms by the formula: does it take that? 4 buckets takes 249 ms; 60 % of the time on …](../labs/covers/11.png)

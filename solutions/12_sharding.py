@@ -5,7 +5,8 @@
 # which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
 # seen PyTorch's FSDP do the same, message by message.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
+# **Minutes:** 160 (two sittings: 75 up to “An optimizer, cut”, then 85) · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce
+# and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
 # ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)

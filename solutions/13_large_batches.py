@@ -5,8 +5,8 @@
 # make one step of parts that are unequal; to foretell from gradients alone up to which batch more ranks save steps, and to
 # hold that against a measured curve; and to write the batch norm that is right over all ranks.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11
-# helps.
+# **Minutes:** 125 (two sittings: 55 up to “How noisy is a gradient?”, then 70) · **Points:** 6 · **Prerequisites:** Lab 04
+# (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11 helps.
 
 # %% [markdown]
 # ![Up to which batch do more examples save steps? Measured (dashed: noise scale) falls from 85 at 32 …](../labs/covers/13.png)

@@ -5,7 +5,7 @@
 # a gradient, or two thin matrices in place of a large one, or nothing at all for many steps; show what happens if what was
 # not sent is thrown away; and say from three measured numbers below which bandwidth each way pays.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
+# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
 # ![Who is first at a loss of 0.8, over slow links and over fast ones? At 10 PowerSGD is lowest, at …](../labs/covers/14.png)

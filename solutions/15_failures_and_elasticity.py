@@ -5,7 +5,7 @@
 # same bits; to say how often to save, and what share of a cluster's day is then work; to go on with fewer ranks; and to
 # find a rank that hangs, or whose weights differ. Ranks are really killed here, and a thousand saves.
 #
-# **Minutes:** 95 · **Points:** 6 · **Prerequisites:** Lab 04 (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 04 (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
 
 # %% [markdown]
 # ![Four hours, two kills: how much work is kept? A save every 8 steps keeps most, 2.73 hours, 1.2 …](../labs/covers/15.png)

@@ -32,7 +32,7 @@ def labs_in(text: str) -> list[str]:
 
 def needed(lab: str) -> set[str]:
     """The labs that a lab says it stands on, but for those that only help."""
-    told = re.search(r"\*\*Prerequisites:\*\* (.*?)\n\n", SOURCES[lab], re.DOTALL)[1].replace("\n# ", " ")
+    told = re.search(r"\*\*Prerequisites:\*\*\s(?:# )?(.*?)\n\n", SOURCES[lab], re.DOTALL)[1].replace("\n# ", " ")
     stands_on = " ".join(one for one in re.split(r"(?<=\.) ", told) if not re.search(r"\bhelps?\b|\btell of\b", one))
     return {number for named in re.findall(r"Labs? ([0-9]{2}(?: and [0-9]{2})?)", stands_on) for number in labs_in(named)}
 

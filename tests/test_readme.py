@@ -85,7 +85,7 @@ def test_a_row_leads_to_the_notebook_of_its_lab() -> None:
 
 
 def test_a_lab_has_the_minutes_and_points_that_its_opening_says() -> None:
-    opening = re.compile(r"\*\*Minutes:\*\* (\d+) · \*\*Points:\*\* (\d+)")
+    opening = re.compile(r"\*\*Minutes:\*\* (\d+)(?:\s[^·]*)? · \*\*Points:\*\* (\d+)")
     openings = {number: opening.findall(next(ROOT.glob(f"solutions/{number}_*.py")).read_text()) for number in LABS}
     assert openings == {number: [LABS_IN_README[number][2:4]] for number in LABS}
 

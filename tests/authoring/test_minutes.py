@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.sample_source import course
 from worldsize.authoring.build import build
-from worldsize.authoring.minutes import stated_minutes, true_minutes, workload
+from worldsize.authoring.minutes import SITTING_MINUTES, Workload, first_sitting, stated_minutes, true_minutes, workload
 from worldsize.authoring.source import read_source
 
 pytestmark = pytest.mark.quick
@@ -30,6 +30,17 @@ lab.predict("aside", "How many?", "s")
 
 # %% tags=["summary"]
 """
+
+# What seven labs asked, and the minutes that their first readers took
+READ = {
+    "01": (Workload(2838, 461, 14, 4, 37), 130),
+    "04": (Workload(1570, 198, 10, 4, 29), 105),
+    "12": (Workload(2212, 371, 12, 4, 54), 160),
+    "13": (Workload(2165, 269, 11, 4, 37), 115),
+    "14": (Workload(1803, 342, 11, 4, 27), 100),
+    "15": (Workload(2452, 316, 12, 4, 31), 120),
+    "16": (Workload(2562, 358, 15, 4, 46), 150),
+}
 
 
 def changed(tmp_path: Path, old: str, new: str) -> Path:
@@ -70,3 +81,29 @@ def test_a_build_writes_the_minutes_of_the_rule(tmp_path):
 
 def test_a_source_that_promises_no_minutes_is_left_alone(tmp_path):
     assert true_minutes(course(tmp_path)) is None
+
+
+def test_the_rule_misses_the_minutes_of_first_readers_by_an_eighth_at_most():
+    misses = {lab: asked.minutes / minutes - 1 for lab, (asked, minutes) in READ.items()}
+    assert max(map(abs, misses.values())) <= 1 / 8, misses
+    assert abs(sum(misses.values())) / len(misses) <= 0.05, misses
+
+
+PART = "\n# %% [markdown]\n# ## Part {k}\n#\n# " + "word " * 4000
+
+
+def test_a_lab_of_more_than_two_hours_says_where_its_first_sitting_ends(tmp_path):
+    parts = "\n".join(PART.format(k=k) for k in range(1, 5)) + '\n# %% tags=["summary"]\n'
+    source = changed(tmp_path, '\n# %% tags=["summary"]\n', parts)
+    source.write_text(source.read_text().replace("A first paragraph.", "Before it. **Minutes:** 5 · **Points:** 2", 1))
+    build(tmp_path)
+    whole, first = workload(read_source(source)).minutes, first_sitting(read_source(source))
+    assert (first.ends_before, abs(first.minutes - whole / 2) <= 10) == ("Part 3", True)
+    said = f"**Minutes:** {whole} (two sittings: {first.minutes} up to “Part 3”, then {whole - first.minutes}) · **Points:** 2"
+    assert f"Before it. {said}" in " ".join(read_source(source).cells[0].text.split())
+    assert build(tmp_path, check=True) == []
+
+
+def test_a_lab_of_one_sitting_names_no_second(tmp_path):
+    source = read_source(course(tmp_path))
+    assert workload(source).minutes <= SITTING_MINUTES and first_sitting(source) is None
