@@ -225,7 +225,7 @@ figures.curves(
         figures.Curve("after synchronize", list(zip(sizes, finished))),
     ],
     "Which of the two timers sees that the matrices grow?",
-    x="n of an n × n product", y="seconds a product (s)", log=True,
+    x="n of an n × n product", y="seconds a product (s)", log=True, growth=True,
 )
 
 # %% [markdown]
@@ -329,7 +329,7 @@ if peak:
 figures.curves(
     [figures.Curve("MLP", list(zip(sizes, mlp_mfu))), figures.Curve("small CNN", list(zip(sizes, cnn_mfu)))],
     "Do more images a step bring a core nearer to its peak?",
-    x="images a step", y="MFU (% of the peak)", log=True,
+    x="images a step", y="MFU (% of the peak)", log=True, growth=True,
 )
 
 # %% [markdown]
@@ -804,7 +804,7 @@ figures.curves(
         figures.Curve("allowed", predicted=[(count, allowed) for count in counts]),
     ],
     f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
-    x="images a rank", y="communication's share of a step",
+    x="images a rank", y="communication's share of a step", beside=[("two ranks, real messages", "allowed")],
 )
 
 # %% [markdown]
@@ -943,7 +943,8 @@ def descent(name, curve, step_s):
 
 figures.descents(
     [descent("one worker", one_curve, one_s), descent(f"{team} workers", team_curve, team_s)],
-    f"{team} workers look at {team} times as many images. Does the error fall as much faster?", y="test error (1 − accuracy)",
+    f"{team} workers look at {team} times as many images a step: who is lower, by steps, by seconds?",
+    y="test error (1 − accuracy)",
 )
 
 # %% [markdown]
@@ -1068,7 +1069,7 @@ lab.measure("outweigh", one_image and math.floor(rest(paper[0]) / one_image) + 1
 figures.curves(
     [lines("activations", lambda row: row["activations"]), lines("weights, gradients, Adam", rest)],
     "What of the memory grows with the batch, and what does not?",
-    x="images", y="memory (bytes)", log=True,
+    x="images", y="memory (bytes)", log=True, growth=True,
 )
 
 # %% [markdown]

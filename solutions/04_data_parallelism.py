@@ -755,6 +755,7 @@ def curves_of(name):
 figures.curves(
     curves_of("wide MLP") + curves_of("CNN"), "From which batch on do replicas move less?",
     x="examples in the batch", y="moved in a step (bytes)", log=True,
+    beside=[(f"{name}: replicas", f"{name}: stages") for name in ("wide MLP", "CNN")],
 )
 
 # %%
@@ -887,9 +888,12 @@ lab.predict("convolutions", "What part of AlexNet's parameters is in its five co
 
 # %%
 lab.measure("convolutions", 100 * sum(parameters[:5]) / sum(parameters))
-figures.histories(
-    {"parameters": parameters, "activations of 128 images": [128 * size for size in outputs]},
-    "AlexNet: which layers hold the parameters, and which make the activations?", y="numbers", x="layer", log=True,
+figures.curves(
+    [
+        figures.Curve("parameters", list(enumerate(parameters, 1))),
+        figures.Curve("activations of 128 images", [(layer, 128 * size) for layer, size in enumerate(outputs, 1)]),
+    ],
+    "AlexNet: which layers hold the parameters, and which make the activations?", x="layer", y="numbers",
 )
 
 # %%

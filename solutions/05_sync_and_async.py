@@ -711,7 +711,7 @@ figures.curves(
         figures.Curve("steps to the goal", relative(1), [(b, pool / (pool - b)) for b in choices]),
     ],
     "With more backup workers, how long is a step, and how many does it take?",
-    x="backup workers", y="times that with none",
+    x="backup workers", y="times that with none", growth=True,
 )
 
 # %% [markdown]

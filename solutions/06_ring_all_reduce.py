@@ -500,7 +500,7 @@ figures.curves(
         figures.Curve("ring", ring, [(n, cost.bytes_ring_all_reduce(n, 1)) for n in every]),
     ],
     "How does the busiest rank's load grow with the number of ranks?",
-    x="ranks", y="tensors that the busiest rank sends",
+    x="ranks", y="tensors that the busiest rank sends", growth=True,
 )
 
 # %% [markdown]
@@ -745,6 +745,7 @@ figures.curves(
     ],
     f"{n} ranks over far links: who is fastest at which size, and where does your ring overtake one server?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
+    beside=[("one server", "sharding"), ("one server", "your ring")],
 )
 
 # %% [markdown]
@@ -963,7 +964,7 @@ if each:
 figures.curves(
     [figures.Curve("rounded at every step", each), figures.Curve("rounded once", once)],
     "Does the error of a sum in bfloat16 grow with the number of ranks?",
-    x="ranks", y="error of the sum (%)",
+    x="ranks", y="error of the sum (%)", growth=True,
 )
 
 # %% [markdown]

@@ -277,7 +277,7 @@ formulas = {
 figures.curves(
     [figures.Curve(f"layers {name}", measured[name], formulas[name]) for name in measured],
     "Does what travels grow with the tokens, where layers are cut and where they are copied?",
-    x="tokens in a step", y="each rank sends (bytes)", log=True,
+    x="tokens in a step", y="each rank sends (bytes)", log=True, growth=True,
 )
 
 # %%

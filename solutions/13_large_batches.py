@@ -548,7 +548,7 @@ def steps_of(seed, labels):
 noisy = {f"seed {seed}": steps_of(seed, labels) for seed in seeds}
 noisy[f"seed {seeds[0]}, right labels"] = steps_of(seeds[0], true_labels)
 figures.curves(
-    [by_window(*row) for row in noisy.items()], "Does the noise scale change while the network learns, and with the labels?",
+    [by_window(*row) for row in noisy.items()], "With right labels: is the noise scale smaller all the time?",
     x="step", y="noise scale (examples)", log=True,
 )
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from worldsize import units
-from worldsize.figures.frame import findings
+from worldsize.figures.frame import crossings, findings
 
 NAN = math.nan
 
@@ -126,14 +126,32 @@ def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
         ([(1, 1.0), (2, 1.0)], [(1, 1.01), (2, 1.02)], "A and B tie everywhere"),
         ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 1.02)], "A is lower at first, at 2 they tie"),
         ([(1, 0.0), (2, 0.0)], [(1, 2.0), (2, 1.0)], "A is lower than B everywhere"),
-        ([(1, 1.0), (2, 3.0), (3, 1.0)], [(1, 2.0), (2, 2.0), (3, 2.0)], "A and B cross 2 times"),
+        ([(1, 1.0), (2, 3.0), (3, 1.0)], [(1, 2.0), (2, 2.0), (3, 2.0)], "A is lower up to 1, B at 2, A from 3"),
+        ([(k, 2.0 * (k % 2)) for k in range(6)], [(k, 1.0) for k in range(6)], "A and B cross 5 times"),
         ([(1, 1.0)], [(2, 1.0)], ""),
         ([(1, None)], [(1, 1.0)], ""),
         ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A"),
     ],
 )
 def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):
-    assert findings.crossover("A", ones, "B", others) == words
+    assert crossings.crossover("A", ones, "B", others) == words
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "words"),
+    [
+        ((1, 1, 1), (2, 2, 2), (3, 3, 3), "A is lowest everywhere"),
+        ((1, 1, 3), (2, 2, 1), (3, 3, 3), "A is lowest up to 1, B from 2"),
+        ((1, 3, 1), (2, 1, 2), (3, 3, 3), "A is lowest up to 0, B at 1, A from 2"),
+        ((1, 1, 3), (1, 1, 1), (3, 3, 3), "A and B are lowest up to 1, B from 2"),
+        ((1, 3, 1, 3, 1), (2, 1, 2, 1, 2), (3, 3, 3, 3, 3), "at 0 and at 4 A is lowest"),
+        ((1, 3, 1, 3, 1, 3), (2, 1, 2, 1, 2, 1), (3, 3, 3, 3, 3, 3), "at 0 A is lowest, at 5 B"),
+        ((1, None), (None, 1), (2, 2), ""),
+    ],
+)
+def test_of_several_curves_the_lowest_is_told_by_ranges(a, b, c, words):
+    curves = {name: list(enumerate(ys)) for name, ys in zip("ABC", (a, b, c), strict=True)}
+    assert crossings.lowest(curves, {}) == words
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,24 @@ def test_curves_tie_where_the_repetitions_of_one_reach_to_the_other():
         Curve("second", [(1, 20.0), (2, 7.0)]),
         Curve("third", [(1, 30.0), (2, 30.0)]),
     ]
-    assert "1 first is lowest, at 2 first and second" in drawn(rows).alt
+    assert "First is lowest up to 1, first and second from 2" in drawn(rows).alt
 
 
 def test_a_mark_is_named_where_it_stands_and_in_the_alt_text():
     shown = drawn([Curve("measured", [(1, 10.0), (2, 6.0)])], marks={"knee": 1.5, "foretold": None})
     assert "knee: 1.5" in texts(shown) and not any(text.startswith("foretold") for text in texts(shown))
     assert "knee: at 1.5. foretold: not yet." in shown.alt
+
+
+def test_a_question_about_growth_is_answered_by_how_each_curve_runs():
+    rows = [Curve("activations", [(1, 10.0), (4, 40.0)]), Curve("weights", [(1, 20.0), (4, 20.0)])]
+    assert "Activations rises from 10 at 1 to 40 at 4; weights stays at about 20 from 1 to 4" in drawn(rows, growth=True).alt
+
+
+def test_a_question_about_pairs_is_answered_pair_by_pair_and_a_level_is_one_of_a_pair():
+    rows = [
+        Curve("a", [(1, 10.0), (4, 40.0)]), Curve("b", [(1, 20.0), (4, 20.0)]), Curve("c", [(1, 1.0), (4, 1.0)]),
+        Curve("allowed", predicted=[(1, 15.0), (4, 15.0)]),
+    ]  # fmt: skip
+    said = drawn(rows, beside=[("a", "b"), ("a", "allowed")]).alt
+    assert "A is lower up to 1, b from 4; a is lower up to 1, allowed from 4" in said

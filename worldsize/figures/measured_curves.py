@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -21,7 +21,7 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import findings, heading, scales
+from worldsize.figures.frame import crossings, findings, heading, scales
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
@@ -59,9 +59,12 @@ class Curve:
 @base.plain_style
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
-    marks: Mapping[str, float | None] = MappingProxyType({}),
+    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[tuple[str, str]] = (), growth: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
+
+    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair of names is; with
+    `growth`, how each one runs. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -92,7 +95,7 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y)
+    found = finding(rows, x, y, beside, growth)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -101,17 +104,19 @@ def curves(
     return picture
 
 
-def finding(rows: Sequence[Curve], x: str, y: str) -> str:
-    """What measured curves say: how one runs and how far it is from its prediction; of two, which is lower where.
+def finding(
+    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False
+) -> str:
+    """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
 
-    Points that the others do not let one expect are named.
+    Points that the others do not let one expect are named. `beside` and `growth` as in `curves`.
     """
     at, value = partial(_text, name=x), partial(_text, name=y)
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = findings.crossover(one.name, one.played, other.name, other.played, at)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(f"Simulated: {apart}", near)
     if not known:
@@ -120,34 +125,20 @@ def finding(rows: Sequence[Curve], x: str, y: str) -> str:
         return findings.line(*said)
 
     said = []
-    if len(known) == 1:
-        said.append(findings.course(known[0].name, known[0].known, at, value))
+    if beside:
+        drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
+        said += [crossings.crossover(one, drawn[one], other, drawn[other], at) for one, other in beside]
+    elif growth or len(known) == 1:
+        said += [findings.course(row.name, row.known, at, value) for row in known]
     elif len(known) == 2:
         one, other = known
-        said.append(findings.crossover(one.name, one.known, other.name, other.known, at))
+        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at))
     else:
-        said.append(_lowest(known, at))
+        said.append(crossings.lowest({row.name: row.known for row in known}, {row.name: row.repeats for row in known}, at))
 
     said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
     said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
     return findings.line(*said)
-
-
-def _lowest(rows: Sequence[Curve], at: Callable[[float], str]) -> str:
-    """Which of several curves is lowest at the first and at the last place where all have a point."""
-    shared = sorted(set.intersection(*({place for place, _ in row.known} for row in rows)))
-    if not shared:
-        return ""
-
-    names = []
-    for place in (shared[0], shared[-1]):
-        here = {row.name: row.repeats.get(place) or [dict(row.known)[place]] for row in rows}
-        names.append(findings.ahead(here, largest=False))
-
-    first = f"{findings.both(names[0])} {findings.verb(names[0], 'is', 'are')} lowest"
-    if names[0] == names[1]:
-        return f"at {at(shared[0])} and at {at(shared[-1])} {first}"
-    return f"at {at(shared[0])} {first}, at {at(shared[-1])} {findings.both(names[1])}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:

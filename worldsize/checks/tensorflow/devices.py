@@ -51,7 +51,7 @@ def missing_devices(arena: Arena, fn: Callable) -> Verdict:
         [f"GPU:{far + 1}", "CPU:1", f"GPU:{far}"],
         [f"CPU:{n}", "CPU:1", f"CPU:{n + 10}", "CPU:10", "GPU:10"],
         ["/device:CPU:1", f"/gpu:{far}", "/cpu:0", f"/device:GPU:{far + 2}"],
-        ["/device:CPU:10", f"/cpu:{n + 1}", "/cpu:10", f"/device:CPU:{n + 1}"],
+        ["/device:CPU:10", f"/cpu:{n + 1}", "/cpu:9", f"/device:CPU:{n + 2}"],
     ]
 
     there = {f"CPU:{k}" for k in range(n)}

@@ -193,48 +193,6 @@ def _way(first: float, last: float, at_first: str, at_last: str, text: Text) -> 
     return f"{way} from {text(first)} at {at_first} to {text(last)} at {at_last}"
 
 
-def crossover(
-    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number
-) -> str:
-    """Which of two curves lies lower where, for a finding: always, up to where they cross, or nowhere clearly.
-
-    Only at an x that both have are they compared, so a crossing is told by the points on its two sides.
-    """
-    mine, its = points(ones), points(others)
-    shared = [place for place in mine if place in its]
-    lower: list[tuple[float, str]] = []
-    for place in shared:
-        if not tie(mine[place], its[place]):
-            lower.append((place, one if mine[place] < its[place] else other))
-
-    if not shared:
-        return ""
-    if not lower:
-        return f"{one} and {other} tie everywhere"
-
-    changes = [k for k in range(1, len(lower)) if lower[k][1] != lower[k - 1][1]]
-    if not changes:
-        return _always(lower[0][1], mine, its, one, other, shared[-1], x)
-    if len(changes) == 1:
-        before, after = lower[changes[0] - 1], lower[changes[0]]
-        return f"{before[1]} is lower up to {x(before[0])}, {after[1]} from {x(after[0])}"
-    return f"{one} and {other} cross {len(changes)} times"
-
-
-def _always(
-    low: str, mine: Mapping[float, float], its: Mapping[float, float], one: str, other: str, last: float, x: Text
-) -> str:
-    high, above, below = other, its[last], mine[last]
-    if low == other:
-        high, above, below = one, below, above
-
-    if tie(above, below):
-        return f"{low} is lower at first, at {x(last)} they tie"
-    if below <= 0:
-        return f"{low} is lower than {high} everywhere"
-    return f"at {x(last)} {high} is {units.times(above / below)} times {low}"
-
-
 def off_prediction(
     name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
 ) -> str:

@@ -1,0 +1,95 @@
+"""Which of several curves lies lower where, in words: the ranges of x in which each is lowest, and where they change.
+
+Curves are compared only at an x that they share, so a crossing is told by the points on its two sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from worldsize import units
+from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie, verb
+
+MOST_RANGES = 4
+
+
+@dataclass(frozen=True)
+class Range:
+    """Neighbouring places of x at which the same curves are lowest."""
+
+    names: tuple[str, ...]
+    first: float
+    last: float
+
+
+def crossover(one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number) -> str:
+    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly."""
+    mine, its = points(ones), points(others)
+    shared = [place for place in mine if place in its]
+    lower = [(place, (one if mine[place] < its[place] else other,)) for place in shared if not tie(mine[place], its[place])]
+    if not shared:
+        return ""
+    if not lower:
+        return f"{one} and {other} tie everywhere"
+
+    ranges = _ranges(lower)
+    if len(ranges) > MOST_RANGES:
+        return f"{one} and {other} cross {len(ranges) - 1} times"
+    if len(ranges) > 1:
+        return _by_range(ranges, "lower", x)
+
+    (low,) = ranges[0].names
+    high, above, below = (other, its, mine) if low == one else (one, mine, its)
+    last = shared[-1]
+    if tie(above[last], below[last]):
+        return f"{low} is lower at first, at {x(last)} they tie"
+    if below[last] <= 0:
+        return f"{low} is lower than {high} everywhere"
+    return f"at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
+
+
+def lowest(
+    curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number
+) -> str:
+    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point."""
+    known = {name: points(curve) for name, curve in curves.items()}
+    shared = sorted(set.intersection(*(set(curve) for curve in known.values())))
+    if not shared:
+        return ""
+
+    here = []
+    for place in shared:
+        measured = {name: repeats.get(name, {}).get(place) or [curve[place]] for name, curve in known.items()}
+        here.append((place, tuple(ahead(measured, largest=False))))
+
+    ranges = _ranges(here)
+    if 1 < len(ranges) <= MOST_RANGES:
+        return _by_range(ranges, "lowest", x)
+    first, last = ranges[0].names, ranges[-1].names
+    is_lowest = f"{both(first)} {verb(first, 'is', 'are')} lowest"
+    if len(ranges) == 1:
+        return f"{is_lowest} everywhere"
+    if first == last:
+        return f"at {x(shared[0])} and at {x(shared[-1])} {is_lowest}"
+    return f"at {x(shared[0])} {is_lowest}, at {x(shared[-1])} {both(last)}"
+
+
+def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
+    found = []
+    for names, places in groupby(lower, key=itemgetter(1)):
+        held = [place for place, _ in places]
+        found.append(Range(names, held[0], held[-1]))
+    return found
+
+
+def _by_range(ranges: Sequence[Range], word: str, x: Text) -> str:
+    """Ranges in a row: "A is lower up to 2, B from 3 to 5, A from 8"."""
+    first, *between, last = ranges
+    said = [f"{both(first.names)} {verb(first.names, 'is', 'are')} {word} up to {x(first.last)}"]
+    for one in between:
+        where = f"at {x(one.first)}" if one.first == one.last else f"from {x(one.first)} to {x(one.last)}"
+        said.append(f"{both(one.names)} {where}")
+    return ", ".join([*said, f"{both(last.names)} from {x(last.first)}"])
