@@ -1,12 +1,15 @@
 """How well the step-time model that is fitted to 64 GPUs holds on 256 and 512, and what each of its terms is worth.
 
-`python bench/clusters.py` prints the table; it takes a second and gives the same every time. The rows of 256 and 512 GPUs
+`python bench/clusters.py` prints the tables; it takes a few seconds and gives the same every time. The rows of 256 and 512 GPUs
 are in no fit.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from worldsize import data
+from worldsize.formulas import cluster_spread
 from worldsize.formulas import measured_clusters as clusters
 
 
@@ -42,6 +45,34 @@ def main() -> None:
             memory = clusters.fit_memory(single, term)
         fit = clusters.fit(small, memory, term)
         print(f"{term:32} {_percent(fit, small):>6} {_percent(fit, large):>7}")
+
+    print_spread(single, multi)
+
+
+def print_spread(single: list[data.MeasuredIteration], multi: list[data.MeasuredIteration]) -> None:
+    """Print how the error on the 83 depends on the rows that were fitted to: one error alone is one draw of many."""
+    small, large = ([row for row in multi if (row.gpus > 64) == above] for above in (False, True))
+    print("\nmemory fitted to the node's rows of     rows  constant     26      83")
+    for one in cluster_spread.by_micro_batch(single, small, large):
+        errors = f"{100 * one.error_fitted:6.1f} {100 * one.error_asked:7.1f}"
+        print(f"{one.name:38} {one.rows:5} {one.memory:9.2f} {errors}")
+
+    drawn = 100 * cluster_spread.bootstrapped(single, small, large)
+    print(f"\nthese rows drawn anew, {len(drawn)} times: {_spread(drawn)} % off on the 83")
+    errors, covered = 100 * cluster_spread.random_splits(single, multi).T
+    print(f"26 of all 109 at random, {len(errors)} times: {_spread(errors)} % off on the others, {covered.mean():.0f} % covered")
+    for width, off in cluster_spread.without_a_model(single, multi).items():
+        print(f"fitted without the model {width} wide: {100 * off:.1f} % off on it")
+
+    fitted = clusters.fit(small, clusters.fit_memory(single))
+    print("\nof the 83, by tensor   rows   off, %   signed, %")
+    for tensor, (rows, off, signed) in cluster_spread.by_tensor(fitted, large).items():
+        print(f"{tensor:20} {rows:6} {100 * off:8.1f} {100 * signed:+11.1f}")
+
+
+def _spread(errors: np.ndarray) -> str:
+    least, middle, most = np.percentile(errors, (2.5, 50, 97.5))
+    return f"{middle:.1f} ({least:.1f} to {most:.1f})"
 
 
 def _rate(constant: float) -> str:

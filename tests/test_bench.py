@@ -66,6 +66,7 @@ def test_the_table_of_the_fit_to_measured_clusters_has_a_line_for_every_term() -
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert all(f"\n{term} " in done.stdout for term in measured_clusters.TERMS)
+    assert "these rows drawn anew" in done.stdout and "of all 109 at random" in done.stdout
 
 
 def test_every_bench_that_needs_no_browser_has_its_smallest_form_tested() -> None:

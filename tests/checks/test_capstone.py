@@ -1,4 +1,4 @@
-"""What lab 16's checks claim of themselves: how little is left to luck, and that a second cluster is as predictable."""
+"""What lab 16's checks claim of themselves: how little is left to luck, and that a made-up cluster shows what a model lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import stats
 
 from tests.checks.mutants.forecast import two_parts_and_the_normal_quantile
 from worldsize import data
-from worldsize.checks.capstone import clusters, forecasts, plans
+from worldsize.checks.capstone import clusters, forecasts, made_up, plans
 from worldsize.formulas import measured_clusters
 
 STAYS_WITHIN = ((0.880, 0.886), (0.899, 0.904), (0.889, 0.892), (0.903, 0.905))  # as the docstring says, rounded outwards
@@ -31,17 +31,30 @@ def test_the_factor_that_the_lab_gives_is_students_t_within_two_percent():
         assert 1.645 + 1.5 / freedom == pytest.approx(stats.t.ppf(0.95, freedom), rel=0.02)
 
 
-def test_steps_of_another_cluster_are_as_predictable_as_the_measured_ones():
-    single, multi = data.measured_iterations("single"), data.measured_iterations("multi")
+PARTS = {
+    made_up.SIXTEEN: "off node", made_up.GRADIENTS: "data parallel", made_up.HOPS: "point to point", made_up.HEAD: "head",
+}  # fmt: skip
 
-    def error(single, multi):
-        few = [row for row in multi if row.gpus == clusters.FEW_GPUS]
-        fitted = measured_clusters.fit(few, measured_clusters.fit_memory(single))
-        return measured_clusters.error(fitted, [row for row in multi if row.gpus > clusters.FEW_GPUS])
 
-    factors = np.array(clusters.OTHER_CLUSTER) * np.mean(clusters.SLOWER)
-    here, there = error(single, multi), error(clusters._on_other(single, factors), clusters._on_other(multi, factors))
-    assert here < clusters.FULL and there < here + 0.03
+@pytest.mark.parametrize("seed", range(8))
+def test_on_a_made_up_cluster_the_model_is_near_in_each_group_and_without_a_part_far_in_one(seed):
+    measured = data.measured_iterations("single"), data.measured_iterations("multi")
+    single, multi, more = made_up.cluster(*measured, np.random.default_rng(seed))
+    few = [row for row in multi if row.gpus == clusters.FEW_GPUS]
+
+    def farthest(without=""):
+        fit = measured_clusters.fit(few, measured_clusters.fit_memory(single, without), without)
+        return max(measured_clusters.error(fit, [row for row in more if made_up.group(row) == name]) for name in made_up.GROUPS)
+
+    assert farthest() < clusters.MADE_UP - 0.01
+    assert min(farthest(part) for part in PARTS.values()) > clusters.MADE_UP + 0.02
+
+
+def test_no_measured_step_is_of_a_made_up_group():
+    rows = data.measured_iterations("multi")
+    assert {made_up.group(row) for row in rows} == {None}
+    drawn = made_up.cluster([], rows, np.random.default_rng(1))[2]
+    assert sorted(map(made_up.group, drawn)) == sorted(3 * list(made_up.GROUPS))
 
 
 def test_a_step_on_eight_ranks_follows_from_those_on_two_and_four():

@@ -59,3 +59,11 @@ def test_a_question_about_pairs_is_answered_pair_by_pair_and_a_level_is_one_of_a
     ]  # fmt: skip
     said = drawn(rows, beside=[("a", "b"), ("a", "allowed")]).alt
     assert "A is lower up to 1, b from 4; a is lower up to 1, allowed from 4" in said
+
+
+def test_one_simulation_is_held_against_its_formula_and_real_ranks_against_it():
+    rows = [
+        Curve("real", [(1, 10.0), (2, 22.0)]),
+        Curve("simulated", simulated=[(1, 10.0), (2, 20.0)], predicted=[(1, 10.0), (2, 25.0)]),
+    ]
+    assert "Simulated is up to 20 % below the formula, at 2; real is up to 10 % above the simulation, at 2" in drawn(rows).alt

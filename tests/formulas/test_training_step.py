@@ -71,16 +71,17 @@ def test_selective_recomputation_takes_what_was_measured_within_10_percent(model
     assert sum(step.seconds(model, plan).values()) == pytest.approx(selective_s, rel=0.1)
 
 
-def test_the_accelerators_defaults_predict_what_the_fitted_model_predicts():
+def test_an_accelerator_with_fitted_constants_predicts_what_the_fitted_model_predicts():
     rows = data.measured_iterations("multi")
     small = [row for row in rows if row.gpus == 64]
-    memory = measured_clusters.fit_memory(data.measured_iterations("single"))
-    fitted = measured_clusters.predict(measured_clusters.fit(small, memory), rows)
+    fit = measured_clusters.fit(small, measured_clusters.fit_memory(data.measured_iterations("single")))
+    matmul, memory, nvlink, network, overhead_s = fit.constants
+    cluster = step.Accelerator(312e12 / matmul, 2e12 / memory, 300e9 / nvlink, 100e9 / network, overhead_s)
 
-    for row, expected_s in zip(rows, fitted, strict=True):
+    for row, expected_s in zip(rows, measured_clusters.predict(fit, rows), strict=True):
         model = Transformer(row.layers, row.hidden, row.heads)
         plan = Plan(row.tensor, row.pipeline, row.data, row.micro_batch, row.global_batch, recomputed="whole")
-        assert sum(step.seconds(model, plan).values()) == pytest.approx(expected_s, rel=0.01)
+        assert sum(step.seconds(model, plan, cluster).values()) == pytest.approx(expected_s, rel=0.01)
 
 
 def test_1f1b_holds_a_micro_batch_for_each_stage_and_no_more():

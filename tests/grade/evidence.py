@@ -62,7 +62,7 @@ SEEN = {
     "mirrored_step": "VVV", "tree_sum": "GG", "scaled_rate": "VVV", "big_batch_step": "VVTV", "noise_scale": "VV",
     "synced_norm": "VVVMVV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
-    "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVV", "best_plan": "VV",
+    "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVVVV", "best_plan": "VV",
 }  # fmt: skip
 
 HEAD = """# What earns points, and where it is seen

@@ -119,6 +119,11 @@ def finding(
         apart = crossings.crossover(one.name, one.played, other.name, other.played, at)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(f"Simulated: {apart}", near)
+    if len(played) == 1 and played[0].predicted:
+        (one,) = played
+        apart = findings.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
+        near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
+        return findings.line(apart, near)
     if not known:
         known = [row for row in rows if row.predicted]
         said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]

@@ -97,12 +97,14 @@ def work(row: MeasuredIteration, without: str = "") -> np.ndarray:
     return np.array([matmul_s, memory_s, nvlink_s, network_s, has["overhead"] * layers])
 
 
-def fit_memory(single: Sequence[MeasuredIteration], without: str = "") -> float:
-    """1/W of the step-time model, from rows of one node: those of no tensor and pipeline parallelism, micro-batch 4 and more.
+def fit_memory(single: Sequence[MeasuredIteration], without: str = "", micro_batch: int = 1) -> float:
+    """1/W of the step-time model, from rows of one node: those of no tensor and pipeline parallelism.
 
-    Their models differ in width, so matrix products and memory traffic come apart. Raises ValueError where no row is such.
+    Their models differ in width, so matrix products and memory traffic come apart. With `micro_batch`, only rows with
+    micro-batches of that size and larger; `cluster_spread` has what such a choice decides. Raises ValueError where no row is
+    such.
     """
-    rows = [r for r in single if r.tensor == r.pipeline == 1 and r.micro_batch >= 4]
+    rows = [r for r in single if r.tensor == r.pipeline == 1 and r.micro_batch >= micro_batch]
     return float(robust_fit.fit(*_equations(rows, without))[CONSTANTS.index("memory")])
 
 

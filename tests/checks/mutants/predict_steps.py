@@ -13,7 +13,7 @@ answers = Answers("predict_steps")
 MEMORY = 1
 
 
-def work(row, bubble=True, recomputed=True, off_node=True, scores=True):
+def work(row, bubble=True, recomputed=True, off_node=True, scores=True, head=True, gradient=True, hop=True):
     """Seconds by the hardware's sheet: matrix products, memory traffic, NVLink, network; and layers times micro-batches."""
     t, p, hidden, tokens = row["tensor"], row["pipeline"], row["hidden"], row["micro_batch"] * row["tokens"]
     act, micro_batches = tokens * hidden, row["global_batch"] / (row["data"] * row["micro_batch"])
@@ -21,12 +21,12 @@ def work(row, bubble=True, recomputed=True, off_node=True, scores=True):
     rounds = micro_batches + bubble * (p - 1)
     layers = row["layers"] / p * rounds
 
-    flops = layers * passes * (24 * act * hidden + 4 * act * row["tokens"]) / t + micro_batches * 6 * act * 51_200 / t
+    flops = layers * passes * (24 * act * hidden + 4 * act * row["tokens"]) / t + head * micro_batches * 6 * act * 51_200 / t
     table = row["heads"] * tokens * row["tokens"] * scores
     traffic = layers * passes * (18.5 * act + 14 * act / t + 10.75 * table / t)
     messages = layers * (2 * passes - 2) * 2 * (t - 1) / t * 2 * act
-    gradients = 2 * (row["data"] - 1) / row["data"] * 2 * 12 * row["layers"] * hidden**2 / (t * p)
-    hops = (p > 1) * rounds * 4 * act / t
+    gradients = gradient * 2 * (row["data"] - 1) / row["data"] * 2 * 12 * row["layers"] * hidden**2 / (t * p)
+    hops = hop * (p > 1) * rounds * 4 * act / t
 
     inside = outside = 0.0
     if t > 8 and off_node:
@@ -73,7 +73,7 @@ def memory_from_every_run_of_the_node(few, single_node, rows):
     at_few, took = table(few)
     constants = robust_fit.fit(at_few, took, known={MEMORY: memory})
     off = np.abs(np.log(took / (at_few @ constants)))
-    return intervals(table(rows)[0] @ constants, np.quantile(off, 0.9))
+    return intervals(table(rows)[0] @ constants, np.quantile(off, 0.9, method="higher"))
 
 
 @answers.is_right
@@ -116,22 +116,34 @@ def both_files_in_one_fit(few, single_node, rows):
     constants = np.linalg.lstsq(np.vstack(left), np.concatenate(right), rcond=None)[0]
     middles = stack(rows, 1)[0] @ constants
     parts, took = stack(few, 1)
-    return intervals(middles, np.quantile(np.abs(np.log(took / (parts @ constants))), 0.9, method="higher"))
+    off = np.sort(np.abs(np.log(took / (parts @ constants))))
+    return intervals(middles, off[-2])
 
 
 @answers.is_right
-def no_hops_no_head_and_always_an_interval_of_a_fifth(few, single_node, rows):
-    def parts(row):
-        hopless = {**row, "pipeline": 1, "layers": row["layers"] / row["pipeline"]}
-        stages = row["pipeline"]
-        rounds = row["global_batch"] / (row["data"] * row["micro_batch"])
-        return work(hopless) * (rounds + stages - 1) / rounds
-
-    middles, _ = fitted(few, single_node, rows, parts)
-    return [[0.8 * m, m, 1.22 * m] for m in middles]
+def memory_from_bootstraps_and_a_width_of_a_finite_sample(few, single_node, rows):
+    """The middle constant of resampled rows; of n residuals the one of rank 0.9 (n + 1)."""
+    whole = [row for row in single_node if row["tensor"] == row["pipeline"] == 1]
+    draws = np.random.default_rng(5)
+    found = [of_memory([whole[k] for k in draws.integers(0, len(whole), len(whole))]) for _ in range(15)]
+    at_few, took = table(few)
+    constants = robust_fit.fit(at_few, took, known={MEMORY: np.median(found)})
+    off = np.sort(np.abs(np.log(took / (at_few @ constants))))
+    return intervals(table(rows)[0] @ constants, off[int(np.ceil(0.9 * (len(off) + 1))) - 1])
 
 
 @answers.is_right
+def a_width_of_the_t_distribution(few, single_node, rows):
+    """Four constants were fitted, so there are four degrees of freedom fewer; 1.72 is the 95 % quantile of 22."""
+    whole = [row for row in single_node if row["tensor"] == row["pipeline"] == 1]
+    memory = robust_fit.fit(*table(whole))[MEMORY]
+    at_few, took = table(few)
+    constants = robust_fit.fit(at_few, took, known={MEMORY: memory})
+    sigma = (np.log(took / (at_few @ constants)) ** 2).sum() / (len(took) - 4)
+    return intervals(table(rows)[0] @ constants, 1.72 * sigma**0.5)
+
+
+@answers.is_wrong("on another cluster", "with tensor 16", "leave the node and go with the network's constant")
 def fitted_to_one_node_alone(few, single_node, rows):
     """Then nothing has been seen to cross the network, and it is taken for as fast as NVLink."""
 
@@ -141,6 +153,24 @@ def fitted_to_one_node_alone(few, single_node, rows):
 
     constants = robust_fit.fit(*table(single_node, parts))
     return intervals(table(rows, parts)[0] @ constants, 0.2)
+
+
+answers.mistake("takes_tensor_16_for_nvlink",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, off_node=False))"},
+    "with tensor 16", "too short", "leave the node and go with the network's constant")
+answers.mistake("no_gradients",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, gradient=False))"},
+    "on another cluster", "of few micro-batches", "the all-reduce of the gradients, once a step")
+answers.mistake("no_hop",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, hop=False))"},
+    "on another cluster", "of one layer a stage", "has a hop to the next stage")
+answers.mistake("no_head",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=False))"},
+    "on another cluster", "of a single layer", "the output layer is much of the matrix products")
+answers.mistake("a_fifth_whatever_the_rows_say", {'np.quantile(off, 0.9, method="higher")': "0.2"},
+    "scatter by 1 %", "your intervals are ± 18.3 % wide", "the width has to come from the rows")
+answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(off, 0.9)"},
+    "of the 83 rows lie in your intervals", "nine in ten should", of=both_files_in_one_fit)
 
 
 answers.mistake("five_free_constants", {
@@ -222,12 +252,12 @@ answers.mistake("nothing_recomputed_and_nothing_off_the_node", {
         "fitted(few, single_node, rows, lambda row: work(row, recomputed=False, off_node=False))",
 }, "14.2 % off on average", "at most 12 % is asked for", "grow alike in all rows of a fit")
 answers.mistake("no_interval", {'np.quantile(off, 0.9, method="higher")': "0.0"},
-    "0 % of the 83 rows lie in your intervals", "at least 80 % are asked for")
+    "0 % of the 83 rows lie in your intervals", "at least 85 % are asked for")
 answers.mistake("twice_as_long_or_half", {'np.quantile(off, 0.9, method="higher")': "1.0"},
     "half-width is on average 75 % of the prediction", "an interval that holds everything says nothing")
 answers.mistake("an_interval_of_the_mean",
     {'np.quantile(off, 0.9, method="higher")': "1.645 * off.std() / len(off) ** 0.5"},
-    "rows lie in your intervals", "at least 80 % are asked for")
+    "rows lie in your intervals", "at least 85 % are asked for")
 answers.mistake("middles_alone", {'intervals(middles, np.quantile(off, 0.9, method="higher"))': "middles"},
     "row 0: expected (low, middle, high) in seconds")
 answers.mistake("in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"},

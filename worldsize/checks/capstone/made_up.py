@@ -1,0 +1,83 @@
+"""A made-up cluster: measured steps' shapes with seconds from the course's model, drawn constants and a little scatter.
+
+Its network is slow, so that what crosses it shows. Besides the measured shapes it has groups of steps in which one part is
+much of the whole: an answer that leaves this part out, or takes it for another kind, is far off there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from worldsize.data import MeasuredIteration
+from worldsize.formulas import measured_clusters
+
+SCATTER = 0.01
+# constants of matrix products, memory traffic, NVLink and network over the sheet's; and the overhead of a layer turn in seconds
+CONSTANTS = ((0.8, 1.0), (4.0, 5.0), (1.0, 2.0), (2.5, 3.5), (1e-3, 3e-3))
+WIDTHS = (4096, 6144, 8192)
+SIXTEEN, GRADIENTS, HOPS, HEAD = "with tensor 16", "of few micro-batches", "of one layer a stage", "of a single layer"
+GROUPS = {
+    SIXTEEN: "sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
+    GRADIENTS: "half of such a step is the all-reduce of the gradients, once a step, with all ranks of a node on one card.",
+    HOPS: "every layer turn has a hop to the next stage, which leaves the node.",
+    HEAD: "there the output layer is much of the matrix products, once for each micro-batch.",
+}
+
+Rows = list[MeasuredIteration]
+
+
+def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[Rows, Rows, Rows]:
+    """`single` and `multi` with this cluster's seconds, and the rows of `GROUPS`, three each."""
+    constants = np.array([generator.uniform(*span) for span in CONSTANTS])
+
+    def timed(rows: Rows) -> Rows:
+        scatter = np.exp(SCATTER * generator.standard_normal(len(rows)))
+        seconds = [measured_clusters.work(row) @ constants for row in rows]
+        return [replace(row, iteration_s=float(s * f)) for row, s, f in zip(rows, seconds, scatter, strict=True)]
+
+    more = [_SHAPES[name](replace(multi[0], hidden=h, heads=h // 128), generator) for name in GROUPS for h in WIDTHS]
+    return timed(single), timed(multi), timed(more)
+
+
+def group(row: MeasuredIteration) -> str | None:
+    """The group of `GROUPS` that a row of a made-up cluster was drawn for, if any; no measured row is of those shapes."""
+    if row.layers not in _LAYERS.values():
+        return None
+    return next(name for name, layers in _LAYERS.items() if layers == row.layers)
+
+
+_LAYERS = {SIXTEEN: 33, GRADIENTS: 34, HOPS: 12, HEAD: 1}
+
+
+def _shaped(row: MeasuredIteration, name: str, micro_batches: int, **sizes: int) -> MeasuredIteration:
+    shaped = replace(row, layers=_LAYERS[name], **sizes)
+    copies = shaped.gpus // (shaped.tensor * shaped.pipeline)
+    return replace(shaped, data=copies, global_batch=copies * shaped.micro_batch * micro_batches)
+
+
+def _sixteen(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
+    micro_batch = int(generator.choice([2, 4]))
+    return _shaped(row, SIXTEEN, 8, gpus=512, tensor=16, pipeline=1, micro_batch=micro_batch)
+
+
+def _few(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
+    micro_batches, tensor = int(generator.integers(2, 4)), int(generator.choice([2, 4]))
+    return _shaped(row, GRADIENTS, micro_batches, gpus=512, tensor=tensor, pipeline=2, micro_batch=1)
+
+
+def _hops(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
+    tensor = int(generator.choice([2, 4]))
+    return _shaped(row, HOPS, 32, gpus=12 * tensor * 4, tensor=tensor, pipeline=12, micro_batch=2)
+
+
+def _head(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
+    micro_batch = int(generator.choice([2, 4]))
+    return _shaped(row, HEAD, 64, gpus=128, tensor=8, pipeline=1, micro_batch=micro_batch)
+
+
+_SHAPES: dict[str, Callable[[MeasuredIteration, np.random.Generator], MeasuredIteration]] = {
+    SIXTEEN: _sixteen, GRADIENTS: _few, HOPS: _hops, HEAD: _head,
+}  # fmt: skip
