@@ -148,15 +148,15 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
 
 
 def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]) -> Complaint:
-    """Name the cause of too many messages where all ranks send as many: empty ones, both ways round, or a step too many in a lap."""
+    """Name the cause of too many messages by all ranks: empty ones, both ways round, or a step too many in a lap."""
     if set(sent_by_each(trace).values()) != {len(targets)}:
         return None
 
     empty = sum(one.src == rank and one.size_bytes == 0 for one in trace.transfers)
     if empty:
         return (
-            f"rank {rank} sent {len(targets)} messages, {empty} of them empty; expected {want.steps}, one a step: who has received "
-            f"a chunk may go on at once."
+            f"rank {rank} sent {len(targets)} messages, {empty} of them empty; expected {want.steps}, one a step: who has a "
+            "chunk may go on at once."
         )
 
     lap = want.world_size - 1
