@@ -23,14 +23,16 @@ knobs(race, ranks=[2, 3, 4])"""
 ASKED = """\
 from worldsize.lab.lab import Lab
 
-Lab("06").predict("ring", "How many `ms` does the ring take?", "ms")"""
+lab = Lab("06")
+lab.predict("ring", "How many `ms` does the ring take?", "ms")"""
+MEASURED = 'lab.measure("ring", 5)'
 RUN_S = 60
 
 
 @pytest.fixture
 def tab(context, server, request):
     path = server.work / f"{request.node.name}.ipynb"
-    cells = [new_code_cell(TURNED, id="turned"), new_code_cell(ASKED, id="asked")]
+    cells = [new_code_cell(TURNED, id="turned"), new_code_cell(ASKED, id="asked"), new_code_cell(MEASURED, id="measured")]
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}), path)
     opened = LabTab(context)
     opened.open(server.notebook_url(path.name))
@@ -88,4 +90,28 @@ def test_without_a_kernel_the_saved_notebook_shows_the_last_picture_and_predicti
     reload(tab)
     assert pictures(tab) == ["a race of 3 ranks"]
     assert tab.page.get_by_text("with ranks = 3; run this cell for the controls").is_visible()
-    assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 1
+    assert tab.page.get_by_text("you said 20 ms · it was 5 ms · 4 times too high; run this cell").filter(visible=True).count() == 1
+
+
+def test_a_prediction_is_answered_in_its_field_with_how_far_off_it_was(tab):
+    predict(tab, "20", "saved: 20 ms")
+    answer = tab.page.locator(".worldsize-prediction").get_by_text("you said 20 ms · it was 5 ms · 4 times too high")
+    answer.wait_for()
+    tab.screenshot("answered prediction", tab.page.locator(".worldsize-prediction"))
+    assert tab.page.locator(".worldsize-prediction svg[aria-label='4 times too high']").is_visible()
+
+
+def test_after_a_restart_a_field_says_to_run_its_cell_again_and_takes_no_number(tab):
+    predict(tab, "20", "saved: 20 ms")
+    tab.restart_kernel()
+    card = tab.page.locator(".worldsize-prediction.jupyter-widgets-disconnected")
+    card.wait_for()
+    tab.screenshot("prediction without a kernel", card)
+    before = card.evaluate("one => getComputedStyle(one, '::before').content")
+    assert "The kernel was restarted. Run this cell again" in before
+    assert tab.page.get_by_text("How many ms does the ring take?").filter(visible=True).count() >= 1
+    assert [one for one in card.locator("input").all() if one.is_visible()] == []
+    assert tab.page.get_by_text("saved: 20 ms").filter(visible=True).count() == 0
+    inside = card.locator(".jupyter-widgets-disconnected")
+    marks = inside.evaluate_all("all => all.map(one => getComputedStyle(one, '::before').display)")
+    assert set(marks) <= {"none"}

@@ -337,6 +337,46 @@ def test_a_measurement_takes_the_unit_of_its_question():
     assert lab.rows()[0].measured_text == "3 ms"
 
 
+def test_what_was_measured_is_said_at_once_beside_what_was_predicted(capsys):
+    lab = Lab("06")
+    lab.predict("ring", "How long does `ring` take?", "s", answer=3)
+    lab.measure("ring", 0.51)
+    lab.measure("unasked", 7.0, "s")
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "How long does ring take? You said 3 s · it was 0.51 s · 5.9 times too high"
+    ]
+
+
+def test_what_was_measured_is_said_without_a_prediction_too_and_nothing_where_there_is_nothing(capsys):
+    lab = Lab("06")
+    lab.predict("ring", "How long?", "s")
+    lab.measure("ring", None)
+    lab.measure("ring", 2)
+    assert capsys.readouterr().out.splitlines()[1:] == ["How long? It was 2 s"]
+
+
+def test_the_field_answers_when_it_is_measured_and_again_when_the_prediction_is_changed(live):
+    lab = Lab("06")
+    lab.predict("ring", QUESTION, "s")
+    box, _, _, answer, *_ = card_of(live).children
+    box.value = "3"
+    assert answer.value == ""
+    lab.measure("ring", 0.51)
+    assert "you said 3 s · it was 0.51 s · 5.9 times too high" in answer.value and "<svg" in answer.value
+    box.value = "0.5"
+    assert "within 5 %" in answer.value
+    lab.measure("ring", None)
+    assert answer.value == ""
+
+
+def test_the_words_that_stay_without_a_kernel_hold_the_answer(live):
+    lab = Lab("06")
+    lab.predict("ring", QUESTION, "s")
+    card_of(live).children[0].value = "3"
+    lab.measure("ring", 0.51)
+    assert "you said 3 s · it was 0.51 s · 5.9 times too high; run this cell to change it" in live[-1]["text/plain"]
+
+
 def test_a_measurement_in_another_unit_is_refused():
     lab = Lab("06")
     lab.predict("ring", QUESTION, "ms")

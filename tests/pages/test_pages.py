@@ -56,7 +56,7 @@ def test_no_template_has_a_script_or_asks_for_anything_elsewhere():
 
 
 def test_what_a_notebook_shows_has_no_style_sheet_and_a_page_no_style_attribute():
-    fragments = {"verdict.html", "summary.html"}
+    fragments = {"verdict.html", "summary.html", "strip.html"}
     assert {path.name for path in TEMPLATES if " style=" in path.read_text()} == fragments
     assert {path.name for path in TEMPLATES if 'extends "page.html"' in path.read_text()}.isdisjoint(fragments)
 

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 
 from worldsize import units
 from worldsize.figures import base, tokens
-from worldsize.figures.base import Picture
+from worldsize.figures.base import Picture, Words
 from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
@@ -197,8 +197,8 @@ def _words(row: Timing) -> str:
     return f"{_name(row)}: {said}"
 
 
-def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
-    """Bars for a lab's questions: each prediction beside its measurement.
+def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | Words:
+    """Bars for a lab's questions: each prediction beside its measurement; words alone where nothing was predicted.
 
     `ids` chooses some questions. ValueError for an id that wasn't asked.
     """
@@ -217,10 +217,10 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture:
         asked.append(rows[id])
 
     if not asked:
-        return base.notice("no predictions yet")
+        return Words("no predictions yet")
     if all(row.predicted is None for row in asked):
         told = [f"{row.question} Measured: {row.measured_text}." for row in asked if row.measured is not None]
-        return base.notice(NOT_PREDICTED, " ".join([f"{NOT_PREDICTED}.", *told]))
+        return Words(" ".join([f"{NOT_PREDICTED}.", *told]))
     return _predictions(asked)
 
 

@@ -12,6 +12,7 @@ import html
 import io
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,16 @@ def notice(text: str, alt: str | None = None) -> Picture:
     picture.patch.set_edgecolor(QUIET_INK)
     picture.patch.set_linewidth(2)
     return picture
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a figure says where there is nothing to draw: text alone, and no picture."""
+
+    alt: str
+
+    def __repr__(self) -> str:
+        return self.alt
 
 
 def not_yet(text: str) -> Picture:

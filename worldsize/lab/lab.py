@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize import units
 from worldsize.figures.base import Picture
@@ -22,6 +22,9 @@ from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.rehearsal import rehearsed
 from worldsize.lab.state import LabFile, counted_points, state_folder
 from worldsize.lab.summary import Score, Summary, SummaryRow
+
+if TYPE_CHECKING:
+    from worldsize.lab.prediction_field import PredictionField
 
 
 class Lab:
@@ -33,6 +36,7 @@ class Lab:
             raise ValueError(_no_such_lab(number))
         self.title, self.possible, _ = LABS[self.number]
         self._file = LabFile(state_folder() / f"lab_{self.number}.json")
+        self._fields: dict[str, PredictionField] = {}
 
     @property
     def path(self) -> Path:
@@ -52,15 +56,19 @@ class Lab:
             print(f"{question.replace('`', '')} {said}")
             return
 
-        from worldsize.lab.prediction_field import show_field
+        from worldsize.lab.prediction_field import PredictionField
 
         def save(typed: float | None) -> None:
             self._set("predictions", id, question=question, unit=unit, value=typed)
 
-        show_field(question, unit, value, save)
+        def answer() -> tuple[str, str]:
+            row = self._row_of(id)
+            return row.answer_html, row.answer
+
+        self._fields[id] = PredictionField(question, unit, value, save, answer)
 
     def measure(self, id: str, value: float | None, unit: str | None = None) -> None:
-        """Keep what was measured beside the prediction `id`; None takes an earlier measurement back."""
+        """Keep what was measured beside the prediction `id`, and say how far off it was; None takes an earlier one back."""
         asked = self._file.read()["predictions"].get(id, {}).get("unit")
         if None not in (asked, unit) and asked != unit:
             raise ValueError(
@@ -73,6 +81,11 @@ class Lab:
         if unit is None:
             unit = asked or ""
         self._set("measurements", id, value=value, unit=unit)
+        row = self._row_of(id)
+        if row.answer and asked is not None:
+            print(f"{row.question.replace('`', '')} {row.answer[0].upper()}{row.answer[1:]}")
+        if id in self._fields:
+            self._fields[id].measured()
 
     def prediction(self, id: str) -> float | None:
         """The number predicted for `id`, or None."""
@@ -151,6 +164,10 @@ class Lab:
         state = self._file.read()
         asked, found = state["predictions"], state["measurements"]
         return tuple(_row(id, asked.get(id, {}), found.get(id, {})) for id in {**asked, **found})
+
+    def _row_of(self, id: str) -> SummaryRow:
+        state = self._file.read()
+        return _row(id, state["predictions"].get(id, {}), state["measurements"].get(id, {}))
 
     def summary(self) -> Summary:
         """The table of predictions beside measurements, the points here and in the course, and the lab that follows."""

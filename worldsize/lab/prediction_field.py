@@ -1,8 +1,9 @@
 """The card in which a student types a prediction: the question, a field with its unit, and a line that says what is saved.
 
-Enter or leaving the field saves. An empty field means no prediction, which is why this isn't ipywidgets' FloatText: that
-one can't be empty and would turn "no answer" into 0. What is saved has a mark, words and a whole frame, so that colour
-is not needed. Left out: how a typed number is read (`typed_number`), and keeping it (`lab`).
+Enter or leaving the field saves. Once it is measured, the card says how far off the prediction was. An empty field means no
+prediction, which is why this isn't ipywidgets' FloatText: that one can't be empty and would turn "no answer" into 0. What is
+saved has a mark, words and a whole frame, so that colour is not needed. Left out: how a typed number is read
+(`typed_number`), and keeping it (`lab`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from worldsize.lab.typed_number import parse_number
 HOW = "Enter saves, and so does leaving the field."
 NOTHING_YET = "○ no prediction yet"
 SAVED = "worldsize-saved"
+GONE = "○ The kernel was restarted. Run this cell again to predict."
 
 # The label belongs to its input, and the unit stands between the input and what is said of it: one grid of all four.
 LAYOUT = (
@@ -33,64 +35,87 @@ LAYOUT = (
     ".worldsize-prediction .widget-html{margin:0;height:auto}"
     ".worldsize-prediction .widget-html-content{line-height:1.45;color:inherit}"
     ".worldsize-how{grid-column:1/-1;opacity:.8}"
+    ".worldsize-answer{grid-column:1/-1;font-weight:600}"
+    # JupyterLab marks each widget whose kernel is gone with a red broken chain, and lets its field be typed into
+    ".worldsize-prediction .jupyter-widgets-disconnected::before{display:none!important}"
+    ".worldsize-prediction.jupyter-widgets-disconnected input,"
+    ".worldsize-prediction.jupyter-widgets-disconnected .widget-html:not(.worldsize-layout){display:none!important}"
+    ".worldsize-prediction.jupyter-widgets-disconnected{border-style:dashed}"
+    ".worldsize-prediction.jupyter-widgets-disconnected::before{all:unset;order:1;grid-column:1/-1;"
+    f"content:'{GONE}'}}"
     "</style>"
 )
 
 
-def show_field(question: str, unit: str, value: float | None, save: Callable[[float | None], None]) -> None:
-    """Show the card in which a student predicts.
+class PredictionField:
+    """The card of one question on display. `save` gets each new number, or None for an emptied field.
 
-    Display the card, its field filled with `value`; `save` gets each new number, or None for an emptied field.
+    `answer` is asked after each change and each measurement: the HTML and the text of how far off the prediction was, both
+    empty as long as nothing is measured.
     """
-    import ipywidgets
 
-    box = ipywidgets.Text(
-        value="" if value is None else f"{value:.12g}",
-        description=pages.inline_code(question),
-        description_allow_html=True,
-        placeholder="your prediction",
-        tooltip=f"{unit}. {HOW}".removeprefix(". "),
-        continuous_update=False,
-        style={"description_width": "initial"},
-    )
-    box.add_class("worldsize-field")
-    status = ipywidgets.HTML()
-    how = ipywidgets.HTML(html.escape(HOW))
-    how.add_class("worldsize-how")
-    layout = ipywidgets.HTML(LAYOUT, layout={"display": "none"})
-    card = ipywidgets.VBox([box, ipywidgets.HTML(html.escape(unit)), status, how, layout])
-    card.add_class("worldsize-prediction")
+    def __init__(
+        self, question: str, unit: str, value: float | None, save: Callable[[float | None], None],
+        answer: Callable[[], tuple[str, str]],
+    ) -> None:  # fmt: skip
+        import ipywidgets
 
-    def show_kept() -> None:
-        if value is None:
-            card.remove_class(SAVED)
-        else:
-            card.add_class(SAVED)
-        status.value = _status(_said(value, unit))
+        self._question, self._unit, self._value, self._save, self._answer = question, unit, value, save, answer
+        box = ipywidgets.Text(
+            value="" if value is None else f"{value:.12g}",
+            description=pages.inline_code(question),
+            description_allow_html=True,
+            placeholder="your prediction",
+            tooltip=f"{unit}. {HOW}".removeprefix(". "),
+            continuous_update=False,
+            style={"description_width": "initial"},
+        )
+        box.add_class("worldsize-field")
+        self._status, self._answered = ipywidgets.HTML(), ipywidgets.HTML()
+        self._answered.add_class("worldsize-answer")
+        how = ipywidgets.HTML(html.escape(HOW))
+        how.add_class("worldsize-how")
+        layout = ipywidgets.HTML(LAYOUT, layout={"display": "none"})
+        layout.add_class("worldsize-layout")
+        self._card = ipywidgets.VBox([box, ipywidgets.HTML(html.escape(unit)), self._status, self._answered, how, layout])
+        self._card.add_class("worldsize-prediction")
 
-    def on_change(change: dict) -> None:
-        nonlocal value
+        self._show_kept()
+        self._shown = WidgetWithFallback(self._card, *_lasting(question, value, unit, ""))
+        box.observe(self._on_change, names="value")
+
+    def measured(self) -> None:
+        """Say how far off the prediction was, or take back what was said of it."""
+        shown, said = self._answer()
+        self._answered.value = shown
+        self._shown.update(*_lasting(self._question, self._value, self._unit, said))
+
+    def _on_change(self, change: dict) -> None:
         try:
-            typed = parse_number(change["new"], unit)
-            save(typed)
+            typed = parse_number(change["new"], self._unit)
+            self._save(typed)
         except (ValueError, OSError) as error:  # an exception in a callback is shown to nobody
-            card.remove_class(SAVED)
-            status.value = _status(f"✘ not saved: {str(error).removesuffix('.')}. {_kept_before(value, unit)}".strip())
+            self._card.remove_class(SAVED)
+            kept = _kept_before(self._value, self._unit)
+            self._status.value = _status(f"✘ not saved: {str(error).removesuffix('.')}. {kept}".strip())
             return
 
-        value = typed
-        show_kept()
-        shown.update(*_lasting(question, value, unit))
+        self._value = typed
+        self._show_kept()
+        self.measured()
 
-    show_kept()
-    shown = WidgetWithFallback(card, *_lasting(question, value, unit))
-    box.observe(on_change, names="value")
+    def _show_kept(self) -> None:
+        if self._value is None:
+            self._card.remove_class(SAVED)
+        else:
+            self._card.add_class(SAVED)
+        self._status.value = _status(_said(self._value, self._unit))
 
 
-def _lasting(question: str, value: float | None, unit: str) -> tuple[str, str]:
+def _lasting(question: str, value: float | None, unit: str, answer: str) -> tuple[str, str]:
     """What is left of the card when its kernel is gone, as HTML and as text."""
     todo = "type one" if value is None else "change it"
-    said = f"{_said(value, unit)}; run this cell to {todo}"
+    said = f"{answer or _said(value, unit)}; run this cell to {todo}"
     return f"{pages.inline_code(question)} <em>{html.escape(said)}</em>", f"{question.replace('`', '')} {said}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from worldsize import pages, units
@@ -57,6 +58,19 @@ class SummaryRow:
         return compare(self.predicted, self.measured, self.unit)
 
     @property
+    def answer(self) -> str:
+        """What came out, beside what was said: "you said 3 s · it was 0.51 s · 5.9 times too high"; else empty."""
+        if self.measured is None:
+            return ""
+        said = [] if self.predicted is None else [f"you said {self.predicted_text}"]
+        return " · ".join([*said, f"it was {self.measured_text}", *filter(None, [self.comparison])])
+
+    @property
+    def answer_html(self) -> str:
+        """`answer` with a strip of how far off it was; empty where it is not known."""
+        return pages.render("answer.html", row=self, reach=reach([self])) if self.answer else ""
+
+    @property
     def decades(self) -> float | None:
         """How far off as a power of ten, above 0 for too high; None where there is no ratio of two numbers."""
         if self.predicted is None or self.measured is None or self.unit != self.measured_unit:
@@ -66,6 +80,12 @@ class SummaryRow:
         if self.predicted * self.measured <= 0:
             return None
         return math.log10(self.predicted / self.measured)
+
+
+def reach(rows: Iterable[SummaryRow]) -> int:
+    """How many powers of ten the strips of these rows reach to each side."""
+    off = [abs(row.decades) for row in rows if row.decades is not None]
+    return min(MOST_DECADES, max(1, math.ceil(max(off, default=0))))
 
 
 def compare(predicted: float, measured: float, unit: str = "") -> str:
@@ -164,14 +184,12 @@ class Summary:
         return lines
 
     def _repr_html_(self) -> str:
-        off = [abs(row.decades) for row in self.rows if row.decades is not None]
-        reach = min(MOST_DECADES, max(1, math.ceil(max(off, default=0))))
         return pages.render(
             "summary.html",
             heading=self.heading,
             heads=HEADS,
             rows=self.rows,
-            reach=reach,
+            reach=reach(self.rows),
             points=self.point_lines(),
             course=self.course_lines(),
         )
