@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 
 from worldsize import units
 from worldsize.figures import base, tokens
-from worldsize.figures.base import Picture, Words
+from worldsize.figures.base import Picture, NothingDrawn
 from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
@@ -197,7 +197,7 @@ def _words(row: Timing) -> str:
     return f"{_name(row)}: {said}"
 
 
-def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | Words:
+def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDrawn:
     """Bars for a lab's questions: each prediction beside its measurement; words alone where nothing was predicted.
 
     `ids` chooses some questions. ValueError for an id that wasn't asked.
@@ -217,10 +217,10 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | Words:
         asked.append(rows[id])
 
     if not asked:
-        return Words("no predictions yet")
+        return NothingDrawn("no predictions yet")
     if all(row.predicted is None for row in asked):
         told = [f"{row.question} Measured: {row.measured_text}." for row in asked if row.measured is not None]
-        return Words(" ".join([f"{NOT_PREDICTED}.", *told]))
+        return NothingDrawn(" ".join([f"{NOT_PREDICTED}.", *told]))
     return _predictions(asked)
 
 

@@ -254,7 +254,7 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 
 @dataclass(frozen=True)
-class Words:
+class NothingDrawn:
     """What a figure says where there is nothing to draw: text alone, and no picture."""
 
     alt: str
