@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 
 from worldsize import units
 from worldsize.figures import base, tokens
-from worldsize.figures.base import Picture, NothingDrawn
+from worldsize.figures.base import NothingDrawn, Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
