@@ -20,7 +20,7 @@ ByRank = Sequence[np.ndarray]
 Slips = Callable[[], dict[str, ByRank]]  # worked out where something is wrong
 NO_WEIGHT = 1e-12  # what is divided by, where a scale is zero
 SINGLE = 1e-6  # what a number that went through float32 is off by, at most
-HALF = 2.0**-7  # and one that went through bfloat16, of 8 bits, or float16, where a few of them are added up
+HALF = 2.0**-6  # and one that went through bfloat16, of 8 bits, or float16, where a few are added up, for a few rounds
 
 
 @dataclass(frozen=True)
