@@ -77,7 +77,7 @@ def papers_page(labs: Mapping[str, NotebookNode]) -> str:
 
 
 def support_page(record: Mapping, where: str) -> str:
-    """Where the course runs, in the README's words, and which ways to train each strategy of TensorFlow supports."""
+    """Where the course runs, by the table of docs/platforms.md, and which ways to train each strategy of TensorFlow supports."""
     ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     cells = {strategy: [_said(row.get(way)) for way in ways] for strategy, row in record["cells"].items()}
@@ -96,11 +96,11 @@ def _said(cell: list[str] | None) -> str:
     return "works" if cell[0] == "works" else f"**{cell[0]}**: {cell[1]}".replace("|", "\\|").replace("\n", " ")
 
 
-def section_of(readme: str, heading: str) -> str:
+def section_of(text: str, heading: str) -> str:
     """The text under `## heading`. Raises ValueError where there is none."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", readme, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if not found:
-        raise ValueError(f"README.md: expected a section ## {heading}, which the site shows, got none")
+        raise ValueError(f"expected a section ## {heading}, which the site shows, got none")
     return found[1]
 
 
@@ -112,8 +112,6 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
         if target.startswith(("http:", "https:", "mailto:")):
             return found[0]
         page = pages.get(Path(target).name)
-        if target.endswith("README.md") and anchor == "#where-it-runs":
-            page, anchor = "support.md", ""
         return f"[{words}]({page}{anchor})" if page else words
 
     return _LINK.sub(link, text)
