@@ -996,7 +996,7 @@ for t in kept(model, loss_of(1))[0]:
 # %% tags=["exercise:training_bytes"]
 # Exercise 1.4: the memory of a training step
 def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}.
+    """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
 
     weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes a weight.
     saved: (shape, bytes of a number) of each tensor that is kept for ONE example; batch: how many examples.
