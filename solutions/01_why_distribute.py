@@ -543,7 +543,8 @@ def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
     one_s[k]: one worker's seconds for a job; many_s[k]: those of workers[k] workers for it. Jobs may differ; workers may
-    hold 1, or a number twice, in any order. A thousandth of the shortest of one_s is near enough.
+    hold 1, or a number twice, in any order. Every measurement counts, and as it is: only the result is kept between.
+    A thousandth of the shortest of one_s is near enough.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
