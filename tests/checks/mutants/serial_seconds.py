@@ -117,7 +117,8 @@ answers.mistake("keeps_it_under_another_job", {"min(one_s)": "np.median(one_s)"}
 answers.mistake("keeps_it_under_the_first_job", {"min(one_s)": "one_s[0]"},
     "noise made it slower than one worker", "This is the first of one_s", "Keep s from 0 to the shortest of one_s")
 answers.mistake("keeps_it_under_the_last_job", {"min(one_s)": "one_s[-1]"}, "This is the last of one_s")
-answers.mistake("keeps_it_under_the_longest_job", {"min(one_s)": "max(one_s)"}, ("slower than one worker", "the longest of one_s"))
+answers.mistake("keeps_it_under_the_longest_job", {"min(one_s)": "max(one_s)"},
+    "noise made it slower than one worker", ("the last of one_s", "the longest of one_s"))
 answers.mistake("keeps_it_under_the_shortest_measured_time", {"min(one_s)": "min(many_s)"},
     "noise made it slower than one worker", "This is the shortest of many_s")
 answers.mistake("keeps_each_point_between_and_averages", {

@@ -8,7 +8,9 @@ the shortest job. Any way to fit passes: a mean, a median, least squares with an
 Luck decides nothing: the chance is 0 that a fit passes that leaves a job out, cuts each measurement off at the bounds, or
 takes another job's time for the upper bound. The job of one worker alone is neither the longest nor the shortest of those of
 which every one has its say, and a say that is beyond the bounds stays so when it changes: such an answer does not move at
-all. At the upper bound jobs are at least 0.3 s apart, and the shortest stands in every place in turn. Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33,
+all. At the upper bound jobs are at least 0.3 s apart, and the shortest stands in every place in turn.
+
+Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33,
 1990, take the fraction from one point.
 """
 
