@@ -173,7 +173,7 @@ print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished
 def seconds_per_step(step, clock, synchronize, warm_up, steps):
     """Call step() warm_up times, then steps times more; return the median seconds, of finished work, of those that count.
 
-    clock() returns seconds, from any start. step() may come back before its work is done; synchronize() when all is.
+    Of an even number the median is the mean of the two in the middle. clock() returns seconds, from any start. step() may come back before its work is done; synchronize() when all is.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):
@@ -543,7 +543,8 @@ def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
     one_s[k]: one worker's seconds for a job; many_s[k]: those of workers[k] workers for it. Jobs may differ; workers may
-    hold 1, or a number twice, in any order. A thousandth of the shortest of one_s is near enough.
+    hold 1, or a number twice, in any order. Every measurement counts, and as it is: only the result is kept between.
+    A thousandth of the shortest of one_s is near enough.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
@@ -996,7 +997,7 @@ for t in kept(model, loss_of(1))[0]:
 # %% tags=["exercise:training_bytes"]
 # Exercise 1.4: the memory of a training step
 def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
-    """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}.
+    """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
 
     weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes a weight.
     saved: (shape, bytes of a number) of each tensor that is kept for ONE example; batch: how many examples.

@@ -9,6 +9,7 @@ import time
 from tests.checks.mutants import Answers
 
 answers = Answers("seconds_per_step")
+MIDDLES = statistics.median_low, statistics.median_high
 
 
 @answers.is_right
@@ -37,15 +38,21 @@ def reads_the_clock_once_between_steps(step, clock, synchronize, warm_up, steps)
     return statistics.median(b - a for a, b in itertools.pairwise(readings))
 
 
-answers.twin("sorts_and_takes_the_middle",
-    {"statistics.median(seconds[warm_up:])": "sorted(seconds[warm_up:])[steps // 2]"})
+answers.twin("sorts_and_takes_the_middle", {
+    "return statistics.median(seconds[warm_up:])": """
+        found = sorted(seconds[warm_up:])
+        return (found[(steps - 1) // 2] + found[steps // 2]) / 2
+    """,
+})
 answers.twin("returns_a_tensor", {
     "return statistics.median(seconds[warm_up:])": """
         import torch
 
-        return torch.tensor(seconds[warm_up:], dtype=torch.float64).median()
+        return torch.tensor(seconds[warm_up:], dtype=torch.float64).quantile(0.5)
     """,
 })
+answers.twin("takes_the_mean_of_the_two_medians",
+    {"statistics.median(seconds[warm_up:])": "statistics.fmean(f(seconds[warm_up:]) for f in MIDDLES)"})
 
 
 @answers.is_right
@@ -92,7 +99,6 @@ answers.twin("synchronizes_more_often_than_it_must", {
         synchronize()
         synchronize()
     """,
-    "median(": "median_high(",
 })
 
 # ---- on every device -------------------------------------------------------------------------
@@ -122,6 +128,22 @@ def divides_the_total(step, clock, synchronize, warm_up, steps):
 answers.mistake("takes_the_fastest", {"statistics.median": "min"}, "This is the fastest step. Take the median")
 answers.mistake("takes_the_fastest_of_three_or_fewer", {"statistics.median": "(min if steps <= 3 else statistics.median)"},
     "This is the fastest step. Take the median")
+answers.mistake("takes_the_upper_middle",
+    {"statistics.median(seconds[warm_up:])": "sorted(seconds[warm_up:])[steps // 2]"},
+    "this takes the upper of the two in the middle: the median is their mean")
+answers.mistake("takes_the_lower_middle", {"statistics.median": "statistics.median_low"},
+    "this takes the lower of the two in the middle: the median is their mean")
+answers.mistake("takes_torchs_median", {
+    "return statistics.median(seconds[warm_up:])": """
+        import torch
+
+        return torch.tensor(seconds[warm_up:], dtype=torch.float64).median()
+    """,
+}, "this takes the lower of the two in the middle: the median is their mean")
+answers.mistake("averages_all_but_the_ends", {
+    "statistics.median(seconds[warm_up:])":
+        "statistics.fmean(sorted(seconds[warm_up:])[1:-1] or seconds[warm_up:])",
+}, "This is the mean without the fastest and the slowest: with more steps that is no median")
 answers.mistake("reads_a_clock_of_its_own", {"seconds = []": "seconds, clock = [], time.perf_counter"},
     "the clock was never read: call clock(), the one that is handed in")
 answers.mistake("reads_the_start_once", {

@@ -48,7 +48,7 @@ def measures_meta_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes
 
     count = sum(torch.empty(shape, device="meta").numel() for shape in weights)
     kept = sum(batch * torch.empty(shape, device="meta").numel() * width for shape, width in saved)
-    return {"total": 0.0, **parts(float(count), float(kept), weight_bytes, optimizer_bytes)}
+    return parts(float(count), float(kept), weight_bytes, optimizer_bytes)
 
 
 @answers.is_right
@@ -124,3 +124,11 @@ answers.mistake("keeps_gradients_in_float32", {
     "parts(count, kept, weight_bytes, optimizer_bytes)":
         'parts(count, kept, weight_bytes, optimizer_bytes) | {"gradients": 4 * count}',
 }, "mixed precision", '"gradients"', "Every weight was taken for 4 bytes; use weight_bytes")
+
+
+answers.mistake("adds_a_total", {
+    "return parts(count, kept, weight_bytes, optimizer_bytes)": """
+        found = parts(count, kept, weight_bytes, optimizer_bytes)
+        return {**found, "total": sum(found.values())}
+    """,
+}, "the dict also has 'total'; the lab adds up all that is in it")

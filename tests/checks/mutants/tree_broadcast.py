@@ -9,6 +9,7 @@ from tests.checks.mutants import Answers
 
 answers = Answers("tree_broadcast")
 POWERS = (2, 4, 8)
+NOT_SIX = (2, 3, 4, 5, 7, 8)  # of float64 are the tensors of six ranks alone
 
 
 def from_root(fabric, root):
@@ -178,13 +179,29 @@ answers.mistake("says_thanks", {
 }, "sent a message to rank 0, the root, which has the tensor already")
 answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < 8:"},
     "11 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+answers.mistake("four_steps_written_out", {
+    "n, step": "n, _",
+    "    while step < n:": "    for step in (1, 2, 4, 8):",
+    "step *= 2": "pass",
+}, "17 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+answers.mistake("passes_on_in_float32", {
+    "fabric.send(x, to=real(me + step))": "fabric.send(x.float(), to=real(me + step))",
+    "fabric.recv(x, frm=real(me - step))": """
+        arrived = torch.empty(len(x))
+        fabric.recv(arrived, frm=real(me - step))
+        x.copy_(arrived)
+    """,
+}, "5 ranks", "a message of 28 bytes; expected the whole tensor, 56 bytes", harmless_at=(2, 3, 4, 7, 8))
+answers.mistake("sends_whole_numbers", {
+    "while step < n": "fabric.rank == root and x.copy_(x.long())\nwhile step < n",
+}, "6 ranks", "These are whole numbers, and the values are not", harmless_at=NOT_SIX)
 answers.mistake("a_buffer_of_floats", {
     "fabric.recv(x, frm=real(me - step))": """
         arrived = torch.empty(len(x))
         fabric.recv(arrived, frm=real(me - step))
         x.copy_(arrived)
     """,
-}, "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+}, "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 7, 8))
 answers.mistake("a_partner_beyond_the_last_rank_is_taken_modulo_n", {
     "me < step and me + step < n": "me < step",
     "real(me + step)": "real((me + step) % n)",

@@ -9,6 +9,7 @@ from tests.checks.mutants import Answers
 
 answers = Answers("tree_reduce")
 POWERS = (2, 4, 8)
+NOT_SIX = (2, 3, 4, 5, 7, 8)  # of float64 are the tensors of six ranks alone
 
 
 def from_root(fabric, root):
@@ -184,8 +185,21 @@ def everybody_receives(fabric, x, root):
 
 answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < min(n, 8):"},
     "11 ranks", "values are not in this sum", harmless_at=tuple(range(2, 9)))
+answers.mistake("four_steps_written_out", {
+    "n, step": "n, _",
+    "    while step < n:": "    for step in (1, 2, 4, 8):",
+    "    step *= 2": "",
+}, "17 ranks", "Rank 2's values are not in this sum", harmless_at=tuple(range(2, 9)))
+answers.mistake("adds_up_in_float32", {"x += arrived": "x.copy_(x.float() + arrived.float())"},
+    "6 ranks", "of float64", "The digits that a float32 has no room for are lost", harmless_at=NOT_SIX)
+answers.mistake("adds_up_in_whole_numbers", {"x += arrived": "x.copy_(x.long() + arrived.long())"},
+    "6 ranks", "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=NOT_SIX)
+answers.mistake("rounds_the_sum", {"    step *= 2": """
+        step *= 2
+    x.round_() if x.is_floating_point() else x
+"""}, "6 ranks", "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=NOT_SIX)
 answers.mistake("a_buffer_of_floats", {"torch.empty_like(x)": "torch.empty(len(x))"},
-    "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 6, 7, 8))
+    "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 7, 8))
 # Every rank that has sent sends its zeros on, in later rounds too.
 answers.mistake("sends_and_keeps_going", {
     "if me % (2 * step) == step:": "if me & step:",

@@ -23,9 +23,11 @@ from worldsize.trace import Trace
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
 
 # Four ranks first: with three, a star and a chain are as quick as a tree. Eleven tell a good tree from a middling one,
-# and need a step more than eight. A message of 40,001 numbers is too long to be copied when it is sent.
-SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (11, 6))
-WHOLE_NUMBERS_AT = 5  # ranks: there the tensors are int64, so that a buffer of another dtype shows
+# and need a step more than eight. A message of 40,001 numbers is too long to be copied when it is sent. Seventeen need a
+# step more than sixteen.
+SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (6, 9), (11, 6), (17, 20))
+DTYPES = {5: "int64", 6: "float64"}  # by world size, so that a buffer of another dtype shows
+BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
 
 BROADCAST = {
     "every rank's x is the root's": 0.25,
@@ -73,13 +75,28 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 def _cases(arena: Arena, fn: Callable, sizes: Sizes, rules: TreeRules) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
-        dtype = "int64" if world_size == WHOLE_NUMBERS_AT else "float32"
-        inputs, root = inputs_for(world_size, length, seed, dtype), length % world_size
+        dtype = DTYPES.get(world_size, "float32")
+        inputs, root = _inputs(world_size, length, seed, dtype), length % world_size
+        kind = f" of {dtype}" * (dtype == "float64")
         yield Case(
-            f"{ranks_in_words(world_size)}, root {root}, {length} elements",
+            f"{ranks_in_words(world_size)}, root {root}, {length} elements{kind}",
             lambda inputs=inputs, root=root: arena.ranks(fn, inputs, root),
             lambda ended, inputs=inputs, root=root: _examine(ended, inputs, root, rules),
         )
+
+
+def _inputs(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
+    """The ranks' inputs, each of shape [elements]. In float64 none is a whole number, and two lose digits in a float32.
+
+    Their sum is small again, and exact, so that the loss shows.
+    """
+    inputs = inputs_for(world_size, length, seed, dtype)
+    if dtype == "float64":
+        for rank, x in enumerate(inputs):
+            x += (rank + 1) / 16
+        inputs[1] += BEYOND_FLOAT32
+        inputs[2] -= BEYOND_FLOAT32
+    return inputs
 
 
 def _examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int, rules: TreeRules) -> dict[str, Complaint]:
@@ -124,17 +141,23 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
 
     rank = wrong[0]
     complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
+    if not chunks.is_like(ended.inputs[rank], expected):
+        return complaint
     return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
-    owner = _owner(got, inputs)
+    owner, expected = _owner(got, inputs), inputs[root]
     if rank == root:
         return "The root's own x was overwritten: it has nothing to receive."
     if owner == rank:
         return f"These are still rank {rank}'s own values: nothing arrived in its x."
     if owner is not None:
         return f"These are rank {owner}'s own values: it passed on its x before the root's had arrived."
+    if same(got, expected.astype("float32").astype(expected.dtype)):
+        return chunks.LOST_DIGITS
+    if chunks.is_whole_part(got, expected):
+        return chunks.WHOLE.rstrip()
     if same(got, chunks.total(inputs)):
         return "This is the sum of all ranks: a broadcast copies, it adds nothing."
     return ""
@@ -158,5 +181,19 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
 
         if same(got, expected / len(inputs)):
             return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
+        if chunks.is_like(got, expected):
+            if _was_made_whole(got, expected, len(inputs)):
+                return f"{complaint}. {chunks.WHOLE}".rstrip()
+            if chunks.has_lost_digits(got, expected, inputs):
+                return f"{complaint}. {chunks.LOST_DIGITS}"
+            for rank, x in enumerate(inputs):
+                if same(got + x, expected):
+                    return f"{complaint}. Rank {rank}'s values are not in this sum."
 
     return f"{complaint}. {chunks.whose(got, root, inputs)}".rstrip()
+
+
+def _was_made_whole(got: np.ndarray, expected: np.ndarray, ranks: int) -> bool:
+    """Whether a tensor holds whole numbers where no sum is one: the sum was rounded, or every rank's part of it."""
+    broken = bool((expected != np.rint(expected)).any())
+    return broken and np.array_equal(got, np.rint(got)) and bool(np.abs(got - expected).max() < ranks)

@@ -88,6 +88,10 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
     for part, expected in measured.items():
         if not found[PARTS[part]]:
             found[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])
+    extra = [part for part in got if part not in PARTS]
+    if extra and not found[WEIGHTS]:
+        names = ", ".join(map(repr, extra))
+        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all that is in it: return the four parts alone"
 
     return found
 

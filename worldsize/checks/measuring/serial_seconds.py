@@ -2,7 +2,14 @@
 
 The model is that of both laws: n workers take s + (t − s)/n for a job of which one worker has t, and s of it nobody
 shares. Amdahl (AFIPS 1967) keeps t, Gustafson (CACM 31, 1988) lets it grow with n. Times that follow the model must give
-s back; every measurement must move the answer; s is never below 0 or above the shortest job. Any way to fit passes.
+s back; every measurement must move the answer, also one that is beyond the bounds by itself; s is never below 0 or above
+the shortest job. Any way to fit passes: a mean, a median, least squares with any weights.
+
+Luck decides nothing: the chance is 0 that a fit passes that leaves a job out, cuts each measurement off at the bounds, or
+takes another job's time for the upper bound. The job of one worker alone is neither the longest nor the shortest of those of
+which every one has its say, and a say that is beyond the bounds stays so when it changes: such an answer does not move at
+all. At the upper bound jobs are at least 0.3 s apart, and the shortest stands in every place in turn.
+
 Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33,
 1990, take the fraction from one point.
 """
@@ -10,9 +17,9 @@ Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.error_advice import with_advice
@@ -32,7 +39,42 @@ MOVES = 1e-5  # of the shortest job: an answer that moves by less has not seen w
 ROUNDING = 1e-6
 
 SAY_WORKERS = (4, 2, 8, 1, 2, 3, 8)
-LOW_S, HIGH_S = 0.1, 0.4  # what the measurements say in turn
+SHORTEST_S, LONGEST_S = (1.5, 1.6), (1.65, 2.1)  # from which the jobs of these are drawn: the shortest, and the others
+
+
+@dataclass(frozen=True)
+class Say:
+    """What measurements of SAY_WORKERS say in turn, each by itself: `s` of these workers, and `others_s` of the rest.
+
+    Then one of these workers' after the other says `then_s`, or of those in `changing`.
+    """
+
+    of_workers: tuple[int, ...]
+    s: float
+    then_s: float
+    others_s: float
+    changing: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """Those that change."""
+        return [k for k, n in enumerate(SAY_WORKERS) if n in (self.changing or self.of_workers)]
+
+    def by_place(self, changed: int | None = None) -> list[float]:
+        says = [self.s if n in self.of_workers else self.others_s for n in SAY_WORKERS]
+        if changed is not None:
+            says[changed] = self.then_s
+        return says
+
+
+WITHIN = (
+    Say((4, 8), 0.4, 0.1, others_s=0.1),
+    Say((2, 3), 0.1, 0.4, others_s=0.4),
+)
+BEYOND = (  # the bounds, by themselves; what all say together is not
+    Say((2, 3), -0.2, -0.05, others_s=0.4),
+    Say((2, 3), 2.5, 2.2, others_s=0.1, changing=(3,)),
+)
 
 
 @dataclass(frozen=True)
@@ -78,11 +120,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         serial_s, share_s = draw(0.1, 0.3), draw(0.3, 0.6)
         yield _exact(arena, fn, GROWS, _following(workers, [serial_s + n * share_s for n in workers], serial_s), serial_s)
 
-    yield from _every_say(arena, fn)
+    yield from _every_say(arena, fn, WITHIN)
     yield _exact(arena, fn, BOUNDS, _following((1, 2, 4), [draw(1.5, 3.0)] * 3, 0.0), 0.0)
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
-    yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (1.5, 2.0, 3.0), (1.5, 2.5, 3.4)), 1.5, "slower than one worker")
+    for shortest, workers in enumerate(((1, 2, 4), (8, 2, 1), (2, 6, 3))):
+        yield _bound(arena, fn, *_slower(arena, workers, shortest), "slower than one worker")
+    yield from _every_say(arena, fn, BEYOND)
 
 
 def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) -> MeasuredJobs:
@@ -90,24 +134,36 @@ def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) ->
     return MeasuredJobs(workers, tuple(one_s), many_s)
 
 
-def _every_say(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """One half of the measurements says LOW_S, the other HIGH_S; then one after the other changes its mind.
+def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case]:
+    """One half of the measurements says one thing, the other another; then one after the other changes its mind.
 
     So the answer of a mean, a median and least squares moves each time, and not that of a function that leaves it out.
     """
-    jobs_s = [arena.draws.uniform(1.5, 3.0) for _ in SAY_WORKERS]
-    places = [k for k, n in enumerate(SAY_WORKERS) if n > 1]
-    says = [LOW_S] * len(SAY_WORKERS)
-    for turn, place in enumerate(places):
-        if turn % 2:
-            says[place] = HIGH_S
+    jobs_s = _jobs(arena)
+    for say in says:
+        before: list[float] = []
+        yield _between(arena, fn, _saying(jobs_s, say.by_place()), say, before)
+        for place in say.places:
+            yield _moved(arena, fn, _saying(jobs_s, say.by_place(place)), say, place, before)
 
-    before: list[float] = []
-    yield _between(arena, fn, _saying(jobs_s, says), before)
-    for place in places:
-        changed = list(says)
-        changed[place] = LOW_S + HIGH_S - says[place]
-        yield _moved(arena, fn, _saying(jobs_s, changed), place, before)
+
+def _jobs(arena: Arena) -> list[float]:
+    """A job for each of SAY_WORKERS, that of one worker neither the shortest nor the longest."""
+    draw = arena.draws.uniform
+    shortest, *others = draw(*SHORTEST_S), *sorted(draw(*LONGEST_S) for _ in SAY_WORKERS[1:])
+    jobs_s = [shortest, *others[1:]]
+    arena.draws.shuffle(jobs_s)
+    jobs_s.insert(SAY_WORKERS.index(1), others[0])
+    return jobs_s
+
+
+def _slower(arena: Arena, workers: tuple[int, ...], shortest: int) -> tuple[MeasuredJobs, float]:
+    """Jobs that took many workers longer than one, the shortest in this place; and the shortest."""
+    draw = arena.draws.uniform
+    one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]
+    one_s.insert(shortest, draw(1.4, 1.7))
+    many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
+    return MeasuredJobs(workers, tuple(one_s), tuple(many_s)), one_s[shortest]
 
 
 def _saying(jobs_s: list[float], says: list[float]) -> MeasuredJobs:
@@ -146,11 +202,13 @@ def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial
     return _case(arena, fn, f", of which {serial_s:.6f} s are serial", measured, examine)
 
 
-def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, before: list[float]) -> Case:
+def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, before: list[float]) -> Case:
+    low_s, high_s = sorted((say.s, say.others_s))
+
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
-        if isinstance(got, str) or not LOW_S - ROUNDING <= got <= HIGH_S + ROUNDING:
-            wanted = f"half of them say {LOW_S:g} s and half {HIGH_S:g} s: expected a number between"
+        if isinstance(got, str) or not low_s - ROUNDING <= got <= high_s + ROUNDING:
+            wanted = f"half of them say {low_s:g} s and half {high_s:g} s: expected a number between"
             return {SAY: f"{wanted}, {_came(got)}"}
         before.append(got)
         return {SAY: None}
@@ -158,19 +216,30 @@ def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, before: list[fl
     return _case(arena, fn, "", measured, examine)
 
 
-def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, place: int, before: list[float]) -> Case:
+def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: int, before: list[float]) -> Case:
+    low_s, high_s = sorted((say.s, say.others_s))
+
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = number(ended.returned[0])
         if isinstance(got, str) or math.isnan(got):
-            return {SAY: f"expected a number between {LOW_S:g} s and {HIGH_S:g} s, {_came(got)}"}
+            return {SAY: f"expected a number between {low_s:g} s and {high_s:g} s, {_came(got)}"}
         if abs(got - before[0]) > MOVES * measured.shortest_s:
             return {SAY: None}
 
         complaint = (
             f"only the measurement at index {place}, of {measured.workers[place]} workers, had changed, and the answer stayed "
-            f"{got:.6f} s. Every measurement has to have its say, also the first, the last and a second one of the same "
-            "number of workers; least squares does that"
+            f"{got:.6f} s. "
         )
+        if 0 <= say.s <= measured.shortest_s:
+            complaint += (
+                "Every measurement has to have its say, also the first, the last and a second one of the same number of "
+                "workers; least squares does that"
+            )
+        else:
+            complaint += (
+                f"By itself it says {say.then_s:g} s, in place of {say.s:g} s: it counts as it is, and only the result is kept "
+                f"from 0 to the shortest of one_s"
+            )
         return {SAY: complaint}
 
     return _case(arena, fn, "", measured, examine)
@@ -181,8 +250,9 @@ def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, 
         got = number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
-        keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:g} s"
-        return {BOUNDS: f"noise made it {complaint}: expected {expected:g} s, {_came(got)}. {keep}"}
+        keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:.6g} s"
+        named = "" if isinstance(got, str) else first_named(got, _other_bounds(measured))
+        return {BOUNDS: f"noise made it {complaint}: expected {expected:.6g} s, {_came(got)}{named}. {keep}"}
 
     return _case(arena, fn, "", measured, examine)
 
@@ -194,6 +264,19 @@ def _came(got: float | str) -> str:
 
 
 # ---- what slips would have given ---------------------------------------------------------------
+
+
+def _other_bounds(measured: MeasuredJobs) -> dict[str, float]:
+    alone = [one for n, one in zip(measured.workers, measured.one_s, strict=True) if n > 1]
+    return {
+        "This is the first of one_s": measured.one_s[0],
+        "This is the last of one_s": measured.one_s[-1],
+        "This is the longest of one_s": max(measured.one_s),
+        "This is the median of one_s": median(measured.one_s),
+        "This is the mean of one_s": fmean(measured.one_s),
+        "This is the shortest of many_s": min(measured.many_s),
+        "This is the shortest of one_s without the measurement of one worker": min(alone),
+    }
 
 
 def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, Callable[[], float]]:
