@@ -80,7 +80,8 @@ print(f"measured on jobs of 1,024: one in 7.9 hours, {formulas.mtbf_hours(1024, 
 # The paper projects 1.8 hours for 16,384 GPUs and 0.23 for 131,072. The line of Llama 3 is another cluster's: that training
 # (2024, section 3.3.4) had 466 interruptions in 54 days, 47 of them planned; a faulty GPU caused 148 of the others (table 5).
 # Still more than 90 % of the time was training. How does one get there?
-#
+
+# %% [markdown]
 # **In one sentence:** the last line is the same paper's as the rate. What may have ended jobs of 1,024 GPUs more often?
 #
 # <details><summary>Compare</summary>The projection takes every node for equally good, and failures for independent. But a job
@@ -181,6 +182,10 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
 # file's number is its `fileno()`. `file.flush()` before it empties Python's own buffer.
 #
+# One step more is left to you. The new name is an entry of the *folder*, which is synced as a file is: `os.open` it, then
+# `os.fsync`. If the machine stops before that, the old file may be back, whole.
+
+# %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
 # pile up, or a thousand failures fill the disk.
 #
@@ -188,10 +193,6 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # two ranks meet, and the next save writes over what a killed one left. Make it from all of <code>path.name</code>:
 # <code>path.with_suffix(".tmp")</code> is <code>state.tmp</code> for state.rank0 and for state.rank1.</details>
 # <details><summary>Hint 2</summary>Five steps: open, write, flush, fsync, replace. The order is all.</details>
-#
-# A sixth step is left to you: the new *name* is an entry of the folder, and reaches the disk when the folder is synced
-# (`os.open` it, then `os.fsync`). If the machine stops before that, the old file may be there again, whole. So nothing is torn
-# without it; but only with it does a save that has returned last.
 
 # %% tags=["exercise:save_atomically"]
 # Exercise 15.1: a save that cannot be torn
