@@ -270,6 +270,9 @@ class Training:
 class Generator(torch.Generator):
     """Of random numbers; a class of our own, so that it can be changed below."""
 
+    def set_state(self, state):
+        super().set_state(state.clone())  # of a row of a larger tensor PyTorch would read beyond the row
+
 def gather(tensor):
     """The tensors of all ranks, a list; all ranks call it together."""
     found = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
@@ -282,7 +285,8 @@ images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 
 # %% [markdown]
 # The training is over after `steps` steps, whatever happens. You write the loop: take up what `load()` gives, train on, save
-# after every `every` steps, counted from the very first one, and after the last.
+# after every `every` steps, counted from the very first one, and after the last. A job that begins again may get another
+# `every`.
 #
 # **Every rank** calls `load()`, and all get the same checkpoint; at the first start it is None. `save(checkpoint)` is called by
 # **rank 0 alone**, for there is one file. A checkpoint is any object; when `save` returns it is written. Yet each rank
@@ -291,7 +295,7 @@ images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 # %% [markdown]
 # These have `state_dict()` and `load_state_dict(state)`: `training.model`, `training.optimizer`, `training.schedule`. And
 # `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(tensor)` returns a list, the
-# tensors of all ranks. `training.rank` is a rank's number. An epoch has `training.batches` batches, numbered from 0, as epochs
+# tensors of all ranks; the check has no process group. `training.rank` is a rank's number. An epoch has `training.batches` batches, numbered from 0, as epochs
 # are.
 #
 # <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, also those that do not save.
@@ -860,13 +864,14 @@ lab.measure("twice_taken", sum(times["a sampler for three"][x] > 1 for x in orde
 # The number of ranks changed, so what "skipped" means changed too. Keep the epoch's `order`, and how many of it are `done` by
 # all ranks together. Then deal out the rest anew: in each step every rank takes one sample, and together these are the next
 # ones of `order`. So what is done is a beginning of `order` after every step, and at the next loss one number, `done`, says the
-# place again. A share is a list of samples, entries of `order` and not places in it. At a later loss `done` need not divide by
-# the ranks, and the caller still needs `order` and `alive` as they are.
+# place again. A share is a list of samples, entries of `order` and not places in it.
 
 # %% [markdown]
 # And the learning rate? Each rank keeps its batch size. So the **global batch**, the samples of all ranks in one step, gets
 # smaller with the number of ranks. Goyal and others (2017) found that the rate should follow it in proportion: the linear
 # scaling rule. `alive` may also have *more* ranks than before.
+#
+# At a later loss `done` need not divide by the ranks. The caller still needs `order` and `alive` as they are.
 #
 # <details><summary>Hint</summary>A slice with a step deals out a list. The place of a rank in <code>alive</code> counts, not
 # its number.</details>
