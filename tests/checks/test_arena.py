@@ -120,7 +120,9 @@ def test_what_a_plain_function_does_to_its_arguments_stays_its_own(arena):
         array += 1
         return numbers.pop()
 
-    assert arena.call(spoils, numbers, nested, array).returned == (3,)
+    ended = arena.call(spoils, numbers, nested, array)
+    after = (ended.inputs[0], ended.inputs[1], ended.inputs[2].tolist())
+    assert ended.returned == (3,) and after == ((1, 2), {"layers": ((1, 9), (2,))}, [1, 2, 3])
     assert (numbers, nested, array.tolist()) == ([3, 1, 2], {"layers": [[1], [2]]}, [0, 1, 2])
 
 

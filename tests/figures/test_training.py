@@ -54,6 +54,12 @@ def test_paths_of_which_none_is_there_give_a_not_yet_picture():
     assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "Which way?", x="a", y="b").alt.startswith("not yet: yours")
 
 
+def test_lines_are_compared_in_their_means_where_the_last_step_is_noise():
+    rows = {"none": [0.0, 0.0], "one": [0.5, 0.1], "other": [0.1, 0.2]}
+    alt = figures.histories(rows, "Which is missed most?", y="difference", mean=True).alt
+    assert "In the mean of all steps one is highest, 0.3; none is 0." in alt
+
+
 def test_of_two_lines_the_one_that_ends_at_nothing_is_named():
     alt = figures.histories({"mended": [2.0, 0.5], "wild": [2.0, math.nan]}, "Does the loss show it?", y="loss").alt
     assert alt.startswith("Does the loss show it? Mended ends at 0.5; wild at no finite loss.")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import pytest
 
+from worldsize.arrays import plain
 from worldsize.checks import CHECKS, run_check
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
@@ -80,7 +81,7 @@ class PastedArena:
         self._runs = iter(runs)
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        return self._next(list(args))
+        return replace(self._next(list(args)), inputs=plain(args))
 
     def ranks(self, fn: Callable, *given: Any, **ways: Any) -> ArenaResult:
         return self._next()

@@ -40,8 +40,8 @@ class ArenaResult:
 
     `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock, `failure` what a plain
     function raised. `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in
-    place). `unwaited` are the ranks that ended with an isend for whose handle nobody waited. `work[r]` is the declared work of
-    rank r as the arena weighed it, None where it weighs none.
+    place); of a plain call `inputs` are all its arguments afterwards. `unwaited` are the ranks that ended with an isend for
+    whose handle nobody waited. `work[r]` is the declared work of rank r as the arena weighed it, None where it weighs none.
     """
 
     state: ArenaState
@@ -116,7 +116,8 @@ FUNCTIONS_PROCESS = "the function's process"  # what is said to have failed wher
 def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
     """Call a student's plain function in this process, with copies of `args`, for at most `limit_s` seconds."""
     try:
-        return ArenaResult("done", returned=(plain_call.call(fn, args, limit_s),))
+        returned, after = plain_call.call(fn, args, limit_s)
+        return ArenaResult("done", returned=(returned,), inputs=after)
     except KeyboardInterrupt:
         raise
     except plain_call.TimeUp:

@@ -27,14 +27,15 @@ class TimeUp(BaseException):
     """The time of a plain call is over. No `except Exception` of a student's should catch it."""
 
 
-def call(fn: Callable, args: tuple, limit_s: float) -> Any:
-    """A plain call of a student's function with its own copies of `args`: what it returns, plain.
+def call(fn: Callable, args: tuple, limit_s: float) -> tuple[Any, tuple]:
+    """A plain call of a student's function with its own copies of `args`: what it returns, and the copies afterwards, plain.
 
     Raises what the function raises, and TimeUp after `limit_s`.
     """
     copies = [handed_out(value) for value in args]
     with limited(limit_s):
-        return plain(fn(*copies))
+        returned = plain(fn(*copies))
+    return returned, plain(copies)
 
 
 def handed_out(value: Any) -> Any:

@@ -39,12 +39,14 @@ NEAR = 0.02  # of what the paths span: nobody sees such a distance
 
 @base.plain_style
 def histories(
-    rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False
-) -> Picture:
+    rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
+    mean: bool = False,
+) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
-    A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis.
-    `asks` is the question over the picture; ValueError where it is none.
+    A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
+    says where lines end, or which is highest in the `mean` of its steps. `asks` is the question over the picture; ValueError
+    where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -70,10 +72,16 @@ def histories(
     ax.set_axisbelow(True)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
-    found = ends(known, x, y)
+    found = means(known) if mean else ends(known, x, y)
     heading.head(picture, asks, found)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
+
+
+def means(rows: Mapping[str, Sequence[float]]) -> str:
+    """What lines of training say in the mean of all steps: which is highest."""
+    found = {name: sum(values) / len(values) for name, values in rows.items()}
+    return f"In the mean of all steps {findings.ranked(found, ('is', 'are'), number, 'highest')}"
 
 
 def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:

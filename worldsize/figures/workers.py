@@ -6,7 +6,7 @@ Left out: how long a closure took, and what it did.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, pairwise
 
 from matplotlib.axes import Axes
@@ -96,20 +96,21 @@ def _words(times: Sequence[float]) -> str:
 
 
 @base.plain_style
-def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
+def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collection[int] = ()) -> Picture:
     """Picture of workers and their data: which examples each worker takes in each step, a panel a policy.
 
-    `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written.
-    `asks` is the question over the picture; ValueError where it is none.
+    `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written. With `every` example
+    that there is, the finding also says how many are never taken. `asks` is the question over the picture; ValueError where
+    it is none.
     """
     known = list(filter(None, policies.values()))
     if not known:
         return base.not_yet(", ".join(policies))
 
-    every = list(chain(*known))  # of each worker of a policy, its steps
+    lanes = list(chain(*known))  # of each worker of a policy, its steps
     missing = len(policies) - len(known)
-    rows = (len(every) + missing) * ROW + len(policies) * GAP
-    steps = max(map(len, every))
+    rows = (len(lanes) + missing) * ROW + len(policies) * GAP
+    steps = max(map(len, lanes))
     picture = Picture(base.WIDTH_IN, 0.3 + 0.27 * rows)
     ax = picture.add_subplot()
     ax.axis("off")
@@ -118,7 +119,7 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
     for name, taken in policies.items():
         found = "not yet"
         if taken:
-            found = finding(taken)
+            found = finding(taken, every)
         said.append(f"{name}: {found}")
         ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
@@ -131,7 +132,8 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "") -> Picture:
 
     ax.set_xlim(-0.97, steps + 0.02)
     ax.set_ylim(y, -0.2)
-    found = doubled(base.written(policies))
+    written = base.written(policies)
+    found = findings.line(doubled(written), missed(written, every))
     heading.head(picture, asks, found)
     picture.alt = heading.alt(asks, found, *said)
     return picture
@@ -145,6 +147,21 @@ def doubled(policies: Mapping[str, Taken]) -> str:
     if len(twice) == len(policies):
         return findings.line(f"examples are taken more than once with {findings.both(twice)}")
     return findings.line(f"with {findings.both(twice)} examples are taken more than once, with the others none is")
+
+
+def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
+    """What the picture of workers' shares says of the examples that nobody takes; nothing where `every` is empty."""
+    left = {name: never(taken, every) for name, taken in policies.items()}
+    if not every:
+        return ""
+    if not any(left.values()):
+        return "every example is taken"
+    return "; ".join(f"with {name} {many} of {count(len(every), 'example')} never" for name, many in left.items() if many)
+
+
+def never(taken: Taken, every: Collection[int]) -> int:
+    """How many of `every` example no worker of a policy takes."""
+    return len(set(every) - set(_counts(taken)))
 
 
 def repeated(taken: Taken) -> int:
@@ -175,15 +192,18 @@ def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], repeats:
     ax.axhline(y + 0.94, color=base.RULE, linewidth=tokens.HAIR_PT)
 
 
-def finding(taken: Taken) -> str:
-    """A panel of workers in words: how many steps, and how many examples were taken more than once."""
+def finding(taken: Taken, every: Collection[int] = ()) -> str:
+    """A panel of workers in words: how many steps, and how many examples were taken more than once, or never."""
     counts, twice = _counts(taken), repeated(taken)
     lengths = sorted(set(map(len, taken)))
     words = f"{lengths[0]} or {lengths[-1]} steps"
     if len(lengths) == 1:
         words = count(lengths[0], "step")
+    missing = never(taken, every)
+    if missing:
+        words += f", {count(missing, 'example')} never"
     if not twice:
-        return f"{words}, every example at one worker"
+        return f"{words}, no example more than once"
     if twice == len(counts):
-        return f"{words}, every example more than once"
+        return f"{words}, all {twice} others more than once" if missing else f"{words}, every example more than once"
     return f"{words}, {twice} of {len(counts)} examples more than once"

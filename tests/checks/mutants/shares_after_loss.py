@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+import random
+from itertools import cycle, islice
 
 import numpy as np
 import torch
@@ -45,6 +46,16 @@ def back_and_forth(order, done, world_size, alive, rate):
 answers.twin("with_tensors", {
     "order[done:]": "torch.tensor(order[done:], dtype=torch.int64)",
     "return shares, rate * len(alive) / world_size": "return [shares, torch.tensor(rate * len(alive) / world_size)]",
+})
+
+
+answers.twin("with_arrays", {"left[place :: len(alive)]": "np.array(left[place :: len(alive)], dtype=int)"})
+answers.twin("asks_whose_turn_it_is", {
+    "left[place :: len(alive)]": "[sample for k, sample in enumerate(left) if k % len(alive) == place]",
+})
+answers.twin("from_an_iterator", {
+    "left = order[done:]": "rest = islice(iter(order), done, None)\nleft = tuple(rest)",
+    "left[place :: len(alive)]": "list(islice(left, place, None, len(alive)))",
 })
 
 
@@ -94,6 +105,42 @@ answers.mistake("returns_the_shares_alone", {"return shares, rate * len(alive) /
 answers.mistake("leaves_out_empty_shares",
     {"return": "shares = {rank: share for rank, share in shares.items() if share}\nreturn"},
     "got shares for 1, 2. A rank for which nothing is left has an empty share")
+# At the first loss it is right: what is done was done by all ranks of the group.
+answers.mistake("rounds_done_to_whole_steps", {"order[done:]": "order[done // world_size * world_size :]"},
+    "3 ranks, 11 of 30 samples done", "2 samples of the 11 that were done already",
+    "`done` was rounded to 9, a multiple of 3: after an earlier loss it need not be one")
+answers.mistake("rounds_done_up", {"order[done:]": "order[-(-done // len(alive)) * len(alive) :]"},
+    "`done` was rounded to 9, a multiple of 3")
+answers.mistake("deletes_what_is_done", {"left = order[done:]": "del order[:done]\nleft = order"},
+    "order was changed in place: the caller still needs it as it was")
+answers.mistake("takes_them_off_the_order", {
+    "left = order[done:]": "",
+    "left[place :: len(alive)]": "[order.pop(done) for _ in range(place, len(order) - done + place, len(alive))]",
+}, "ranks 0, 1, 2 go on")
+answers.mistake("sorts_alive", {"left = order[done:]": "alive.sort()\nleft = order[done:]"},
+    "ranks 3, 0, 2 go on: alive was changed in place")
+answers.mistake("loses_the_order", {"order[done:]": "sorted(order[done:])"},
+    "when every rank has taken 1 more", "the samples are sorted here by their numbers")
+answers.mistake("takes_the_difference_of_sets", {"order[done:]": "list(set(order) - set(order[:done]))"},
+    "when every rank has taken 1 more", ("the epoch's order is lost here", "the samples are sorted here"),
+    "Take them as they stand in order[done:]")
+answers.mistake("from_the_back", {"order[done:]": "order[done:][::-1]"},
+    "when every rank has taken 1 more", "the epoch's order is lost here")
+answers.mistake("shuffles_the_rest", {"shares =": "left = random.Random(done).sample(left, len(left))\nshares ="},
+    "more, together they have", "Take them as they stand in order[done:]")
+answers.mistake("drops_the_rest_in_blocks", {
+    "shares = {rank: left[place :: len(alive)] for place, rank in enumerate(alive)}": """
+        size = len(left) // len(alive)
+        shares = {rank: left[place * size : (place + 1) * size] for place, rank in enumerate(alive)}
+    """,
+}, "when every rank has taken 1 more")
+answers.mistake("drops_what_the_old_group_would_not_share", {
+    "shares =": "left = left[: len(left) // world_size * world_size]\nshares =",
+}, "by nobody. The last ones of the order, which do not make a whole step, were left out")
+answers.mistake("goes_by_the_lost_ranks", {"len(alive) / world_size": "(1 - (world_size - len(alive)) / world_size / 2)"},
+    "ranks 0, 1, 2 go on: expected the rate")
+answers.mistake("asks_for_at_most_eight_ranks", {"enumerate(alive)}": "enumerate(alive) if place < 8}"},
+    "go on: expected a share for each of the ranks")
 
 
 @answers.is_wrong("the shares have different sizes", "would wait for the others")

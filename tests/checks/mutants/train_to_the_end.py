@@ -85,6 +85,46 @@ def as_bytes(training, steps, every, load, save):
     return {"weight": training.model.state_dict()["weight"].clone()}
 
 
+@answers.is_right
+def epoch_by_epoch(training, steps, every, load, save):
+    """The states of the generators as rows of one tensor, and the parts as a list."""
+    done = 0
+    if (checkpoint := load()) is not None:
+        *states, generators, done = checkpoint
+        for name, state in zip(ALL, states, strict=True):
+            getattr(training, name).load_state_dict(state)
+        training.generator.set_state(generators[training.rank])
+    for epoch in range(done // training.batches, -(-steps // training.batches)):
+        for batch in range(training.batches):
+            if not done == epoch * training.batches + batch < steps:
+                continue
+            training.step(epoch, batch)
+            done += 1
+            if done % every == 0 or done == steps:
+                rows = torch.stack(training.gather(training.generator.get_state()))
+                if training.rank == 0:
+                    save([*(getattr(training, name).state_dict() for name in ALL), rows, done])
+    return training.model.state_dict()
+
+
+answers.twin("saves_before_the_next_step", {
+    """
+        training.step(*divmod(done, training.batches))
+        done += 1
+        if done % every == 0 or done == steps:
+            saved(training, done, save)
+    """: """
+        training.step(*divmod(done, training.batches))
+        done += 1
+        if not done % every:
+            saved(training, done, save)
+        elif done == steps:
+            saved(training, steps, save)
+    """,
+})
+answers.twin("with_clones", {"return training.model.state_dict()": "return copy.deepcopy(training.model.state_dict())"})
+
+
 answers.mistake("without_the_optimizer", {
     "load())": 'load(), ("model", "schedule"))',
     "done, save)": 'done, save, ("model", "schedule"))',
@@ -133,7 +173,7 @@ answers.mistake("saves_at_the_end_alone", {"done % every == 0 or ": ""},
 answers.mistake("counts_one_too_few", {"done % every": "(done - 1) % every"},
     "rank 0 saved after steps 1, 3, 5, 7, 9, expected 2, 4, 6, 8, 9")
 answers.mistake("saves_the_number_of_the_last_step", {"saved(training, done, save)": "saved(training, done - 1, save)"},
-    "begun again", "took step(", "How many are done belongs in the checkpoint")
+    "begun again", "4 steps are done, and the checkpoint says one less: it is counted before the step")
 answers.mistake("returns_nothing", {"return training.model.state_dict()": ""},
     "rank 0: expected training.model.state_dict() at the end, got None (does the function return it?)")
 answers.mistake("saves_what_was_before_the_step", {
@@ -145,6 +185,42 @@ answers.mistake("saves_what_was_before_the_step", {
     "if done % every == 0 or done == steps:": "if training.rank == 0 and (done % every == 0 or done == steps):",
     "saved(training, done, save)": 'save(before | {"done": done})',
 }, "is that after", "take the state after the step, not before")
+answers.mistake("counts_from_the_restart", {
+    "while done": "begun = done\nwhile done",
+    "done % every": "(done - begun) % every",
+}, "later every 2, begun again", "rank 0 saved after steps 5, 7, 8, expected 4, 6, 8", "counted from the restart")
+answers.mistake("counts_from_the_last_save", {
+    "while done": "last = done\nwhile done",
+    "done % every == 0": "done - last >= every",
+    "saved(training, done, save)": "saved(training, done, save)\nlast = done",
+}, "later every 2, begun again", "expected 4, 6, 8", "counted from the restart")
+answers.mistake("saves_the_number_of_the_next_step", {"saved(training, done, save)": "saved(training, done + 1, save)"},
+    "begun again", "4 steps are done, and the checkpoint says one more")
+answers.mistake("steps_the_schedule_too", {"done += 1": "done += 1\ntraining.schedule.step()"},
+    "a part of the training has state_dict() and load_state_dict(state), and no step", "the schedule's too")
+answers.mistake("asks_a_process_group", {
+    "saved(training, done, save)": """
+        rows = [None] * training.world_size
+        torch.distributed.all_gather_object(rows, training.generator.get_state())
+        if training.rank == 0:
+            save({name: getattr(training, name).state_dict() for name in ALL} | {"generators": rows, "done": done})
+    """,
+}, "no process group is here: training.gather(value) hands every rank the values of all")
+answers.mistake("takes_the_others_generators", {
+    "done = restored(training, load())": """
+        checkpoint = load()
+        if checkpoint:
+            checkpoint["generators"] = checkpoint["generators"][::-1]
+        done = restored(training, checkpoint)
+    """,
+}, "The ranks went on with each other's generators")
+answers.mistake("takes_up_the_place_alone", {"load())": "load(), (), generators=False)"},
+    "The model and the optimizer's state and the schedule's state and the generators' states did not come back")
+answers.mistake("saves_one_part_under_anothers_name", {
+    "saved(training, done, save)": """
+        saved(training, done, lambda state: save(state | {"schedule": {"last_step": done - 1}}))
+    """,
+}, "begun again: from a checkpoint of 4 steps: rank 0: expected the weights", "is each saved as it is after the step")
 # A seed instead of the state gives other numbers than a training that was never ended.
 answers.mistake("seeds_anew_when_it_begins_again", {
     "load())": """

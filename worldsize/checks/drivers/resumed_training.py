@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DECAY, WARM_UP, MOMENTUM, NOISE = 0.97, 5, 0.8, 0.2
 STEP, GATHER, END = range(3)
 MOST_STEPS = 60  # of one life
+NO_GROUP = "no process group is here: training.gather(value) hands every rank the values of all, and is the only way to others."
 
 
 class Ended(BaseException):
@@ -57,6 +58,19 @@ class StatefulPart:
     def __setitem__(self, name: str, value: Any) -> None:
         self._values[name] = value
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a part of the training has state_dict() and load_state_dict(state), and no {name}: training.step(epoch, batch) "
+            f"does all of a step, the schedule's too."
+        )
+
+
+class Generator(torch.Generator):
+    """A generator whose state may also be a row of a larger tensor, where PyTorch's own reads beyond its memory."""
+
+    def set_state(self, state: torch.Tensor) -> None:
+        super().set_state(state.clone())
+
 
 class Training:
     """What the exercise is given on each rank; the job ends before step number `ends`, counted from 0, of this life."""
@@ -66,7 +80,7 @@ class Training:
         self.model = StatefulPart(weight=case["weight"].clone())
         self.optimizer = StatefulPart(momentum=case["momentum"].clone())
         self.schedule = StatefulPart(last_step=int(case["last_step"]))
-        self.generator = torch.Generator().manual_seed(int(case["seeds"][self.rank]))
+        self.generator = Generator().manual_seed(int(case["seeds"][self.rank]))
         self.batches = case["x"].shape[1]
 
         self._fabric, self._tag = fabric, tag
@@ -175,6 +189,10 @@ def _life(fn: Callable, training: Training, case: dict[str, Any]) -> dict[str, A
             row["returned"] = fn(training, int(case["steps"]), int(case["every"]), load, save)
         except Ended:
             row["how"] = "ended"
+        except RuntimeError as error:
+            if "no process group is here" not in str(error):
+                raise
+            raise RuntimeError(NO_GROUP) from None
         if training.over and row["how"] == "returned":  # it went on after its end
             row["how"] = "ended"
         training.end()

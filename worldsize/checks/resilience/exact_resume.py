@@ -2,10 +2,11 @@
 
 A life is a run of the arena, so a process of its own on every rank: it gets the file that the last life left, other weights
 to begin with, other random numbers, and its rank's own examples for its own steps. So what is not in the checkpoint is gone,
-training all over again leads elsewhere, and no life can do another's steps. The weights are held against NumPy's
+training all over again leads elsewhere, and no life can do another's steps. One job begins again with another number of steps
+between checkpoints, so that who counts from the restart saves elsewhere. The weights are held against NumPy's
 (`resumed_lesson`), and bit against bit against a training that was never ended. Where they differ, what was left out is told
 by the weights that leaving it out leads to. No luck decides: to be right without a part of the state, three weights, drawn
-real numbers, would have to agree to 9 digits in each of ten trainings.
+real numbers, would have to agree to 9 digits in each of ten trainings, a chance below 1e-30.
 What a checkpoint needs: PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint".
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ PLANS = (
     ResumePlan(2, 9, 2, 4, ends=((), (5,), (2,), (3,), (4,), (6,), (8,), (5, 1), (3, 3), (9,))),
     ResumePlan(1, 7, 1, 3, ends=((), (1,), (5,))),
     ResumePlan(3, 7, 3, 2, ends=((), (4,), (6,))),
+    ResumePlan(2, 8, 3, 3, ends=((), (4,), (5, 3)), again_every=2),  # begun again at a step that is no multiple
 )
 
 
@@ -109,15 +111,16 @@ LifeOf = tuple[int, int, int]  # which life, the step of it before which it is e
 def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
     life, end, done = of
     kind = RESUMED if life else ALL_STEPS
-    complaint = _apart(rows) or _wrong_end(rows, end) or _wrong_places(lesson, rows, end, done)
+    complaint = _apart(rows) or _wrong_end(rows, end) or _wrong_places(lesson, rows, of)
     if complaint:
         return {kind: f"{_when(lesson, of)}{complaint}"}
 
-    found = {kind: None, SAVED: _wrong_saves(lesson, rows, end, done)}
+    saves = _wrong_saves(lesson, rows, of)
+    found = {kind: saves if life else None, SAVED: saves}  # they were right before it was begun again
     if end == NEVER:
-        found[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole)
-        if found[kind]:
-            found[kind] = f"{_when(lesson, of)}{found[kind]}"
+        found[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole) or found[kind]
+    if found[kind]:
+        found[kind] = f"{_when(lesson, of)}{found[kind]}"
     return found
 
 
@@ -150,18 +153,15 @@ def _wrong_end(rows: Rows, end: int) -> Complaint:
     return None
 
 
-def _wrong_places(lesson: Lesson, rows: Rows, end: int, done: int) -> Complaint:
-    plan = lesson.plan
+def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
+    plan, (_, end, done) = lesson.plan, of
     until = plan.steps if end == NEVER else min(plan.steps, done + end)
     right = [divmod(step, plan.batches) for step in range(done, until)]
     for rank, row in enumerate(rows):
         taken = [tuple(place) for place in row["taken"]]
         for place, expected in zip(taken, right, strict=False):
             if place != expected:
-                return (
-                    f"rank {rank} took step{place}, expected step{expected}: an epoch has {plan.batches} batches, and step "
-                    f"number k, counted from 0, is divmod(k, training.batches). How many are done belongs in the checkpoint."
-                )
+                return f"rank {rank} took step{place}, expected step{expected}: {_misplaced(plan, taken, right, done)}"
         if len(taken) > len(right):
             return f"rank {rank} took {count(len(taken), 'step')}, expected {len(right)}: {plan.steps} are all."
         if len(taken) < len(right):
@@ -169,20 +169,35 @@ def _wrong_places(lesson: Lesson, rows: Rows, end: int, done: int) -> Complaint:
     return None
 
 
-def _wrong_saves(lesson: Lesson, rows: Rows, end: int, done: int) -> Complaint:
-    plan = lesson.plan
+def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple[int, int]], done: int) -> str:
+    """What leads to other steps."""
+    off = taken[0][0] * plan.batches + taken[0][1] - done
+    if done and abs(off) == 1 and taken[0] != (0, 0):
+        what = "one less: it is counted before the step" if off < 0 else "one more: the next step's number is the number done"
+        return f"{count(done, 'step')} are done, and the checkpoint says {what}."
+    return (
+        f"an epoch has {plan.batches} batches, and step number k, counted from 0, is divmod(k, training.batches). How many are "
+        f"done belongs in the checkpoint."
+    )
+
+
+def _wrong_saves(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
+    plan, (life, _, done) = lesson.plan, of
+    every = plan.every_of(life)
     for rank, row in enumerate(rows[1:], 1):
         if row["saved"]:
             return f"rank {rank} saved: there is one file, and several ranks would write it at once. Rank 0 alone saves."
 
     last = len(rows[0]["taken"]) + done
-    expected = [step for step in range(done + 1, last + 1) if step % plan.every == 0 or step == plan.steps]
+    expected = [step for step in range(done + 1, last + 1) if step % every == 0 or step == plan.steps]
     got = [step + done for step in rows[0]["saved"]]
     if got == expected:
         return None
+    since = [step for step in range(done + 1, last + 1) if (step - done) % every == 0 or step == plan.steps]
+    slip = " Here they are counted from the restart." if got == since else ""
     return (
-        f"rank 0 saved after steps {_list(got)}, expected {_list(expected)}: after every {count(plan.every, 'step')}, counted "
-        f"from the beginning of the training, and after the last."
+        f"rank 0 saved after steps {_list(got)}, expected {_list(expected)}: after every {count(every, 'step')}, counted from "
+        f"the beginning of the training, and after the last.{slip}"
     )
 
 
@@ -243,6 +258,10 @@ def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
                 f"Every rank went on with the generator of rank {rank}: each has its own. Gather the states of all of them into "
                 f"the checkpoint, and take training.rank's when it is loaded."
             )
+
+    for noises in list(permutations(saved.parts[3]))[1:]:
+        if same(got, lesson.advanced(State((*saved.parts[:3], noises), done), steps).parts[0], **CLOSE):
+            return "The ranks went on with each other's generators: the list is in the order of the ranks."
 
     for step in range(max(0, done - lesson.plan.every), done):
         earlier = replace(lesson.advanced(lesson.fresh(0), step), done=done)

@@ -20,16 +20,24 @@ PARTS = ("the model", "the optimizer's state", "the schedule's state", "the gene
 
 @dataclass(frozen=True)
 class ResumePlan:
-    """`ends`: for each training, before which step of a life the job is ended, life after life; the last life is not."""
+    """`ends`: for each training, before which step of a life the job is ended, life after life; the last life is not.
+
+    A life that is begun again saves every `again_every` steps, where that is given.
+    """
 
     world_size: int
     steps: int
     every: int
     batches: int
     ends: tuple[tuple[int, ...], ...]
+    again_every: int = 0
+
+    def every_of(self, life: int) -> int:
+        return (life and self.again_every) or self.every
 
     def __str__(self) -> str:
-        return f"{ranks_in_words(self.world_size)}, {self.steps} steps, a checkpoint every {self.every}"
+        again = f", later every {self.again_every}" if self.again_every else ""
+        return f"{ranks_in_words(self.world_size)}, {self.steps} steps, a checkpoint every {self.every}{again}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Lesson:
         for step in range(done, until):
             own[(*divmod(step, self.plan.batches), rank)] = True
         return {
-            "steps": self.plan.steps, "every": self.plan.every, "ends": ends, "file": file,
+            "steps": self.plan.steps, "every": self.plan.every_of(life), "ends": ends, "file": file,
             "x": np.where(own[..., None], self.x, np.nan), "y": np.where(own, self.y, np.nan),
             "rate": self.rate, "weight": begun.weight, "momentum": begun.momentum, "last_step": begun.last_step,
             "seeds": [seed if of == rank else 0 for of, seed in enumerate(begun.seeds)],

@@ -3,13 +3,15 @@
 One plain call for each loss. The samples that are left must be in one share, once; and when every rank has taken k of its
 share, those together must be the next ones of the order, so that the next loss is told by one number again. That the shares
 differ by one sample at most follows from it, and is looked at first. Any such shares pass: which rank takes which of a round's
-samples is open. Nothing hangs on luck: samples are drawn, and are names alone. Left out: a step in which some ranks have no
-sample any more, whose mean must be weighted (lab 04). The linear rule of the rate: P. Goyal et al., arXiv:1706.02677, 2017.
+samples is open. The order and the list of ranks are the caller's, who needs them at the next loss. Nothing hangs on luck:
+samples are drawn, and are names alone. Left out: a step in which some ranks have no sample any more, whose mean must be
+weighted (lab 04). The linear rule of the rate: P. Goyal et al., arXiv:1706.02677, 2017.
 An epoch's samples in one order for any number of ranks: PyTorch's TorchElastic example, `ElasticDistributedSampler`.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, first_complaint, judge
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -63,7 +66,9 @@ LOSSES = (
     Loss(14, 12, 4, (1, 2, 3)),  # fewer left than ranks
     Loss(12, 12, 4, (0, 3)),  # nothing left
     Loss(29, 0, 7, (1, 5, 6, 0, 3)),  # lost before the first step
+    Loss(30, 11, 3, (0, 2)),  # a second loss: of the 11, four ranks took 8 and three took 3
 )
+MOST_RANKS = (9, 33)  # of the losses that are drawn
 
 
 def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
@@ -75,7 +80,7 @@ def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for loss in LOSSES:
+    for loss in (*LOSSES, *(_drawn(arena.draws, most) for most in MOST_RANKS)):
         order = arena.draws.sample(range(1000), loss.samples)
         rate = round(arena.draws.uniform(0.05, 0.5), 3)
         yield Case(
@@ -87,6 +92,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
+def _drawn(draws: random.Random, most_ranks: int) -> Loss:
+    """A loss that is not the first: neither what is done nor what is left divides by the ranks."""
+    world_size = draws.randint(max(3, most_ranks // 2), most_ranks)
+    alive = tuple(draws.sample(range(world_size), draws.randint(2 * world_size // 3, world_size - 1)))
+    done = world_size * draws.randint(1, 3) + draws.randint(1, world_size - 1)
+    left = len(alive) * draws.randint(2, 4) + draws.randint(1, len(alive) - 1)
+    return Loss(done + left, done, world_size, alive)
+
+
 def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> dict[str, Complaint]:
     got = ended.returned[0]
     complaint = _no_answer(got, loss)
@@ -95,11 +109,17 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
 
     shares = {rank: list(map(int, got[0][rank])) for rank in loss.alive}
     wrong_rate = _wrong_rate(got[1], loss, rate)
-    once = _not_once(shares, loss, order)
+    spoilt = first_complaint(changed(ended.inputs[k], given, name) for k, given, name in _needed(loss, order))
+    once = _not_once(shares, loss, order) or spoilt
     if once:  # shares of other samples are neither even nor next
         return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
     uneven = _uneven(shares)
     return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
+
+
+def _needed(loss: Loss, order: list[int]) -> tuple[tuple[int, list[int], str], ...]:
+    """The arguments that the caller still needs: (place, as it was, name)."""
+    return (0, order, "order"), (3, list(loss.alive), "alive")
 
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:
@@ -192,6 +212,10 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
             lambda place, rank: order[loss.done * loss.world_size :][place::m]
         ),
     }
+    for size in (loss.world_size, m):
+        for whole in (loss.done // size * size, -(-loss.done // size) * size):
+            words = f"`done` was rounded to {whole}, a multiple of {size}: after an earlier loss it need not be one."
+            slips[words] = of(lambda place, rank, whole=whole: order[whole:][place::m])
     blocks = [list(map(int, block)) for block in np.array_split(padded, m)]
     slips["Some are taken twice to make the shares equal: here shares may differ by one."] = of(lambda place, rank: blocks[place])
     size = len(left) // m
@@ -200,6 +224,10 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
     for words, given in slips.items():
         if all(sorted(shares[rank]) == sorted(given[rank]) for rank in ranks):
             return words
+    taken = Counter(chain.from_iterable(shares.values()))
+    missing = [sample for sample in left if not taken[sample]]
+    if len(missing) < max(m, loss.world_size) and sorted(taken.elements()) == sorted(left[: len(left) - len(missing)]):
+        return "The last ones of the order, which do not make a whole step, were left out: here shares may differ by one."
     return ""
 
 
@@ -220,9 +248,22 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
             where = _first_wrong(rows, k, left, m)
             return (
                 f"when every rank has taken {k} more, together they have {where}. Then `done` would not tell what is left after "
-                f"the next loss: deal the samples out one after the other, left[place::{m}], not in blocks."
+                f"the next loss: {_how_to_deal(rows, left, m)}"
             )
     return None
+
+
+def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
+    """Advice, by what became of the order."""
+    dealt = f"deal the samples out one after the other, left[place::{m}]"
+    places = [[left.index(sample) for sample in row] for row in rows]
+    if all(there == list(range(there[0], there[0] + len(there))) for there in places if there):
+        return f"{dealt}, not in blocks."
+    if any(there != sorted(there) for there in places):
+        ascending = all(row == sorted(row) for row in rows)
+        lost = "the samples are sorted here by their numbers" if ascending else "the epoch's order is lost here"
+        return f"{lost} (a set keeps no order, and sorted makes another one). Take them as they stand in order[done:]."
+    return f"{dealt}."
 
 
 def _first_wrong(rows: Sequence[list[int]], k: int, left: list[int], m: int) -> str:

@@ -105,7 +105,10 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
-    """Who has most, for a finding: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold)."""
+    """Who has most, for a finding: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
+
+    Those that tie with other numbers have a range.
+    """
     found = known(values)
     if not found:
         return ""
@@ -113,13 +116,14 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     first, *others = leaders(found)
     if len(found) == 1:
         return f"{first} {verbs[0]} {text(found[first])}"
+    least, most = (text(pick(found[name] for name in (first, *others))) for pick in (min, max))
     if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie: each {verbs[0]} {text(found[first])}"
+        return f"{both([first, *others])} tie: each {verbs[0]} {most if least == most else f'{least} to {most}'}"
     if others:
         names = both([first, *others])
         if len(others) >= MOST_NAMED:
             names = f"{len(others) + 1} of {len(found)}"
-        return f"{names} tie and {verbs[1]} {word}, {text(found[first])} each"
+        return f"{names} tie and {verbs[1]} {word}, {f'{most} each' if least == most else f'{least} to {most}'}"
 
     last = min(found, key=found.get)
     said = f"{first} {verbs[0]} {word}, {text(found[first])}"

@@ -99,7 +99,7 @@ def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
 
 
 def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    return {"returned": plain(function(*args))}
+    return _ended((plain(function(*args)), plain(args)))
 
 
 def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class SandboxArena:
 
         if result.state != "done":
             return ArenaResult(result.state, result.message, failure=result.failure)
-        return ArenaResult("done", returned=(result.values[0].get("returned"),))
+        told = result.values[0]
+        return ArenaResult("done", returned=(told.get("returned"),), inputs=tuple(told.get("input") or ()))
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
