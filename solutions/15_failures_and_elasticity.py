@@ -295,8 +295,8 @@ images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 # %% [markdown]
 # These have `state_dict()` and `load_state_dict(state)`: `training.model`, `training.optimizer`, `training.schedule`. And
 # `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(tensor)` returns a list, the
-# tensors of all ranks; the check has no process group. `training.rank` is a rank's number. An epoch has `training.batches` batches, numbered from 0, as epochs
-# are.
+# tensors of all ranks; the check has no process group. `training.rank` is a rank's number. An epoch has `training.batches`
+# batches, numbered from 0, as epochs are.
 #
 # <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, also those that do not save.
 # When it is loaded, each takes up its own entry of the list.</details>
