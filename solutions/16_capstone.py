@@ -125,6 +125,9 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # Of a bell curve 90 % lies within 1.645 standard deviations, if s is known. Here s is estimated from N steps, and two means
 # were taken from them too. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2 degrees of freedom).
 #
+# The check knows its machines, so it computes how often your intervals hold: on average over machines nine times in ten. It
+# takes 87.5 to 94.5 % with five steps on each number of ranks, from 83.5 % on with five on one of them, 86 to 93.5 % with many.
+#
 # <details><summary>Hint 1</summary>The middle is 3.5 times the difference of two means. How large is the standard deviation
 # of that difference, in seconds, and of 3.5 times it? Then add the next step's own, s times the middle.</details>
 # <details><summary>Hint 2</summary>Take s from both sizes: divide the steps on n ranks by their mean, add up the squares of
@@ -775,7 +778,7 @@ lab.measure("least", math.ceil(16 * training_step.parameters(model) / 80e9))
 # %% tags=["exercise:best_plan"]
 # Exercise 16.4: the fastest plan that fits
 def best_plan(model, gpus, global_batch, memory_bytes):
-    """A dict of tensor, pipeline, data, micro_batch and recomputed: the fastest plan that fits; None where none does.
+    """A dict of tensor, pipeline, data, micro_batch and recomputed, no more: the fastest plan that fits; None where none does.
 
     `model`: a dict, for Transformer(**model). tensor · pipeline · data = gpus; tensor divides heads, pipeline divides layers,
     data · micro_batch divides global_batch. It fits if training_step.memory, all parts, is at most memory_bytes.

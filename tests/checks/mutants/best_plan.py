@@ -77,7 +77,7 @@ def every_plan_in_loops(model, gpus, global_batch, memory_bytes):
 
 @answers.is_right
 def asks_for_forgiveness(model, gpus, global_batch, memory_bytes):
-    """Tries all sizes, and leaves out what Plan and memory refuse; the last of equally fast ones; all of its fields."""
+    """Tries all sizes, and leaves out what Plan and memory refuse; the last of equally fast ones."""
     found = []
     for t, p, b in product(divisors(model["heads"]), divisors(gpus), divisors(global_batch)):
         for recomputed in reversed(RECOMPUTED):
@@ -88,7 +88,7 @@ def asks_for_forgiveness(model, gpus, global_batch, memory_bytes):
             except ValueError:
                 continue
     found.sort(key=lambda plan: -takes(model, plan))
-    return asdict(found[-1]) if found else None
+    return chosen(found[-1]) if found else None
 
 
 @answers.is_right
@@ -158,7 +158,7 @@ answers.mistake("returns_the_plan_itself", {"return chosen(best)": "return best"
 answers.mistake("shards_the_optimizer_as_well", {
     "list(plans(model, gpus, global_batch))":
         '[Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]',
-    "return chosen(best)": "return best and asdict(best)",
+    "return chosen(best)": "return chosen(best) and {**chosen(best), 'zero': 1}",
 }, "zero is 1; only tensor, pipeline, data, micro_batch, recomputed are to be chosen here")
 answers.mistake("leaves_gpus_idle", {"plans(model, gpus, global_batch)": "plans(model, gpus // 2, global_batch)"},
     "tensor · pipeline · data is", "expected 1024, all the GPUs")
@@ -171,3 +171,39 @@ def forgets_that_layers_divide(model, gpus, global_batch, memory_bytes):
         if gpus % (t * p) == 0 and global_batch % (gpus // (t * p)) == 0:
             found.append(Plan(t, p, gpus // (t * p), 1, global_batch))
     return fastest(model, found, memory_bytes)
+
+
+answers.mistake("a_dict_of_the_whole_plan", {"return chosen(best)": "return best and asdict(best)"},
+    "global_batch is in the dict; it is given, and the next cell adds it")
+answers.mistake("fewer_gpus_where_all_do_not_divide", {
+    "found = list(plans(model, gpus, global_batch))":
+        "found = [plan for n in range(gpus, 0, -1) if gpus % n == 0 for plan in plans(model, n, global_batch)]",
+}, "36 sequences a step", "expected 14, all the GPUs")
+answers.mistake("tensor_in_powers_of_two", {
+    "plans(model, gpus, global_batch)": "plans(model, gpus, global_batch, tensors=[2**k for k in range(11)])",
+}, "175 B, 96 GPUs of 80 GB", "tensor")
+answers.mistake("tensor_inside_the_node_alone", {
+    "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.tensor <= 8]",
+}, "6.5 B with 7 layers", "got None")
+answers.mistake("equal_parts_of_the_batch_alone", {
+    "list(plans(model, gpus, global_batch))":
+        "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batches % plan.pipeline == 0]",
+}, "there is a plan that fits and takes", "differ")
+
+
+@answers.is_right
+def takes_whatever_divides_from_the_largest_down(model, gpus, global_batch, memory_bytes):
+    """From the largest sizes down, with a running best; NumPy's whole numbers; changes nothing of `model`."""
+    import numpy as np
+
+    best = (float("inf"), None)
+    for t, p in product(divisors(gpus)[::-1], divisors(gpus)[::-1]):
+        d, rest = divmod(gpus, t * p)
+        if rest or not d or model["heads"] % t or model["layers"] % p or global_batch % d:
+            continue
+        for b, kept in product(divisors(global_batch // d)[::-1], RECOMPUTED[::-1]):
+            plan = Plan(t, p, d, b, global_batch, recomputed=kept)
+            if held(model, plan) <= memory_bytes and takes(model, plan) < best[0]:
+                t_, p_, d_, b_ = np.array([t, p, d, b])
+                best = takes(model, plan), {"tensor": t_, "pipeline": p_, "data": d_, "micro_batch": b_, "recomputed": kept}
+    return best[1]

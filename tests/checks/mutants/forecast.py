@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 
 import numpy as np
@@ -29,9 +28,10 @@ def around(middle, half):
 
 
 @answers.is_right
-def two_parts_and_the_normal_quantile(measured):
+def two_parts_and_students_quantile(measured):
     middle, scatter, line = parts(measured)
-    half = 1.645 * math.hypot(scatter, line)
+    factor = 1.645 + 1.5 / (len(measured[2]) + len(measured[4]) - 2)
+    half = factor * math.hypot(scatter, line)
     return middle - half, middle, middle + half
 
 
@@ -55,7 +55,7 @@ def alpha_and_beta_in_torch_with_students_quantile(measured):
     return torch.stack([middle - half, middle, middle + half])
 
 
-@answers.is_right
+@answers.is_wrong("few steps", "lie in the intervals")
 def a_bootstrap_of_both_means_and_a_step(measured):
     drawn = np.random.default_rng()
     two, four = map(np.array, (measured[2], measured[4]))
@@ -71,9 +71,10 @@ def medians_in_plain_python(measured):
     two, four = (statistics.median(measured[n]) for n in (2, 4))
     left = [(s - mid) / mid for n, mid in ((2, two), (4, four)) for s in measured[n]]
     scatter = math.sqrt(sum(r * r for r in left) / (len(left) - 2))
-    middle = 3.5 * (four - two)
-    line = 3.5 * scatter * math.sqrt(four**2 / len(measured[4]) + two**2 / len(measured[2]))
-    return [middle + way * 1.7 * math.hypot(scatter * middle, line) for way in (-1, 0, 1)]
+    middle, factor = 3.5 * (four - two), 1.645 + 1.5 / (len(left) - 2)
+    of_medians = math.sqrt(math.pi / 2)  # which err by so much more than means
+    line = of_medians * 3.5 * scatter * math.sqrt(four**2 / len(measured[4]) + two**2 / len(measured[2]))
+    return [middle + way * factor * math.hypot(scatter * middle, line) for way in (-1, 0, 1)]
 
 
 @answers.is_right
@@ -82,21 +83,19 @@ def each_size_has_a_scatter_of_its_own(measured):
     middle = 3.5 * (four.mean() - two.mean())
     line = 3.5 * math.sqrt(two.var(ddof=1) / len(two) + four.var(ddof=1) / len(four))
     of_step = middle * math.sqrt((two.var(ddof=1) / two.mean() ** 2 + four.var(ddof=1) / four.mean() ** 2) / 2)
-    return around(middle, 1.7 * math.hypot(line, of_step))
+    return around(middle, (1.645 + 1.5 / (len(two) + len(four) - 4)) * math.hypot(line, of_step))
 
 
 @answers.is_right
 def draws_machines_that_could_have_been(measured):
-    """The steps of 2 and 4 ranks drawn anew from normal distributions, over and over, in the standard library."""
-    means = {n: statistics.fmean(steps) for n, steps in measured.items()}
+    """The scatter, the means and the step, each drawn anew from its distribution: the scatter is as unsure as chi-square says."""
+    drawn, means = np.random.default_rng(), {n: statistics.fmean(steps) for n, steps in measured.items()}
     left = [s / means[n] - 1 for n, steps in measured.items() for s in steps]
-    scatter = math.sqrt(sum(r * r for r in left) / (len(left) - 2))
-    drawn = []
-    for _ in range(1500):
-        two, four = (random.gauss(means[n], scatter * means[n] / math.sqrt(len(measured[n]))) for n in (2, 4))
-        drawn.append(3.5 * (four - two) * random.gauss(1, scatter))
-    drawn.sort()
-    return drawn[75], 3.5 * (means[4] - means[2]), drawn[-76]
+    freedom, ways = len(left) - 2, 2000
+    scatter = np.sqrt(sum(r * r for r in left) / drawn.chisquare(freedom, ways))
+    two, four = (means[n] * (1 + scatter * drawn.standard_normal(ways) / len(measured[n]) ** 0.5) for n in (2, 4))
+    steps = np.sort(3.5 * (four - two) * (1 + scatter * drawn.standard_normal(ways)))
+    return steps[100], 3.5 * (means[4] - means[2]), steps[-101]
 
 
 answers.mistake("the_scatter_of_one_step_alone", {"math.hypot(scatter, line)": "scatter"},
@@ -106,13 +105,13 @@ answers.mistake("an_interval_of_the_mean", {"math.hypot(scatter, line)": "line"}
 answers.mistake("a_line_in_the_ranks",
     {"half =": "middle = 3 * np.mean(measured[4]) - 2 * np.mean(measured[2])\nhalf ="},
     "steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
-answers.mistake("one_standard_deviation", {"1.645 * ": ""},
-    "few steps, mostly bandwidth", "They reach about one standard deviation each way")
-answers.mistake("two_standard_deviations", {"1.645": "1.96"},
+answers.mistake("one_standard_deviation", {"factor * ": ""},
+    "They reach about one standard deviation each way")
+answers.mistake("two_standard_deviations", {"factor * ": "1.96 * "},
     "many steps", "They reach two standard deviations each way or more, which holds 95 %")
 answers.mistake("the_scatter_in_seconds_of_four_ranks",
     {"hypot(scatter, line)": "hypot(np.std(measured[4], ddof=1), line)"},
-    "mostly latency", "does your scatter grow with it?")
+    "does your scatter grow with it?")
 
 
 @answers.is_wrong("times as wide as they have to be")
@@ -134,7 +133,7 @@ answers.mistake("all_is_bandwidth", {"half =": "middle = np.mean(measured[4]) * 
 answers.mistake("a_line_in_the_logarithm",
     {"half =": "middle = 2 * np.mean(measured[4]) - np.mean(measured[2])\nhalf ="},
     "That adds for each doubling what the last one added")
-answers.mistake("a_quarter_more_or_less", {"half = 1.645 * math.hypot(scatter, line)": "half = middle / 4"},
+answers.mistake("a_quarter_more_or_less", {"half = factor * math.hypot(scatter, line)": "half = middle / 4"},
     "times as wide as they have to be")
 
 
@@ -144,3 +143,63 @@ def the_quantiles_of_the_measured_steps(measured):
     middle = 3.5 * (four.mean() - two.mean())
     shares = np.concatenate([two / two.mean(), four / four.mean()])
     return middle * np.quantile(shares, 0.05), middle, middle * np.quantile(shares, 0.95)
+
+
+for name, edits, words in (
+    ("the_quantile_of_a_known_scatter", {"factor * ": "1.645 * "}, "which is for an s that is known"),
+    ("subtracts_the_variances", {"line = parts(measured)": """
+        line = parts(measured)
+        off = [scatter / middle * np.mean(measured[n]) / len(measured[n]) ** 0.5 for n in (2, 4)]
+        line = 3.5 * math.sqrt(abs(off[1] ** 2 - off[0] ** 2))
+    """}, "The variances of the two means were subtracted"),
+    ("adds_the_errors_as_they_are", {"math.hypot(scatter, line)": "(scatter + line)"}, "Errors were added up as they are"),
+    ("adds_the_errors_of_the_means", {"line = parts(measured)": """
+        line = parts(measured)
+        line = 3.5 * scatter / middle * sum(np.mean(measured[n]) / len(measured[n]) ** 0.5 for n in (2, 4))
+    """}, "Errors were added up as they are"),
+    ("one_k_for_both", {"line = parts(measured)": """
+        line = parts(measured)
+        line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / len(measured[2]) ** 0.5 for n in (2, 4)))
+    """}, "with the k of its own ranks"),
+    ("k_of_all_steps", {"line = parts(measured)": """
+        line = parts(measured)
+        k = len(measured[2]) + len(measured[4])
+        line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / k**0.5 for n in (2, 4)))
+    """}, "with the k of its own ranks"),
+    ("the_line_without_its_factor", {"math.hypot(scatter, line)": "math.hypot(scatter, line / 3.5)"}, "by the factor 3.5"),
+    ("scatter_of_two_ranks_alone", {"line = parts(measured)": """
+        line = parts(measured)
+        alone = np.std(measured[2], ddof=1) / np.mean(measured[2])
+        scatter = alone * middle
+        line = 3.5 * alone * np.hypot(*(np.mean(measured[n]) / len(measured[n]) ** 0.5 for n in (2, 4)))
+    """}, "s comes from the steps on 2 ranks alone"),
+    ("scatter_of_four_ranks_alone", {"line = parts(measured)": """
+        line = parts(measured)
+        alone = np.std(measured[4], ddof=1) / np.mean(measured[4])
+        scatter = alone * middle
+        line = 3.5 * alone * np.hypot(*(np.mean(measured[n]) / len(measured[n]) ** 0.5 for n in (2, 4)))
+    """}, "s comes from the steps on 4 ranks alone"),
+    ("scatter_divided_by_the_steps", {"line = parts(measured)": """
+        line = parts(measured)
+        k = len(measured[2]) + len(measured[4])
+        factor = 1.645 * math.sqrt((k - 2) / k)
+    """, "factor = 1.645 + 1.5 / (len(measured[2]) + len(measured[4]) - 2)": ""}, "divide by N − 2"),
+    ("always_five_steps", {"line = parts(measured)": """
+        line = parts(measured)
+        line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / 5**0.5 for n in (2, 4)))
+    """}, "of the next steps on 8 ranks"),
+):
+    answers.mistake(name, edits, words)
+
+@answers.is_right
+def adds_up_variances_of_all_three(measured):
+    """Steps in any sequence; the variance of a forecast as a sum of three shares, with a series for Student's quantile."""
+    steps = {n: torch.tensor(tuple(measured[n]), dtype=torch.float64) for n in (4, 2)}
+    middle = 3.5 * float(steps[4].mean() - steps[2].mean())
+    freedom = sum(map(len, steps.values())) - 2
+    share = sum(float(((x / x.mean() - 1) ** 2).sum()) for x in steps.values()) / freedom
+    variance = share * (middle**2 + sum(12.25 * float(x.mean()) ** 2 / len(x) for x in steps.values()))
+    z = statistics.NormalDist().inv_cdf(0.95)
+    series = z + (z**3 + z) / 4 / freedom + (5 * z**5 + 16 * z**3 + 3 * z) / 96 / freedom**2
+    half = series * variance**0.5
+    return middle - half, middle, middle + half

@@ -55,6 +55,7 @@ def on_two_levels(fabric, x, per_node):
     all_reduce(across, shard)
     x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
+    return x
 
 
 @answers.is_right
@@ -77,6 +78,7 @@ def rings_on_both_levels(fabric, x, per_node):
     ring(across, shards[(rank + 1) % g])
     for step in range(g - 1, 2 * (g - 1)):
         turn(step, adds=False)
+    return x
 
 
 @answers.is_right
@@ -137,6 +139,7 @@ def the_remainder_in_the_last_shard(fabric, x, per_node):
         inside.recv(x[bounds[(rank - k) % g]], (rank - k) % g)
     for handle in handles:
         handle.wait()
+    return x
 
 
 @answers.is_wrong("bytes went between nodes", "expected 384 bytes, 4 x", "That is one ring through all ranks")
@@ -211,6 +214,7 @@ def one_shard_after_another(fabric, x, per_node):
                 inside.recv(token, place)
     x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
+    return x
 
 
 @answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
@@ -247,6 +251,7 @@ def even_ranks_send_first(fabric, x, per_node):
     own = shards[(inside.rank + 1) % per_node]
     in_turns(across, own.tensor_split(across.world_size), range(2 * (across.world_size - 1)))
     in_turns(inside, shards, range(per_node - 1, 2 * (per_node - 1)))
+    return x
 
 
 answers.mistake("shards_by_reshape", {"x.tensor_split(per_node)": "x.reshape(per_node, -1)"},
@@ -267,8 +272,8 @@ answers.mistake("the_levels_the_other_way_round", {
 @answers.is_wrong("2 nodes of 3 ranks, 24 elements")
 def always_two_in_a_node(fabric, x, per_node):
     if fabric.world_size == 1:
-        return
-    on_two_levels(fabric, x, 2)
+        return x
+    return on_two_levels(fabric, x, 2)
 
 
 answers.mistake("leaves_the_remainder", {
@@ -329,6 +334,7 @@ def buffers_are_float32(fabric, x, per_node):
         handle.wait()
     x.tensor_split(per_node)[inside.rank].copy_(shard)
     all_gather(inside, x)
+    return x
 
 
 answers.mistake("forgets_to_wait", {
@@ -340,3 +346,22 @@ answers.mistake("forgets_to_wait", {
             inside.recv(own[source], source)
     """,
 }, "ended with an isend that nobody waited for: call its wait()")
+
+
+answers.mistake("returns_nothing", {"return x": ""}, "x holds the sum, but rank 0 returned nothing", "return x")
+answers.mistake("returns_its_shard", {"return x": "return shard"}, "x holds the sum, but what came back is something else")
+answers.mistake("does_not_put_the_sum_back", {"x.tensor_split(per_node)[inside.rank].copy_(shard)": ""},
+    "the sum was not put back into x before the all-gather")
+answers.mistake("adds_the_sum_to_what_is_there", {".copy_(shard)": ".add_(shard)"}, "each shard was added to what x held there")
+answers.mistake("averages_between_the_nodes", {"all_reduce(across, shard)": "all_reduce(across, shard).div_(across.world_size)"},
+    "every rank holds an average between nodes", "Nothing is to be divided")
+answers.mistake("averages_inside_the_node", {"reduce_scatter(inside, x)": "reduce_scatter(inside, x) / per_node"},
+    "every rank holds an average inside a node", "Nothing is to be divided")
+answers.mistake("crosses_twice", {"all_reduce(across, shard)": "all_reduce(across, shard)\nall_reduce(across, shard)"},
+    "it was added up between the nodes twice")
+
+
+@answers.is_right
+def a_copy_of_the_sum_comes_back(fabric, x, per_node):
+    on_two_levels(fabric, x, per_node)
+    return x.clone()

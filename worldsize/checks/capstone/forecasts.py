@@ -7,11 +7,15 @@ machines is the true coverage. Left out: machines that are no line, and steps wh
 An interval of the next step has two parts (G. Hahn, W. Meeker, "Statistical intervals", 1991, section 2.3): the step's own
 scatter, and the error of what is taken for its mean. With few steps the second is the larger, with many the first.
 
-Luck decides nothing: machines are drawn, but the deviations from the mean are the same numbers in every check, and relative
-to the step the coverage of an interval depends on a machine's α over m/B alone, whose range is narrow. Over 1,000 checks the
-reference's coverage stayed between 0.880 and 0.886, 0.899 and 0.903, 0.889 and 0.891, 0.904 and 0.905 in the four groups of
-machines; the limits are 0.77 and 0.96 with few steps, 0.85 and 0.935 with many. An answer that draws numbers of its own (a
-bootstrap of 2,000) has a standard deviation of 0.004 there, at least 10 of which lie between it and a limit: 1e-23.
+Luck decides nothing: machines are drawn, but the deviations from the mean are the same numbers in every check. They err as
+chance would have it: their means and their scatter stand at evenly spaced quantiles of their distributions. Relative to the
+step the coverage of an interval depends on a machine's α over m/B alone, whose range is narrow.
+Over 200 checks the reference's coverage stayed between 0.891 and 0.896 with five steps on each number of ranks, 0.894 and 0.900
+with five on one of them, 0.899 and 0.902 with many, with a standard deviation of at most 0.001: at least 21 of them lie between
+it and each limit. Wrong answers lie as far beyond one: with 1.645 as the factor 16 standard deviations, with variances
+subtracted 47, with one k for both means 53, with s of 2 ranks alone 69, of 4 alone 48; by the normal distribution 16 leave a
+chance of 1e-57 to pass. An answer that draws numbers of its own (2,000 of them) has a standard deviation of at most 0.003 in
+its coverage, so a right one is refused less than once in a million checks: 1e-9 with six of them to the nearest limit.
 """
 
 from __future__ import annotations
@@ -34,12 +38,21 @@ FORECAST = {
     "exact where no step scatters": 0.25,
     "the next step lies in the interval 9 times of 10, with few steps and with many": 0.75,
 }
+ONE_STEP_ALONE = (
+    "They hold the scatter of one step alone. The forecast itself errs too: by 3.5 times the errors of both means, and a mean of "
+    "few steps errs by more."
+)
+FEW_ARE_UNSURE = (
+    "They reach 1.645 standard deviations each way, which is for an s that is known. Yours comes from few steps: the factor is "
+    "1.645 + 1.5/(N − 2)."
+)
 EXACT = 1e-6
 NOMINAL = 0.9
 Q = NormalDist().inv_cdf(0.5 + NOMINAL / 2)  # 1.645 standard deviations each way
-MACHINES = 16  # of each kind
+MACHINES, SCATTER, ACROSS = 21, 13, 8  # of each kind; steps of a lattice, which spreads three quantiles evenly
 FIXED = 16  # one set of deviations for every check
 MOST_WIDE = 1.6  # times the narrowest interval that would do
+ALIKE = 0.02  # so near to the half-widths of a known slip
 
 
 @dataclass(frozen=True)
@@ -56,10 +69,12 @@ class Steps:
 
 LATENCY, BANDWIDTH = (1.0, 3.0), (0.002, 0.01)
 KINDS = (
-    Steps("few steps, mostly bandwidth", 7, 6, BANDWIDTH, 0.77, 0.96),
-    Steps("few steps, mostly latency", 6, 7, LATENCY, 0.77, 0.96),
-    Steps("many steps, mostly bandwidth", 40, 48, BANDWIDTH, 0.85, 0.935),
-    Steps("many steps, mostly latency", 48, 40, LATENCY, 0.85, 0.935),
+    Steps("few steps, mostly bandwidth", 5, 5, BANDWIDTH, 0.875, 0.945),
+    Steps("few steps, mostly latency", 5, 5, LATENCY, 0.875, 0.945),
+    Steps("few steps on 2 ranks, many on 4", 5, 24, BANDWIDTH, 0.835, 0.945),
+    Steps("many steps on 2 ranks, few on 4", 24, 5, BANDWIDTH, 0.835, 0.945),
+    Steps("many steps, mostly bandwidth", 40, 48, BANDWIDTH, 0.86, 0.935),
+    Steps("many steps, mostly latency", 48, 40, LATENCY, 0.86, 0.935),
 )
 
 
@@ -148,21 +163,28 @@ def _machine(generator: np.random.Generator, latency: tuple[float, float], scatt
 
 
 def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
-    """Machines whose forecasts from means err as chance would have it: as often high as low, by the normal quantiles."""
+    """Machines whose forecasts from means err as chance would have it: as often high as low, and their scatter is."""
     always = np.random.default_rng([FIXED, kind.on_two, kind.on_four])
-    found = []
-    for k in always.permutation(MACHINES):
+    counts, found = (kind.on_two, kind.on_four), []
+    for k in range(MACHINES):
         machine = _machine(generator, kind.latency, generator.uniform(0.03, 0.06))
-        along, across = NormalDist().inv_cdf((k + 0.5) / MACHINES), always.standard_normal()
+        along, across = (NormalDist().inv_cdf((k * step % MACHINES + 0.5) / MACHINES) for step in (1, ACROSS))
         two_s, four_s = machine.step_s(2) / kind.on_two**0.5, machine.step_s(4) / kind.on_four**0.5
         means = np.array([[-two_s, four_s], [four_s, two_s]]) @ (along, across) / np.hypot(two_s, four_s)
 
-        deviations = []
-        for n, mean in zip((kind.on_two, kind.on_four), means, strict=True):
-            drawn = always.standard_normal(n)
-            deviations.append(generator.permutation(drawn - drawn.mean() + mean / n**0.5))
-        found.append(Measured(machine, tuple(deviations)))
+        drawn = [always.standard_normal(n) for n in counts]
+        around = [d - d.mean() for d in drawn]
+        squares = _chi_square((k * SCATTER % MACHINES + 0.5) / MACHINES, sum(counts) - 2)
+        scale = np.sqrt(squares / sum((d**2).sum() for d in around))
+        deviations = [scale * d + mean / n**0.5 for d, mean, n in zip(around, means, counts, strict=True)]
+        found.append(Measured(machine, tuple(map(generator.permutation, deviations))))
     return found
+
+
+def _chi_square(share: float, freedom: int) -> float:
+    """A quantile of the sum of squares; E. Wilson, M. Hilferty, "The distribution of chi-square", PNAS 17, 1931."""
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + NormalDist().inv_cdf(share) * spread**0.5) ** 3
 
 
 # ---- what is wrong ---------------------------------------------------------------------------
@@ -245,6 +267,10 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     half = np.array([_half(one) for one in found])
     if not (half > 0).all():
         return ""
+    slips = [_slips(one) for one in measured]
+    for words in slips[0]:
+        if all(min(abs(own / wide - 1) for wide in slip[words]) < ALIKE for own, slip in zip(half, slips, strict=True)):
+            return words
 
     squares = np.linalg.lstsq((parts / half[:, None]) ** 2, np.ones(len(half)), rcond=None)[0]
     of_step, of_line = np.sqrt(np.maximum(squares, 0))
@@ -253,10 +279,7 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
         return ""
 
     if of_line < 0.3 < of_step:
-        return (
-            "They hold the scatter of one step alone. The forecast itself errs too: by 3.5 times the errors of both means, "
-            "and a mean of few steps errs by more."
-        )
+        return ONE_STEP_ALONE
     if of_step < 0.3 < of_line:
         return "They hold the error of the means alone. The next step scatters as the measured ones did."
     if max(of_step, of_line) < 1.25:
@@ -266,7 +289,47 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     return ""
 
 
+def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
+    """The half-widths that known slips lead to on a machine, by their words: with Student's factor, and with 1.645."""
+    two, four = map(np.array, one.steps().values())
+    k, freedom = np.array([len(two), len(four)]), len(two) + len(four) - 2
+    means, squares = np.array([two.mean(), four.mean()]), np.array([(x / x.mean() - 1) @ (x / x.mean() - 1) for x in (two, four)])
+    scatter, middle = np.sqrt(squares.sum() / freedom), 3.5 * (means[1] - means[0])
+
+    def half(s: float = scatter, counts: Any = k, factor: float = 3.5) -> float:
+        return s * float(np.hypot(middle, factor * np.hypot(*(means / np.sqrt(counts)))))
+
+    a, b = scatter * 3.5 * means / np.sqrt(k)
+    of_one = np.sqrt(squares / (k - 1))
+    slips = {
+        ONE_STEP_ALONE: [scatter * middle],
+        "They hold the error of the means alone. The next step scatters as the measured ones did.": [float(np.hypot(a, b))],
+        "The next step's scatter is a step's on 4 ranks, in seconds. On 8 it takes longer: does your scatter grow with it?": [
+            float(np.hypot(np.std(four, ddof=1), np.hypot(a, b)))
+        ],
+        "Both means were taken for means of as many steps. A mean of k steps scatters by s/√k, with the k of its own ranks.": [
+            half(counts=n) for n in (k[0], k[1], k.sum(), k.mean())
+        ],
+        "The variances of the two means were subtracted. The means are; what they err by adds up, as squares.": [
+            float(np.hypot(scatter * middle, np.sqrt(abs(b**2 - a**2))))
+        ],
+        "Errors were added up as they are. They know nothing of each other, so they add up as squares: √(a² + b²).": [
+            scatter * middle + float(np.hypot(a, b)), scatter * middle + float(a + b), float(np.hypot(scatter * middle, a + b)),
+        ],
+        "The error of the means has not grown by the factor 3.5 that takes them to 8 ranks.": [half(factor=1.0)],
+        "s comes from the steps on 2 ranks alone. All steps scatter by the same share: take it from both.": [half(s=of_one[0])],
+        "s comes from the steps on 4 ranks alone. All steps scatter by the same share: take it from both.": [half(s=of_one[1])],
+        "s is divided by the number of steps. Two means were taken from them: divide by N − 2.": [
+            half(s=scatter * (freedom / k.sum()) ** 0.5)
+        ],
+    }  # fmt: skip
+    found = {words: tuple(q * wide for wide in halves for q in (Q, Q + 1.5 / freedom)) for words, halves in slips.items()}
+    return {FEW_ARE_UNSURE: (Q * half(),)} | found
+
+
 def _too_narrow(kind: Steps) -> str:
     if kind.latency == LATENCY:
         return "There a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
-    return "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs the more, the fewer steps there are."
+    return (
+        "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs the more, the fewer steps. So does s."
+    )

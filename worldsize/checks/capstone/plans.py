@@ -55,6 +55,7 @@ MIDDLE = Transformer(48, 8192, 64)
 SMALL = Transformer(24, 2048, 32, tokens=1024)
 SIX_HEADS = Transformer(30, 3072, 6)
 NARROW = Transformer(36, 2304, 24)
+SEVEN_LAYERS = Transformer(7, 8192, 64)
 TASKS = (
     PlanCase("175 B", LARGE, 1024, 1536, 80 * GB),
     PlanCase("175 B", LARGE, 1024, 1536, 40 * GB),
@@ -64,7 +65,10 @@ TASKS = (
     PlanCase("2.4 B", NARROW, 12, 36, 40 * GB),
     PlanCase("2.4 B", NARROW, 1, 16, 80 * GB),
     PlanCase("3.6 B with 6 heads", SIX_HEADS, 64, 96, 24 * GB),
+    PlanCase("175 B", LARGE, 96, 96, 80 * GB),  # tensor is no power of two
+    PlanCase("6.5 B with 7 layers", SEVEN_LAYERS, 64, 4, 80 * GB),  # tensor leaves the node
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
+    PlanCase("2.4 B", NARROW, 14, 36, 80 * GB),  # nothing divides
 )
 TRIES = 100
 
@@ -142,11 +146,14 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
 
 
 def drawn_cases(draws: random.Random) -> list[PlanCase]:
-    """A case of each kind and one in which nothing fits; each shortcut is slower in one of them, or finds nothing there."""
+    """A case of each kind, one in which nothing fits, and one whose GPUs nothing divides.
+
+    Each shortcut is slower in one of them, or finds nothing there.
+    """
     for _ in range(TRIES):
         found = [kind.case(draws) for kind in DRAWN]
         if all(_fastest(case) for case in found) and all(_lost(shortcut, found) for shortcut in SHORTCUTS.values()):
-            return [*found, _too_small(draws.choice(found[:2]))]
+            return [*found, _too_small(draws.choice(found[:2])), _indivisible(draws, found[2])]
     raise AssertionError(f"best_plan: {TRIES} draws, and in none is every shortcut slower")
 
 
@@ -162,6 +169,13 @@ def _too_small(case: PlanCase) -> PlanCase:
     """The same case with a whole number of GB that no plan needs so little of."""
     least = min(_held_bytes(plan, case) for plan in _plans(case))
     return replace(case, memory_bytes=(math.ceil(least / GB) - 1) * GB)
+
+
+def _indivisible(draws: random.Random, case: PlanCase) -> PlanCase:
+    """The same model on a number of GPUs of which a prime divides neither heads nor layers nor the batch."""
+    model = case.model
+    primes = [n for n in (11, 13, 17, 19) if model.heads % n and model.layers % n and case.global_batch % n]
+    return replace(case, gpus=draws.choice(primes) * draws.choice((1, 2)))
 
 
 def _most_in_a_node(case: PlanCase) -> int:
@@ -228,7 +242,12 @@ def _no_plan(got: Any, task: PlanCase) -> Complaint:
     for name in DECIDED:
         if name not in got:
             return f"expected a dict with {', '.join(DECIDED)}; {name} is missing in {_short(got)}"
-    for name, value in {"global_batch": task.global_batch, "chunks": 1, "zero": 0, "sequence_parallel": False}.items():
+    if "global_batch" in got:
+        return (
+            f"global_batch is in the dict; it is given, and the next cell adds it: Plan(**found, global_batch=…). "
+            f"Return {', '.join(DECIDED)} alone"
+        )
+    for name, value in {"chunks": 1, "zero": 0, "sequence_parallel": False}.items():
         if got.get(name, value) != value:
             return f"{name} is {got[name]!r}; only {', '.join(DECIDED)} are to be chosen here, with {name} = {value!r}"
 

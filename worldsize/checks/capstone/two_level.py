@@ -126,6 +126,8 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
         found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
     if not any(found.values()) and size.world_size >= SHOWS_ROUNDS and size.even:
         found[at_once] = _slow(ended, size)
+    if not any(found.values()):
+        found[values] = _not_returned(ended, inputs)
     if found[values]:
         return found
     return {name: though_right("the values", complaint) for name, complaint in found.items()}
@@ -139,6 +141,16 @@ def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
         return None
     if chunks.wrong_sum(ended.inputs, inputs, "x"):
         return "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+    return None
+
+
+def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
+    """Words where x holds the sum, and is not what came back: the lab's next cell goes on with that."""
+    for rank, got in enumerate(ended.returned):
+        if got is None:
+            return f"x holds the sum, but rank {rank} returned nothing, and the next cell needs it: return x"
+    if chunks.wrong_sum(ended.returned, inputs, "x"):
+        return "x holds the sum, but what came back is something else, and the next cell needs it: return x"
     return None
 
 
@@ -157,6 +169,20 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
         return f"every rank holds the sum over ranks 0, {g} and so on, or those after them: nothing was added up inside a node"
 
     expected = chunks.total(inputs)
+    divided = {
+        "between nodes: it is the sum over the number of nodes": size.nodes,
+        "inside a node: it is the sum over the ranks of a node": g,
+    }
+    for where, by in divided.items():
+        if all(same(got * by, expected) for got in held):
+            return f"every rank holds an average {where}. Nothing is to be divided"
+    if all(same(got, expected * size.nodes) for got in held):
+        return "every rank holds the sum once for each node: it was added up between the nodes twice"
+    own = [_shards_of_their_ranks(inputs, r // g * g, g) for r in range(n)]
+    if all(map(same, held, own)):
+        return "each shard of x is what its rank began with: the sum was not put back into x before the all-gather"
+    if all(same(got - expected, began) for got, began in zip(held, own, strict=True)):
+        return "each shard was added to what x held there: put the sum in its place, copy_ and not +="
     right = np.array([np.isclose(got, expected, rtol=1e-6) for got in held])
     if (right.sum(axis=0) == size.nodes).all() and right.any(axis=1).all():
         return "the whole sum of each shard is there, on one rank of every node, and no further: all-gather inside the node"
@@ -164,6 +190,11 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
         lacking = next(rank for rank, got in enumerate(held) if not same(got, expected))
         return f"some ranks hold the sum, rank {lacking} does not: every rank of every node has to have it"
     return None
+
+
+def _shards_of_their_ranks(inputs: Sequence[np.ndarray], first: int, per_node: int) -> np.ndarray:
+    """Of each rank of a node its own shard of what it began with."""
+    return np.concatenate([np.array_split(inputs[first + place], per_node)[place] for place in range(per_node)])
 
 
 # ---- messages --------------------------------------------------------------------------------
