@@ -173,7 +173,8 @@ print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished
 def seconds_per_step(step, clock, synchronize, warm_up, steps):
     """Call step() warm_up times, then steps times more; return the median seconds, of finished work, of those that count.
 
-    Of an even number the median is the mean of the two in the middle. clock() returns seconds, from any start. step() may come back before its work is done; synchronize() when all is.
+    Of an even number the median is the mean of the two in the middle. clock() returns seconds, from any start. step() may
+    come back before its work is done; synchronize() when all is.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):
