@@ -81,5 +81,17 @@ def test_in_every_corner_of_the_noise_the_line_of_least_relative_errors_is_near_
     assert max(relative) < 0.135 < alpha_beta_fit.HELD_OUT < 0.17 < min(root)
 
 
+def test_where_the_noise_leans_weights_that_add_the_median_are_far_off_and_those_of_relative_errors_are_not():
+    sizes, asked = np.round(alpha_beta_fit.SIZES), alpha_beta_fit.ASKED
+    relative, added = [], []
+    for meeting in np.geomspace(1e4, 5e4, 9):
+        seconds = (1 + sizes / meeting) * alpha_beta_fit.LEANING
+        for found, weights in ((relative, 1 / seconds), (added, 1 / (seconds + np.median(seconds)))):
+            slope, offset = np.polyfit(sizes, seconds, 1, w=weights)
+            found.append(np.abs((offset + slope * asked) / (1 + asked / meeting) - 1).max())
+
+    assert max(relative) < 0.107 and 0.27 < min(added)
+
+
 def test_the_switch_of_the_wires_is_where_the_lab_says():
     assert SMALL_BYTES == 128 * 1024 and "Up to 128 KiB a tensor is *copied*" in PROSE

@@ -25,6 +25,12 @@ def round_by_round(fabric, x):
     return out
 
 
+answers.twin("offsets_in_an_order_that_all_ranks_draw_alike", {
+    "for offset in range(1, n):": """
+        order = torch.randperm(max(0, n - 1), generator=torch.Generator().manual_seed(5)) + 1
+        for offset in order.tolist():
+    """,
+})
 answers.twin("the_other_way_round_into_x_itself", {
     "range(1, n)": "reversed(range(1, n))",
     "return out": "x.copy_(out)\nreturn x",
@@ -193,6 +199,12 @@ answers.mistake("in_the_order_of_the_rounds", {"out[(me - offset) % n]": "out[(m
     "It holds what rank 3 sent: row r is for what came from rank r")
 answers.mistake("in_the_order_of_the_values", {"return out": "return out[out[:, 0].argsort()]"},
     "row r is for what came from rank r")
+answers.mistake("keeps_rows_in_float32", {"return out": "return out.float().to(x.dtype)"},
+    "5 ranks", "The digits that a float32 has no room for are lost")
+answers.mistake("sends_rows_of_whole_numbers", {"isend(x[(me + offset) % n]": "isend(x[(me + offset) % n].round()"},
+    "5 ranks", "These are whole numbers, and the values are not: nothing is to be rounded")
+answers.mistake("writes_the_rounds_of_eight_out", {"range(1, n)": "[k for k in (1, 2, 3, 4, 5, 6, 7) if k < n]"},
+    "9 ranks", "nothing arrived here")
 answers.mistake("sends_and_never_looks", {"return out": "return x"},
     "It holds rank 0's own block 1, which was for rank 1: nothing arrived here")
 answers.mistake("leaves_it_in_x", {"return out": "x.copy_(out)"},

@@ -62,6 +62,14 @@ def errors_of_the_logarithm(sizes, seconds):
     return alpha, 1 / slope
 
 
+answers.twin("doubles_the_points_that_it_has", {
+    "slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)": """
+        both = np.concatenate([seconds, seconds])
+        slope, alpha = np.polyfit(np.concatenate([sizes, sizes]), both, 1, w=1 / both)
+    """,
+})
+
+
 # T/m = α/m + 1/B is a line in 1/m, its errors again relative to T/m.
 answers.twin("a_line_in_one_over_m", {
     "slope, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds)":
@@ -97,6 +105,16 @@ def through_the_first_and_the_last(sizes, seconds):
     return seconds[small] - slope * sizes[small], 1 / slope
 
 
+answers.mistake("bandwidth_in_megabytes", {"alpha, 1 / slope": "alpha, 1e-6 / slope"},
+    "B is wanted in bytes a second, not in kB, MB or GB")
+answers.mistake("bandwidth_in_bits", {"alpha, 1 / slope": "alpha, 8 / slope"}, "B is wanted in bytes a second, not in bits")
+answers.mistake("weights_that_add_the_median", {"w=1 / seconds": "w=1 / (seconds + np.median(seconds))"},
+    "which was left out, your line says", "Two of the times are 20% off")
+answers.mistake("weights_no_larger_than_the_medians", {"w=1 / seconds": "w=1 / np.maximum(seconds, np.median(seconds))"},
+    "which was left out, your line says", "Two of the times are 20% off")
+answers.mistake("weights_that_add_the_geometric_mean",
+    {"w=1 / seconds": "w=1 / (seconds + np.exp(np.log(seconds).mean()))"},
+    "which was left out, your line says", "Two of the times are 20% off")
 answers.mistake("forgets_to_return", {"return alpha": "alpha"},
     "expected two finite numbers", "got None (does the function return it?)")
 answers.mistake("logarithms_of_both", {

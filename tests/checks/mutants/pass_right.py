@@ -72,6 +72,12 @@ answers.twin("keeps_it_in_x_once_it_was_taken", {
     "return received": "return x",
 })
 
+answers.twin("stacks_what_it_sends_and_what_comes", {
+    "received = x.clone()": "both = torch.stack([x, torch.zeros_like(x)])\nreceived = both[1]",
+    "isend(x, right_of(fabric))": "isend(both[0], right_of(fabric))",
+    "return received": "return received if fabric.world_size > 1 else both[0]",
+})
+
 answers.mistake("returns_its_own_tensor", {"return received": "return x"},
     "the rank's own tensor: return the one that was received")
 answers.mistake("passes_to_the_left", {
@@ -111,6 +117,13 @@ def sends_to_everyone(fabric, x):
     return got.get(left_of(fabric), x)
 
 
+answers.mistake("always_flattens", {"return received": "return received.flatten()"},
+    "4 ranks, float32[200, 201]", "of shape [200, 201], got shape [40200]")
+answers.mistake("returns_a_list", {"return received": "return received.tolist()"},
+    "2 ranks: rank 0: expected what rank 1 sent as a tensor of shape [4], got a")
+answers.mistake("counts_ranks_from_one", {
+    "right_of(fabric)": "fabric.rank % fabric.world_size + 1",
+}, "expected a rank from 0 to 1", harmless_at=())
 answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
     "2 ranks: ranks 0, 1 ended with an isend that nobody waited for: call its wait()")
 answers.mistake("receives_into_what_it_still_sends", {"x.clone()": "x"},

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.collectives import chunks
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, links
 from worldsize.checks.kit.values import first_difference, inputs_for, same
@@ -35,7 +36,7 @@ POINTS = {
 VALUES, MESSAGES, ROUNDS = POINTS
 
 # (world size, numbers in a block, dtype). A block of 40,001 numbers is too long to be copied when it is sent.
-SIZES = ((4, 3, "float32"), (3, 4, "int64"), (2, 40_001, "float32"), (1, 3, "float32"), (9, 2, "float32"))
+SIZES = ((4, 3, "float32"), (3, 4, "int64"), (2, 40_001, "float32"), (1, 3, "float32"), (5, 3, "float64"), (9, 2, "float32"))
 
 
 def all_to_all(arena: Arena, fn: Callable) -> Verdict:
@@ -58,8 +59,14 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """Each rank's table, of shape [world size, length]. Values do not grow with the rank: no sorting puts them in order."""
+    """Each rank's table, of shape [world size, length]. Values do not grow with the rank: no sorting puts them in order.
+
+    In float64 none is a whole number or one that a float32 holds.
+    """
     grown = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
+    if dtype == "float64":
+        for rank, x in enumerate(grown):
+            x += (rank + 1) / 3
     return grown[1::2] + grown[::2]
 
 
@@ -85,7 +92,7 @@ def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint
             return first_difference(got, expected, rank, "the table of blocks")
 
         for row in range(len(tables)):
-            if not same(got[row], expected[row]):
+            if not same(got[row], expected[row], tolerance=0.0):
                 return f"rank {rank}, row {row}: expected rank {row}'s block {rank}. {_whose(got[row], rank, row, tables)}"
 
     return None
@@ -101,6 +108,11 @@ def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -
         return f"It holds what rank {owner[0]} sent: row r is for what came from rank r."
     if owner:
         return f"It holds rank {owner[0]}'s block {owner[1]}, which was for rank {owner[1]}."
+    expected = tables[row][rank]
+    if chunks.is_whole_part(got, expected):
+        return chunks.WHOLE.rstrip()
+    if same(got, expected.astype("float32").astype(expected.dtype), tolerance=1e-12):
+        return chunks.LOST_DIGITS
     if row == rank:
         return "A rank's own block does not travel: copy it."
     return f"It holds no rank's block: {got[:3]} …"
@@ -110,7 +122,7 @@ def _place(got: np.ndarray, tables: Sequence[np.ndarray]) -> tuple[int, int] | N
     """(rank, block) of the table row that this is, or None."""
     for rank, table in enumerate(tables):
         for block, expected in enumerate(table):
-            if same(got, expected):
+            if same(got, expected, tolerance=0.0):
                 return rank, block
 
     return None
