@@ -284,7 +284,7 @@ Training.gather = staticmethod(gather)
 images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 
 # %% [markdown]
-# The training is over after `steps` steps, whatever happens. You write the loop: take up what `load()` gives, train on, save
+# The training is over after `steps` steps. You write the loop: take up what `load()` gives, train on, save
 # after every `every` steps, counted from the very first one, and after the last. A job that begins again may get another
 # `every`.
 #
@@ -763,7 +763,7 @@ if rows:
     points = [[(row[0], row[k]) for row in rows.values()] for k in (1, 2)]
     sweep = [min(rows.values())[0] * 1.2**k for k in range(-3, 18)]
     swept = [(tau, daly(tau, measured["Young's interval"])) for tau in sweep if tau < 1.2 * max(rows.values())[0]]
-    swept = sorted([*swept, *((row[0], row[3]) for row in rows.values())])  # each live day by the formula, at its own interval
+    swept = sorted([*swept, *((row[0], row[3]) for row in rows.values())])  # and at the live days' own intervals
 figures.curves(
     [figures.Curve("a live day", points[0], swept), figures.Curve("your replay", points[1])],
     "How near do live ranks come to Daly, and is Young's interval best?", x="minutes between two saves", y="goodput (%)",

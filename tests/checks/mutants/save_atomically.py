@@ -89,6 +89,25 @@ def with_a_longer_suffix(path, data):
         temporary.unlink(missing_ok=True)
 
 
+answers.twin("moves_it", {"os.replace(temporary, path)": "shutil.move(temporary, path)"})
+answers.twin("names_it_after_the_process", {
+    'path.with_name(path.name + ".tmp")': 'path.with_name(f"{path.name}.tmp.{os.getpid()}")',
+    "with open(temporary": """
+        for left in path.parent.glob(path.name + ".tmp.*"):
+            left.unlink(missing_ok=True)
+        with open(temporary
+    """,
+})
+answers.twin("puts_the_old_one_back_on_an_error", {
+    "os.replace(temporary, path)": """
+        if temporary.stat().st_size != len(data):
+            temporary.unlink()
+            raise OSError("the disk is full")
+        os.replace(temporary, path)
+    """,
+})
+
+
 @answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
 def writes_in_place(path, data):
     path.write_bytes(data)
@@ -140,6 +159,44 @@ answers.mistake("clears_whatever_begins_with_its_name", {
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     """,
 }, "state.rank10, another rank's file, is gone")
+answers.mistake("clears_what_begins_with_its_name_and_is_temporary", {
+    'temporary = path.with_name(path.name + ".tmp")': """
+        for left in path.parent.glob(path.name + "*.tmp"):
+            left.unlink()
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    """,
+}, "state.rank10 and state.rank1 are saved at once: the save of state.rank10 raised FileNotFoundError",
+    "The save of state.rank1 removed a file of state.rank10's", chance=True)
+answers.mistake("cuts_the_name", {
+    'path.with_name(path.name + ".tmp")': 'path.with_name(path.name[:11] + ".tmp")',
+}, "state.rank10 and state.rank1 are saved at once")
+
+
+@answers.is_wrong("the disk was full when it had written", "must end there, before os.replace, and the old file stays")
+def passes_over_errors(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        pass
+    os.replace(temporary, path)
+
+
+@answers.is_wrong("the disk was full when it had written", "the old file stays")
+def renames_in_any_case(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        os.replace(temporary, path)
+
+
 answers.mistake("clears_all_temporary_files", {
     'temporary = path.with_name(path.name + ".tmp")': """
         for left in path.parent.glob("*.tmp"):

@@ -1,8 +1,8 @@
 """Saves whose writer is killed: each is a child process that dies at a byte, or at the moment at which its folder changes.
 
-A child that may write `k` bytes into a file is killed by the kernel when it writes one more (RLIMIT_FSIZE, SIGXFSZ). To die
-at a change, the child looks at its folder round every call (`sys.setprofile`) and sends itself SIGKILL. What is left in the
-folder is what a check gets. Left out: a machine that loses its power; what is on its disk then, no process can see.
+A child that may write `k` bytes into a file is killed by the kernel when it writes one more (RLIMIT_FSIZE, SIGXFSZ); where the
+disk is full, that write gives it an error. To die at a change, the child looks at its folder round every call
+(`sys.setprofile`) and sends itself SIGKILL. What is left in the folder is what a check gets. Left out: a machine that loses its power; what is on its disk then, no process can see.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
     """What is left in a fresh folder after each scenario, and how its saves ended.
 
     A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with
-    "name", "data", "dies" (None, ["byte", k] or ["change", j]) and "meets" (None, or [j, name, data]: another process'
-    save, from its beginning to its end, while this one stands still at its j-th change). A row has "files" and "ended", a list
-    that says of each save how it ended, and whether the change came for which it waited.
+    "name", "data", "dies" (None, ["byte", k], ["full", k] or ["change", j]) and "meets" (None, or [j, name, data]: another
+    process' save, from its beginning to its end, while this one stands still at its j-th change). A row has "files" and "ended",
+    a list that says of each save how it ended, and whether the change came for which it waited.
     """
     rows: list[dict[str, Any]] = []
     for scenario in scenarios:
@@ -88,8 +88,8 @@ def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:
 def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any]:
     """In the child: the save, and what was seen of it where it is not killed."""
     kind, number = dies or (None, 0)
-    if kind == "byte":
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if kind in ("byte", "full"):
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "byte" else signal.SIG_IGN)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), hard))
         return _called(fn, path, data)

@@ -1,7 +1,8 @@
 """The check of a file that is replaced at once: writers are really killed, and what is left must be the old file or the new one.
 
 A writer is a process of its own (`arena.saves`). It dies at a byte, at 0, at the last one and at drawn ones between; or at the
-moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck.
+moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck. Or
+the disk is full at a byte: then a write raises, and the old file stays.
 What the folder then holds comes back as bytes, and is judged here. Every draw shows the same mistakes: a file that is written
 in place is torn at every byte. In a grade all of it is done and seen from outside the writer's process (`grade.box.warden`), in
 a notebook beside it (`drivers.killed_writer`). Left out: what a disk does when its machine loses power (fsync is seen to be
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import Case, first_complaint, judge
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 
@@ -68,8 +69,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     ):
         files = {} if before is None else {NAME: before}
         deaths = [["byte", k] for k in _bytes_to_die_at(len(data), others, draws)]
+        full = ["full", int(draws.integers(1, len(data) - 1))]
         if len(data) <= OLD:
-            deaths = [None, *deaths, *(["change", j] for j in range(1, CHANGES + 1))]
+            deaths = [None, *deaths, *(["change", j] for j in range(1, CHANGES + 1)), full]
         yield case(
             what,
             [scenario(files, save(data, dies=death)) for death in deaths],
@@ -77,11 +79,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
     one, other = drawn(SMALL), drawn(SMALL + 7)
-    yield case(
-        f"{NAME} and {PEER} are saved at once",
-        [scenario({}, save(one, meets=[j, PEER, other])) for j in range(1, MEETINGS + 1)],
-        lambda rows: {APART: next(filter(None, (_met(row, {NAME: one, PEER: other}) for row in rows)), None)},
-    )
+    for first, second in ((NAME, PEER), (NEIGHBOUR, NAME)):
+        yield case(
+            f"{first} and {second} are saved at once",
+            [scenario({}, save(one, first, meets=[j, second, other])) for j in range(1, MEETINGS + 1)],
+            lambda rows, right={first: one, second: other}: {APART: first_complaint(_met(row, right) for row in rows)},
+        )
 
     killed = [save(drawn(LARGE), dies=["byte", k]) for k in _bytes_to_die_at(LARGE, KILLED - 2, draws)]
     neighbour = drawn(40)
@@ -173,6 +176,12 @@ def _torn(
             f'open(…, "wb"), whose write does.'
         )
 
+    if death[0] == "full":
+        return (
+            f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and it left {NAME} with {held}. A write "
+            f"that fails raises OSError: the save must end there, before os.replace, and the old file stays."
+        )
+
     moment = f"when it had written {death[1]:,} of {len(data):,} bytes"
     if death[0] == "change":
         moment = "between two of its calls"
@@ -228,7 +237,10 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
         "Both wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
         'path.name + ".tmp" (path.with_suffix would take ".rank1" away).'
     )
-    complaint = _raised(ended, f"the save of {NAME}") or _raised(ended["other"], f"the save of {PEER}")
+    first, second = right
+    complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
+    if complaint and {first, second} == {NAME, NEIGHBOUR}:
+        return f"{complaint}. The save of {NAME} removed a file of {NEIGHBOUR}'s: {NAME}*.tmp is the name of both."
     if complaint:
         return f"{complaint}. {advice}"
 

@@ -111,7 +111,8 @@ class _WatchedSave:
         self._tree, self._record, self._here = tree, tree.record, save["dies"] == "here"
         self._first = tree.writers[0]
         kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
-        self._most_bytes = int(number) if kind == "byte" else None
+        self._most_bytes = int(number) if kind in ("byte", "full") else None
+        self._dies_beyond = kind == "byte"  # on a full disk it gets an error
         self._dies_at = int(number) if kind == "change" else 0
         self._stands_at = int(save["meets"][0]) if save["meets"] else 0
         self._killed = False
@@ -147,7 +148,7 @@ class _WatchedSave:
         if self._looked(one) and self._record.changes == self._dies_at:
             self._kill()
             return
-        if self._most_bytes is not None and self._record.goes_beyond(call, name, self._most_bytes):
+        if self._dies_beyond and self._record.goes_beyond(call, name, self._most_bytes):
             self._kill()
             return
         if one is self._first and self._record.changes == self._stands_at and not self._stood and self._stands_at:
