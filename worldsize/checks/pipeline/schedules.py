@@ -12,12 +12,15 @@ Y. Huang et al.'s ("GPipe", arXiv:1811.06965, 2019) and D. Narayanan et al.'s ("
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers.on_ranks import answers
 from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
@@ -94,18 +97,35 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable, points: dict[str, float], examine: Callable) -> Iterator[Case]:
-    def case(stages: int, micro_batches: int, examine: Callable) -> Case:
-        return Case(
-            f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}",
-            lambda: _called(arena, fn, [(s, stages, micro_batches) for s in range(stages)]),
-            lambda ended: examine(ended, stages, micro_batches),
-        )
+    def case(size: tuple[int, int], run: Callable[[], ArenaResult], examine: Callable) -> Case:
+        stages, micro_batches = size
+        name = f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
+        return Case(name, run, lambda ended: examine(ended, *size))
 
     for size in SIZES:
-        yield case(*size, examine)
-    for spans in DRAWN:
-        drawn = [arena.draws.randint(*span) for span in spans]
-        yield case(*drawn, lambda *given: with_untried(points, examine(*given)))
+        yield case(size, lambda size=size: _called(arena, fn, _of_each_stage(size)), examine)
+
+    drawn = [(arena.draws.randint(*stages), arena.draws.randint(*micros)) for stages, micros in DRAWN]
+    in_one_process = cache(lambda: arena.ranks(fn, [[call for s in drawn for call in _of_each_stage(s)]], driver=answers))
+    first = 0
+    for size in drawn:
+        own = slice(first, first := first + size[0])
+        yield case(
+            size,
+            lambda own=own: _part(in_one_process(), own),
+            lambda *given: with_untried(points, examine(*given)),
+        )
+
+
+def _of_each_stage(size: tuple[int, int]) -> list[tuple[int, int, int]]:
+    return [(stage, *size) for stage in range(size[0])]
+
+
+def _part(ended: ArenaResult, own: slice) -> ArenaResult:
+    """A part of what `on_ranks.answers` returned."""
+    if ended.state != "done":
+        return ended
+    return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
 
 
 def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
