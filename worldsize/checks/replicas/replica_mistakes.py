@@ -130,7 +130,15 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         return f"This is still rank {rank}'s own gradient."
     if same(got, _combine(inputs, shares)[k], TOLERANCE):
         return "These are the right numbers with half of their digits: the gradients are float64, so are what they go through."
-    return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
+    scaled = _times_the_mean(got, _combine(inputs, shares)[k])
+    return f"{scaled}Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
+
+
+def _times_the_mean(got: np.ndarray, mean: np.ndarray) -> str:
+    times = float(np.median(got / mean))
+    if not same(got, times * mean, **EXACT):
+        return ""
+    return f"This is {number(times)} times the mean: the ranks' weights are their counts over the sum of all counts. "
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:

@@ -86,15 +86,14 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
     values, uneven, messages = AVERAGE
 
     def examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, Complaint]:
-        complaint = first_complaint(
-            [
-                replica_mistakes.wrong_mean(ended.inputs, ended.returned, inputs, counts),
-                *(changed(noted["more"], (list(counts),), "counts", rank) for rank, noted in enumerate(ended.returned)),
-            ]
-        )
+        complaint = replica_mistakes.wrong_mean(ended.inputs, ended.returned, inputs, counts)
         sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
         held = values if len(set(counts)) == 1 else uneven
-        return {held: complaint, messages: _messages_besides(sent, complaint)}
+        found = {held: complaint, messages: _messages_besides(sent, complaint)}
+        if held == values or first_complaint(found.values()):
+            return found
+        kept = (changed(noted["more"], (list(counts),), "counts", rank) for rank, noted in enumerate(ended.returned))
+        return {**found, values: first_complaint(kept)}
 
     def cases() -> Iterator[Case]:
         for counts in (*COUNTS, FAULTY, _drawn_counts(arena)):
