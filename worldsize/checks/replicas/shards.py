@@ -11,7 +11,8 @@ example with chance (b/N)^(SEEDS - 1): over all pairs and all examples together 
 Two seeds give the same batches of 18 examples, 8, 8 and 2, with chance 8! 8! 2!/18! = 5e-7 (ENOUGH; it is looked at in two
 plans, of which the other has 20 examples or more, 8, 8 and 4: 2e-8 at most). How many examples the first plan has is drawn.
 Worlds up to 33 ranks, batches below the number of ranks or above that of the examples, and a batch of one are asked in one
-process; they are drawn too, and there two seeds give the same batches with less than 1e-10. Left out: any other flaw of a generator.
+process; they are drawn too, and there two seeds give the same batches with less than 1e-10. Left out: any other flaw of a
+generator.
 """
 
 from __future__ import annotations
