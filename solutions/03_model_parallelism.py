@@ -116,15 +116,15 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 
 # %% [markdown]
 # You write the stage. It is told what to do by a list of **actions**: `("forward", k)` or `("backward", k)`, k the
-# micro-batch. Do them in order. Between the two, keep what the backward will need under its number. Send with `isend`:
-# later two neighbours will send to each other at the same moment, and one of them must not block. Wait for all handles
-# at the end, and leave what you sent unchanged until then.
+# micro-batch. Do them in order, whatever order that is. Between the two, keep what the backward will need under its
+# number. Send with `isend`: later two neighbours will send to each other at the same moment, and one of them must not
+# block. Wait for all handles at the end, and leave what you sent unchanged until then.
 
 # %% [markdown]
 # Given is `build(part, fabric)`. It returns the stage's layers as one module of PyTorch: `layers(inputs)` goes forward
 # through all of them, `layers.parameters()` are their weights and biases, and autograd works as on one device. They hold
-# this stage's weights alone. (It gets `fabric` so that the layers can take a declared time, later.) The module knows
-# nothing of other ranks: every message is yours.
+# this stage's weights alone. (It gets `fabric` so that the layers can take a declared time, later, and in the check.) The
+# module knows nothing of other ranks: every message is yours.
 
 # %% [markdown]
 # <details><summary>Hint 1: forward</summary>All but rank 0 receive into <code>part["xs"][k]</code>, then say that they
@@ -254,7 +254,7 @@ figures.pipeline(naive, "The whole batch at once: how much of their time do stag
 # %% tags=["exercise:gpipe"]
 # Exercise 3.2: the GPipe schedule
 def gpipe(stage, stages, micro_batches):
-    """The list of actions of `stage`, one of 0 … stages - 1: ("forward", k) or ("backward", k) each.
+    """A list of the actions of `stage`, one of 0 … stages - 1: ("forward", k) or ("backward", k) each.
 
     Every micro-batch k = 0 … micro_batches - 1 goes forward and backward once, and all go forward first.
     """
@@ -382,7 +382,7 @@ lab.measure("gpipe_peak", peak(watched["GPipe"]))
 # %% tags=["exercise:one_forward_one_backward"]
 # Exercise 3.3: the 1F1B schedule
 def one_forward_one_backward(stage, stages, micro_batches):
-    """The list of actions of `stage`: first some forwards, then a forward and a backward in turn, then backwards.
+    """A list of the actions of `stage`: first some forwards, then a forward and a backward in turn, then backwards.
 
     Stage s has never more than stages - s micro-batches in flight, and no stage waits longer than with GPipe.
     """

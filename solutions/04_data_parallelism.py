@@ -5,7 +5,7 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 100 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03 helps in
+# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03 helps in
 # the last part.
 
 # %% [markdown]
@@ -42,8 +42,9 @@ lab, check = open_lab("04")
 # ## One process
 #
 # We begin with the smallest model there is: a line, with a slope and an intercept. Its best values are known without any
-# training: the line of least squares. All numbers are float64: a difference of 10⁻¹⁶ is rounding, anything larger is a
-# mistake.
+# training: the line of least squares. All numbers are float64. How large is a difference that is rounding alone? One operation
+# on numbers near 1 is off by about 10⁻¹⁶; a training does many, one after the other. So this lab calls a difference below
+# `rounding` rounding, and one above it a mistake.
 
 # %%
 torch.manual_seed(4)
@@ -55,7 +56,9 @@ def closed_form(x, y):
     table = torch.stack([x, torch.ones_like(x)], dim=1)
     return torch.linalg.lstsq(table, y.unsqueeze(1)).solution.flatten()
 
+rounding = 1e-12
 print("slope {:.3f}, intercept {:.3f}".format(*closed_form(x, y)))
+print(f"float64 has steps of {torch.finfo(torch.float64).eps:.1e} above 1; rounding: {rounding:g}")
 
 # %% [markdown]
 # Gradient descent needs the gradient of the loss, here the mean squared error. `weights` is a list of two tensors,
@@ -246,7 +249,8 @@ lab.predict(
 def average_gradients(fabric, gradients, counts):
     """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place.
 
-    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none.
+    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN of a rank that has
+    examples stays in the mean: it shows a fault. counts stays as it is.
     """
     ### BEGIN SOLUTION
     mine = counts[fabric.rank]
@@ -367,7 +371,7 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
 def train_replicas(
     fabric, weights, x, y, batch_size, epochs, learning_rate, begin=same_start, average=average_gradients
 ):
-    """Trains the line in `weights` on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
+    """Trains the line in `weights`, in place, on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
 
     Calls begin once and average at every step, and sends nothing else; each epoch reshuffles.
     Returns the weights after each step, a tensor [steps, 2]: the same for one rank and for many.
@@ -424,7 +428,7 @@ lab.predict("sum", f"Gradients added up on {ranks} ranks: how many times as long
 lab.predict("first_wrong", "Mean of means: after how many right steps does the first wrong one come?", "steps")
 
 # %%
-# Helper: two of the mistakes, and how far ranks are from one process
+# Helper: two of the mistakes, how far ranks are from one process, and how far from each other
 def added_up(fabric, gradients, counts):
     for gradient in gradients:
         all_reduce(fabric, gradient)
@@ -438,6 +442,13 @@ def gap(run, reference):
         return None
     apart = torch.stack([(history - reference[0]).abs().amax(dim=1) for history in run.results])
     return apart.amax(dim=0).tolist()
+
+def among_ranks(run):
+    """After each step, the largest weight of any rank minus the smallest; None if not yet."""
+    if run.state == "not yet":
+        return None
+    histories = torch.stack(list(run.results))
+    return (histories.amax(dim=0) - histories.amin(dim=0)).amax(dim=1).tolist()
 
 # %%
 mistakes = {
@@ -455,14 +466,30 @@ figures.histories(
 if four.state == "done":
     lab.measure("sum", runs["added up"][0][0, 0] / four[0][0, 0])  # rank 0 begins at zero: the weights are the step
 wrong = gaps["mean of means"]
-lab.measure("first_wrong", None if wrong is None else sum(max(wrong[:k]) < 1e-12 for k in range(1, len(wrong) + 1)))
+lab.measure("first_wrong", None if wrong is None else sum(max(wrong[:k]) < rounding for k in range(1, len(wrong) + 1)))
 figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
-# Each mistake has its trace. With *any start* the differences *between ranks* stay exactly as they were: all take the
-# same steps, from different places. *Added up* is wrong from the first step: it is a learning rate n times as large.
-# *Mean of means* is the nasty one: right to the last digit until the smaller batch at the end of the epoch, and
-# nothing looks broken.
+# With *any start* the distance from one process falls. Do the ranks come together, then? Here is how far they are from *each
+# other*, for each mistake that parts them at all.
+
+# %%
+spreads = {name: among_ranks(run) for name, run in runs.items()}
+parted = {name: spread for name, spread in spreads.items() if spread is None or max(spread) > rounding}
+for name, spread in spreads.items():
+    if spread:
+        print(f"{name:>13}: {spread[0]:.4g} apart after the first step, {spread[-1]:.4g} after the last; "
+              f"in between it changes by {max(spread) - min(spread):.1g}")
+figures.histories(
+    {f"{name}, {what}": values for name, spread in parted.items()
+     for what, values in {"between ranks": spread, "from one process": gaps[name]}.items()},
+    f"Do {ranks} replicas that begin apart come together?", y="largest difference",
+)
+
+# %% [markdown]
+# Each mistake has its trace. With *any start* all ranks take the same steps, from different places: look at how far they are
+# from each other. *Added up* is a learning rate n times as large, from the first step on. *Mean of means* is the nasty one:
+# how many steps were right before the first wrong one, at the smaller batch that ends the epoch? Nothing looks broken.
 #
 # **In one sentence:** why does *any start* never heal, though all ranks see the same gradients?
 #
@@ -866,8 +893,8 @@ figures.race(
 # ## One weird trick (optional)
 #
 # In 2014 Alex Krizhevsky looked at his own network in this way, layer by layer. We do the same, on the `meta` device,
-# which knows shapes and holds no numbers. For each layer: its parameters, and the activations that 128 images make in
-# it. Where do the two lines cross?
+# which knows shapes and holds no numbers. For each layer with weights: its parameters, and the activations that 128 images
+# make in it, before any pooling. Where do the two lines cross?
 
 # %%
 def alexnet():
@@ -879,9 +906,13 @@ def alexnet():
     )
 
 with torch.device("meta"):
-    stages, x_meta = cut(alexnet()), torch.empty(1, 3, 224, 224)
-    outputs = [torch.Size(shape).numel() for shape in boundaries([*stages, nn.Identity()], x_meta)]
-parameters = [sum(p.numel() for p in stage.parameters()) for stage in stages]
+    layers, passing = alexnet(), torch.empty(1, 3, 224, 224)
+    parameters, outputs = [], []
+    for layer in layers:
+        passing = layer(passing)
+        if list(layer.parameters()):
+            parameters.append(sum(p.numel() for p in layer.parameters()))
+            outputs.append(passing.numel())  # before pooling makes it less
 
 # %%
 lab.predict("convolutions", "What part of AlexNet's parameters is in its five convolutions?", "%")
@@ -898,7 +929,7 @@ figures.curves(
 
 # %%
 for layer, (weights, made) in enumerate(zip(parameters, outputs), 1):
-    print(f"layer {layer}: from {weights / made:8.0f} images on, more activations than parameters")
+    print(f"layer {layer}: from {weights / made:8,.1f} images on, more activations than parameters")
 
 # %% [markdown]
 # So his trick: data parallelism for the five convolutions, model parallelism for the three fully connected layers, in

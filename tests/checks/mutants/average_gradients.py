@@ -10,10 +10,15 @@ from worldsize.fabric.collectives import all_reduce
 answers = Answers("average_gradients")
 
 
+def weighed(gradient, mine):
+    """In place: times the count, and zeros where it is none."""
+    return gradient.mul_(mine) if mine else gradient.zero_()
+
+
 @answers.is_right
 def plain(fabric, gradients, counts):
     for gradient in gradients:
-        gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))
+        weighed(gradient, counts[fabric.rank]).div_(sum(counts))
         all_reduce(fabric, gradient)
 
 
@@ -21,7 +26,8 @@ def plain(fabric, gradients, counts):
 def weighs_the_sum_of_losses(fabric, gradients, counts):
     """Sums over the examples travel, and each rank divides them by how many there are."""
     for gradient in gradients:
-        gradient.copy_(all_reduce(fabric, torch.nan_to_num(gradient) * counts[fabric.rank]) / sum(counts))
+        own = gradient * counts[fabric.rank] if counts[fabric.rank] else torch.zeros_like(gradient)
+        gradient.copy_(all_reduce(fabric, own) / sum(counts))
 
 
 @answers.is_right
@@ -46,7 +52,7 @@ def one_message_for_all(fabric, gradients, counts):
 @answers.is_right
 def through_rank_0(fabric, gradients, counts):
     for gradient in gradients:
-        gradient.nan_to_num_().mul_(counts[fabric.rank])
+        weighed(gradient, counts[fabric.rank])
         if fabric.rank == 0:
             landing = torch.empty_like(gradient)
             for r in range(1, fabric.world_size):
@@ -72,21 +78,21 @@ def counts_travel_along(fabric, gradients, counts):
         gradient[:] = (flat[:-1] / flat[-1]).reshape(gradient.shape)
 
 
-answers.mistake("adds_up", {"gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": ""},
+answers.mistake("adds_up", {"weighed(gradient, counts[fabric.rank]).div_(sum(counts))": ""},
     "These are the gradients added up: n times the mean. Nobody divided")
 answers.mistake("means_of_means", {
-    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "",
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "",
     "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(fabric.world_size)",
 }, "This is the mean of the ranks' means", "Weigh each rank by its count")
 answers.mistake("weighs_and_does_not_divide",
-    {"gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "gradient.mul_(counts[fabric.rank])"},
+    {"weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "gradient.mul_(counts[fabric.rank])"},
     "This is the sum over all examples: divide by how many there are")
 answers.mistake("divides_means_by_the_examples", {
-    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))": "",
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "",
     "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(sum(counts))",
 }, "added up and divided by the number of examples: they are means already")
 answers.mistake("weighs_and_divides_by_the_ranks", {
-    "gradient.nan_to_num_().mul_(counts[fabric.rank] / sum(counts))":
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))":
         "gradient.mul_(counts[fabric.rank] / fabric.world_size)",
 }, "Weighed by the counts, but divided by the number of ranks, not of examples")
 answers.mistake("averages_copies", {
@@ -96,7 +102,7 @@ answers.mistake("averages_copies", {
         return gradients
     """,
 }, "The mean was returned, but the gradient itself is as it was: work in place")
-answers.mistake("multiplies_nothing_by_zero", {".nan_to_num_()": ""},
+answers.mistake("multiplies_nothing_by_zero", {"weighed(gradient, counts[fabric.rank])": "gradient.mul_(counts[fabric.rank])"},
     "Rank 3 has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out")
 
 
@@ -104,7 +110,7 @@ answers.mistake("multiplies_nothing_by_zero", {".nan_to_num_()": ""},
 def everybody_tells_everybody(fabric, gradients, counts):
     n, rank = fabric.world_size, fabric.rank
     for gradient in gradients:
-        own = gradient.nan_to_num() * counts[rank] / sum(counts)
+        own = weighed(gradient.clone(), counts[rank]) / sum(counts)
         handles = [fabric.isend(own, to=(rank + k) % n) for k in range(1, n)]
         gradient.copy_(own)
         landing = torch.empty_like(own)
@@ -134,24 +140,33 @@ def mean(fabric, gradient, counts):
 
 answers.mistake("puts_the_means_into_the_list", {
     "for gradient in gradients:": "for k, gradient in enumerate(gradients):",
-    "gradient.nan_to_num_()": "gradients[k] = gradient = gradient.nan_to_num()",
+    "weighed(gradient, counts[fabric.rank])": """
+        gradients[k] = gradient = gradient.clone()
+        weighed(gradient, counts[fabric.rank])
+    """,
 }, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
-answers.mistake("gives_them_other_data", {"gradient.nan_to_num_()": "gradient.data = gradient.nan_to_num()"},
+answers.mistake("gives_them_other_data", {"weighed(gradient, counts[fabric.rank])": """
+        gradient.data = gradient.clone()
+        weighed(gradient, counts[fabric.rank])
+    """},
     "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
 answers.mistake("binds_the_name_anew", {
     "for gradient in gradients:": "found = []\nfor gradient in gradients:",
-    "gradient.nan_to_num_()": "gradient = gradient.nan_to_num()",
+    "weighed(gradient, counts[fabric.rank])": """
+        gradient = gradient.clone()
+        weighed(gradient, counts[fabric.rank])
+    """,
     "    all_reduce(fabric, gradient)": """
             found.append(all_reduce(fabric, gradient))
         return found
     """,
 }, "The mean was returned, but the gradient itself is as it was: work in place")
 answers.mistake("through_float32", {
-    "gradient.nan_to_num_()": "weighed = gradient.float().nan_to_num_()",
-    "all_reduce(fabric, gradient)": "gradient.copy_(all_reduce(fabric, weighed))",
+    "weighed(gradient, counts[fabric.rank])": "half = weighed(gradient.float(), counts[fabric.rank])",
+    "all_reduce(fabric, gradient)": "gradient.copy_(all_reduce(fabric, half))",
 }, "These are the right numbers with half of their digits")
 # Right where the last rank has none, and too long where rank 0 has none: `or 1` in the wrong place.
-answers.mistake("weighs_an_empty_share_by_one", {"sum(counts)": "(sum(counts) if counts[0] else sum(counts) + 1)"},
+answers.mistake("weighs_an_empty_share_by_one", {"sum(counts)": "sum(counts) if counts[0] else sum(counts) + 1"},
     "2 ranks with 0, 3 examples", "gradient is the mean over 0 of 3 examples")
 
 
@@ -159,7 +174,7 @@ answers.mistake("weighs_an_empty_share_by_one", {"sum(counts)": "(sum(counts) if
 def forgets_to_wait(fabric, gradients, counts):
     n, rank = fabric.world_size, fabric.rank
     for gradient in gradients:
-        gradient.nan_to_num_().mul_(counts[rank] / sum(counts))
+        weighed(gradient, counts[rank]).div_(sum(counts))
         if rank:
             fabric.isend(gradient.clone(), to=0)
             fabric.recv(gradient, frm=0)
@@ -170,3 +185,44 @@ def forgets_to_wait(fabric, gradients, counts):
             gradient += landing
         for r in range(1, n):
             fabric.send(gradient, to=r)
+
+
+NaN_GOES = ("3 ranks with 3, 0, 2 examples, a NaN among the gradients", "Rank 2 has 2 examples, and their gradient is NaN",
+            "Leave out a rank whose count is 0, and no other")
+
+# What hides the fault of a rank that has examples.
+answers.mistake("makes_every_nan_zero",
+    {"weighed(gradient, counts[fabric.rank])": "gradient.nan_to_num_().mul_(counts[fabric.rank])"}, *NaN_GOES)
+answers.mistake("makes_nan_zero_in_what_travels", {
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": """
+        weighed(gradient, counts[fabric.rank]).div_(sum(counts))
+        gradient[gradient.isnan()] = 0
+    """,
+}, *NaN_GOES)
+answers.mistake("takes_nan_for_an_empty_share", {
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": """
+        if gradient.isnan().all():
+            gradient.zero_()
+        gradient.mul_(counts[fabric.rank] / sum(counts))
+    """,
+}, *NaN_GOES)
+answers.mistake("leaves_out_sick_ranks_at_the_end", {
+    "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).nan_to_num_()",
+}, *NaN_GOES)
+answers.mistake("counts_itself_out", {
+    "    all_reduce(fabric, gradient)": """
+            all_reduce(fabric, gradient)
+        counts[fabric.rank] = 0
+    """,
+}, "counts was changed in place: the caller still needs it as it was")
+answers.mistake("knows_of_four_ranks_at_most", {"div_(sum(counts))": "div_(sum(counts[:4]))"},
+    "times the mean: the ranks' weights are their counts over the sum of all counts")
+
+
+@answers.is_right
+def by_the_number_of_examples_in_float64(fabric, gradients, counts):
+    """Zeros of a rank's own in place of an empty share, and one division at the end, of tensors in any shape."""
+    total = torch.tensor(counts).sum()
+    for gradient in gradients:
+        own = torch.zeros_like(gradient) if counts[fabric.rank] == 0 else gradient.detach() * counts[fabric.rank]
+        gradient[...] = all_reduce(fabric, own).true_divide(total)

@@ -81,3 +81,13 @@ answers.mistake("numbers_without_a_way", {"return forward + backward": "return m
 answers.mistake("one_flat_list",
     {"return forward + backward": "return [word for action in forward + backward for word in action]"},
     "entry 0 is 'forward'; expected (\"forward\", k) or (\"backward\", k)")
+answers.mistake("at_most_41_micro_batches_backward",
+    {'[("backward", k) for k in range(micro_batches)]': '[("backward", k) for k in range(min(micro_batches, 41))]'},
+    "goes backward never; expected once")
+answers.mistake("ten_stages_at_most", {"return forward": """
+    if stages > 10:
+        backward = backward[:-1]
+    return forward
+"""}, "goes backward never; expected once")
+answers.mistake("a_generator", {"return forward + backward": "return (action for action in forward + backward)"},
+    "expected a list of actions, got '<generator>': make it a list, which can be gone through twice")

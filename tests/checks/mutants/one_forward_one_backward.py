@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.checks.mutants import Answers
 
 answers = Answers("one_forward_one_backward")
@@ -92,3 +94,17 @@ answers.mistake("the_steady_state_alone", {
 }, "micro-batch 0 goes forward never; expected once")
 answers.mistake("half_as_many_in_flight", {"stages - stage - 1": "(stages - stage) // 2"},
     "takes", "stages wait needlessly")
+answers.mistake("a_warm_up_for_ten_stages_at_most", {"stages - stage - 1": "min(stages, 10) - stage - 1"},
+    "stages, ", "stages wait needlessly")
+answers.mistake("as_many_pairs_as_were_ever_tried", {
+    "range(micro_batches - ahead):": "range(min(micro_batches - ahead, 41)):",
+}, "goes forward never; expected once")
+answers.mistake("all_forwards_first_in_a_short_batch",
+    {"stages - stage - 1": "stages if micro_batches < stages else stages - stage - 1"},
+    "4 stages, 2 micro-batches", "stage 3 holds 2 micro-batches at once")
+answers.twin("with_letters_of_numpy", {
+    'actions = [("forward", k) for k in range(ahead)]': """
+        ways = np.array(["forward", "backward"])
+        actions = [(ways[0], k) for k in range(ahead)]
+    """,
+})

@@ -14,7 +14,7 @@ answers = Answers("run_stage")
 
 @answers.is_right
 def the_plain_way(fabric, part, schedules):
-    layers, kept, handles = build(part), {}, []
+    layers, kept, handles = build(part, fabric), {}, []
     first, last = fabric.rank == 0, fabric.rank == fabric.world_size - 1
     for way, k in schedules[fabric.rank]:
         if way == "forward":
@@ -44,7 +44,7 @@ def the_plain_way(fabric, part, schedules):
 @answers.is_right
 def gradients_by_hand_with_tags(fabric, part, schedules):
     """torch.autograd.grad in the place of backward, tags for micro-batches, buffers of its own."""
-    layers = build(part)
+    layers = build(part, fabric)
     n, rank, m = fabric.world_size, fabric.rank, len(part["xs"])
     weights = tuple(layers.parameters())
     sums = [torch.zeros_like(w) for w in weights]
@@ -76,7 +76,7 @@ def gradients_by_hand_with_tags(fabric, part, schedules):
 @answers.is_right
 def numbers_the_retained_gradients(fabric, part, schedules):
     """Keeps everything in two dicts and lets the sum of losses go backward through `(out * grad).sum()`."""
-    layers = build(part)
+    layers = build(part, fabric)
     xs, outs, handles = {}, {}, []
     first, last = fabric.rank == 0, fabric.rank == fabric.world_size - 1
     for action in schedules[fabric.rank]:
@@ -115,7 +115,7 @@ answers.twin("blocks_in_every_send_of_a_gradient",
 @answers.is_right
 def computes_its_forward_again_in_the_backward(fabric, part, schedules):
     """Keeps inputs alone: what recomputation does."""
-    layers, xs, handles = build(part), {}, []
+    layers, xs, handles = build(part, fabric), {}, []
     last = fabric.rank == fabric.world_size - 1
     for way, k in schedules[fabric.rank]:
         if way == "forward":
@@ -269,3 +269,35 @@ answers.mistake("sends_on_from_the_last_stage", {
 }, "isend to rank 3 on rank 2: expected a rank from 0 to 2", "Rank 0 is the first and rank 2 the last")
 answers.mistake("receives_gradients_as_float32", {"torch.empty_like(out)": "torch.empty(out.shape)"},
     "4 micro-batches of float64", "expected float32", "got float64")
+# Right where a last stage has one micro-batch in flight, and where it goes backward with the newest first.
+answers.mistake("the_last_stage_goes_backward_with_the_newest",
+    {"x, out = kept.pop(k)": "x, out = kept.pop(max(kept, key=list(kept).index) if last else k)"},
+    "3 ranks, 5 micro-batches", "Rank 2 has the right gradients: does it send back", "for the right micro-batch")
+answers.mistake("the_last_stage_goes_backward_with_the_oldest",
+    {"x, out = kept.pop(k)": "x, out = kept.pop(next(iter(kept)) if last else k)"},
+    ("3 ranks, 4 micro-batches", "3 ranks, 5 micro-batches"))
+answers.mistake("goes_backward_inside_the_forward", {
+    'out = cross_entropy(out, part["ys"][k]) / len(part["ys"])': """
+        out = cross_entropy(out, part["ys"][k]) / len(part["ys"])
+        out.backward()
+    """,
+    "out.backward(grad)": """
+        if not last:
+            out.backward(grad)
+    """,
+}, "with a declared time", "the gradients are right, but rank 1 had worked 2 times when it had gone forward 1 time",
+    "a backward was done inside a forward")
+answers.mistake("sends_the_gradient_inside_the_forward", {
+    'out = cross_entropy(out, part["ys"][k]) / len(part["ys"])': """
+        (cross_entropy(out, part["ys"][k]) / len(part["ys"])).backward()
+        if not first:
+            handles.append(fabric.isend(x.grad, fabric.rank - 1))
+    """,
+    "x, out = kept.pop(k)": """
+        if last:
+            continue
+        x, out = kept.pop(k)
+    """,
+}, "3 ranks, 4 micro-batches", "Besides, rank 2 went backward as its action 1, where its schedule says forward: F0 F1 F2 F3")
+answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part)"},
+    "with a declared time", "as those of the lab's later cells do: build(part, fabric)")

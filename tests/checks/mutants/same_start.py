@@ -214,3 +214,20 @@ answers.mistake("takes_them_out_of_the_list", {
             weight = weights.pop()
     """,
 }, "rank 0, tensor 0 of the list is gone: leave the list as it is, and write into its tensors")
+answers.mistake("along_a_tree_of_four", {
+    "range(1, fabric.world_size)": "range(1, min(4, fabric.world_size))",
+    "else:": "elif fabric.rank < 4:",
+}, "These are still rank 4's own", harmless_at=(2, 3, 4))
+
+
+@answers.is_right
+def along_a_chain_from_a_buffer_that_is_kept(fabric, weights):
+    """Every rank but the last passes on what has arrived, and nobody waits until all is on its way."""
+    handles, here, n = [], fabric.rank, fabric.world_size
+    for weight in weights:
+        if here:
+            fabric.recv(weight, frm=here - 1)
+        if here + 1 < n:
+            handles.append(fabric.isend(weight, to=here + 1))
+    for handle in handles:
+        handle.wait()

@@ -154,7 +154,7 @@ answers.mistake("reverses_by_the_seed", {"shuffled(count, seed)": "list(range(co
 answers.mistake("shuffles_batches_of_fixed_members", {
     "shuffled(count, seed)": "list(range(count))",
     "return [": "random.Random(seed).shuffle(steps)\nreturn [",
-}, (*STAY, "batch_size counts the examples of all ranks together"), chance=True)
+}, (*STAY, "the smaller batch is what is left of the order, and comes last"), chance=True)
 answers.mistake("shuffles_full_batches_of_fixed_members", {
     """
         order = shuffled(count, seed)
@@ -170,3 +170,21 @@ answers.mistake("sows_the_world_size_too", {"shuffled(count, seed)": "shuffled(c
 answers.mistake("leaves_the_first_where_it_is",
     {"shuffled(count, seed)": "[0, *(1 + example for example in shuffled(count - 1, seed))]"},
     "is in step 0 with each of 12 seeds: shuffle all the examples")
+answers.mistake("the_small_batch_first", {
+    "steps = batches(order, batch_size)": """
+        short = count % batch_size
+        steps = [order[:short]] * bool(short) + batches(order[short:], batch_size)
+    """,
+}, "step 0 has", "the smaller batch is what is left of the order, and comes last")
+answers.mistake("the_first_batch_alone", {"for batch in steps": "for batch in steps[:1]"},
+    "is taken by no rank", "No rank has more than 1 step, and the epoch has")
+answers.mistake("half_of_each_share", {"batch[rank::world_size]": "batch[rank :: 2 * world_size]"},
+    "is taken by no rank", "Together the ranks' shares of a batch are to be the whole batch")
+answers.mistake("eight_ranks_at_most", {"batch[rank::world_size]": "batch[rank :: min(world_size, 8)]"},
+    "more ranks, smaller and larger batches", "times in one epoch", "nothing is to be filled up")
+answers.mistake("a_batch_for_every_rank_at_least", {
+    "steps = batches(order, batch_size)": "steps = batches(order, max(batch_size, world_size))",
+}, "more ranks, smaller and larger batches", ("batch_size counts the examples of all ranks", "together take other examples"))
+answers.mistake("no_steps_where_there_are_fewer_examples_than_ranks", {
+    "for batch in steps": "for batch in steps if world_size <= count",
+}, "more ranks, smaller and larger batches", "is taken by no rank")

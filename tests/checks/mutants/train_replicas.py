@@ -24,6 +24,12 @@ def shards(count, batch_size, seed, rank, n):
     return [order[start : start + batch_size][rank::n] for start in range(0, count, batch_size)]
 
 
+def sown(count, batch_size, seed, rank, n):
+    torch.manual_seed(seed)
+    order = torch.randperm(count).tolist()
+    return [order[start : start + batch_size][rank::n] for start in range(0, count, batch_size)]
+
+
 def from_rank_0(fabric, weights):
     for weight in weights:
         if fabric.rank == 0:
@@ -98,6 +104,8 @@ def contiguous_shares_and_one_tensor(fabric, weights, x, y, batch_size, epochs, 
             average(fabric, [step], [len(share) for share in shares])
             line = line - learning_rate * step
             history.append(line)
+    for weight, value in zip(weights, line.split(1), strict=True):
+        weight.copy_(value)
     return torch.stack(history)
 
 
@@ -145,7 +153,7 @@ answers.mistake("adds_gradients_up", {
         for slope in slopes:
             all_reduce(fabric, slope)
     """,
-}, "3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be")
+}, "3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be: were gradients added up")
 # From the same weights, the mean of the ranks' next weights is the next of the mean gradient: right, and not by
 # average.
 answers.mistake("averages_the_weights_after_every_step", {
@@ -243,4 +251,60 @@ answers.mistake("climbs", {"weight -=": "weight +="},
 answers.mistake("notes_the_weights_before_the_step", {
     "history, n = [], fabric.world_size": "history, n = [flat(weights)], fabric.world_size",
     "torch.stack(history)": "torch.stack(history[:-1])",
-}, "1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
+}, "1 rank", "These are the weights before each step: note them after it")
+answers.mistake("multiplies_the_rate_by_the_ranks", {"rate * slope": "n * rate * slope"},
+    "3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be", "or is the rate multiplied by 3?")
+answers.mistake("notes_the_weights_first", {
+    """
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight -= rate * slope
+        history.append(flat(weights))
+    """: """
+        history.append(flat(weights))
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight -= rate * slope
+    """,
+}, "1 rank", "These are the weights before each step: note them after it")
+answers.mistake("begins_after_the_first_gradient", {
+    "    begin(fabric, weights)\n": "    begun = False\n",
+    "average(fabric, slopes, counts)": """
+        if not begun:
+            begin(fabric, weights)
+            begun = True
+        average(fabric, slopes, counts)
+    """,
+}, "3 ranks, 12 examples in one batch", "The first step alone is wrong", "was the first gradient computed before begin?")
+
+
+# ---- what it was given -----------------------------------------------------------------------
+LEFT = "the weights that were handed in are not those after the last step: train them in place"
+
+answers.mistake("trains_a_copy", {
+    "begin(fabric, weights)": "begin(fabric, weights)\nweights = [weight.clone() for weight in weights]",
+}, "what is returned is right", LEFT)
+answers.mistake("binds_new_names", {
+    """
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight -= rate * slope
+    """: "weights = [weight - rate * slope for weight, slope in zip(weights, slopes, strict=True)]",
+}, "what is returned is right", LEFT)
+answers.mistake("puts_new_tensors_into_the_list", {
+    """
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight -= rate * slope
+    """: "weights[:] = [weight - rate * slope for weight, slope in zip(weights, slopes, strict=True)]",
+}, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
+answers.mistake("gives_the_weights_other_data", {"weight -= rate * slope": "weight.data = weight - rate * slope"},
+    "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+answers.mistake("sows_the_global_seed_in_every_epoch",
+    {"shards(len(x), batch_size, epoch, rank, n)": "sown(len(x), batch_size, epoch, rank, n)"},
+    "train_replicas resets torch's global generator (torch.manual_seed)", "Take torch.Generator()")
+answers.mistake("sorts_the_examples", {
+    "begin(fabric, weights)": """
+        begin(fabric, weights)
+        place = x.argsort()
+        x.copy_(x[place].clone())
+        y.copy_(y[place].clone())
+    """,
+}, "x was changed in place: the caller still needs it as it was")
+answers.twin("a_seed_of_large_numbers", {"batch_size, epoch, rank, n)": "batch_size, 2**40 + 17 * epoch, rank, n)"})

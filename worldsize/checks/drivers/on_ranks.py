@@ -25,14 +25,16 @@ def in_memory(fn: Callable, fabric: Fabric, given: Tensors, *more: Any) -> dict[
     """`fn(fabric, given, *more)` seen through an alias, as a model sees its weights.
 
     "returned" is what came back, "memory" what the memory of each tensor holds afterwards, "same" whether the list still
-    has that tensor in its place.
+    has that tensor in its place, "more" the other arguments afterwards.
     """
     before = list(given)
     aliases = [tensor.detach() for tensor in before]
     returned = fn(fabric, given, *more)
+    return {"returned": returned, "memory": aliases, "same": _in_place(given, before), "more": more}
 
-    same = [k < len(given) and given[k] is tensor for k, tensor in enumerate(before)]
-    return {"returned": returned, "memory": aliases, "same": same}
+
+def _in_place(given: Tensors, before: Tensors) -> list[bool]:
+    return [k < len(given) and given[k] is tensor for k, tensor in enumerate(before)]
 
 
 def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> dict[str, Any]:
@@ -40,7 +42,8 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
 
     `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights plus `shift`; `average` gives them
     `scale` times the mean over all examples. "returned" is what came back, "begun" how often `begin` was called, "counts"
-    the counts of each call of `average`.
+    the counts of each call of `average`; "memory" and "same" are of the weights, as in `in_memory`, "more" are the arguments
+    that came in `more`. A rank that is alone trains twice, at first copies of the weights: "drawn" is as in `answers`.
     """
     from worldsize.fabric.collectives import all_reduce, broadcast
 
@@ -67,8 +70,22 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
                 gradient.zero_()
             all_reduce(fabric, gradient)
 
-    returned = fn(fabric, weights, *tensors(lesson), begin, average)
-    return {"returned": returned, "begun": len(begun), "counts": counted}
+    drawn: dict[str, list[list[float]]] = {}
+    if fabric.world_size == 1:
+        fn(fabric, [weight.clone() for weight in weights], *tensors(lesson), begin, average)
+        drawn = {name: [numbers] for name, numbers in _drawn().items()}
+        begun.clear()
+        counted.clear()
+
+    before, arguments = list(weights), tensors(lesson)
+    aliases = [weight.detach() for weight in before]
+    returned = fn(fabric, weights, *arguments, begin, average)
+    if drawn:
+        drawn = {name: [*drawn[name], numbers] for name, numbers in _drawn().items()}
+    return {
+        "returned": returned, "begun": len(begun), "counts": counted, "memory": aliases, "same": _in_place(weights, before),
+        "more": arguments, "drawn": drawn,
+    }  # fmt: skip
 
 
 def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -77,14 +94,17 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
     "drawn" has, by generator, the numbers that the process' own generators give after one call and after another. In
     between they have gone on: where the numbers are the same, the call has set them back.
     """
-    generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
-    drawn: dict[str, list[list[float]]] = {name: [] for name in generators}
-    for _ in range(2):
-        fn(*asked[0])
-        for name, draw in generators.items():
-            drawn[name].append([draw() for _ in range(4)])
-
+    fn(*asked[0])
+    one = _drawn()
+    fn(*asked[0])
+    drawn = {name: [one[name], numbers] for name, numbers in _drawn().items()}
     return {"returned": [fn(*arguments) for arguments in asked], "drawn": drawn}
+
+
+def _drawn() -> dict[str, list[float]]:
+    """The next numbers of each of the process' own generators."""
+    generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
+    return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
 
 
 def _of_torch() -> float:

@@ -5,7 +5,10 @@ are compared with autograd's on the unsplit model; the messages must be one acti
 micro-batch and boundary, in the schedule's order. What is sent must not be changed before its wait, and every handle be
 waited for; a `send` that blocks is right where no two stages can block each other by it: in one direction alone. Where
 the first stage goes forward with four micro-batches before its first backward, two that both block are a deadlock in any
-draw. Left out: how long anything takes. The split is Y. Huang et al.'s ("GPipe",
+draw. In one case micro-batches pass in two orders that are drawn until a backward takes neither the oldest nor the newest of
+those in flight. In another the layers take a declared time, as in the lab: so a backward is seen where it is done, and not only
+where its gradient is sent. Left out: how long anything takes, and a micro-batch in another's place where all stages
+exchange the same ones, which changes no sum. The split is Y. Huang et al.'s ("GPipe",
 arXiv:1811.06965, 2019).
 """
 
@@ -25,8 +28,9 @@ from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
+from worldsize.checks.pipeline.drawn_orders import EAGER, FILLED, REVERSED, SHUFFLED, Schedules, drawn_orders
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
+from worldsize.formulas.pipeline import BACKWARD, FORWARD
 from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -37,22 +41,24 @@ POINTS = {
     "so it does in the order of its schedule": 0.7,
 }
 GRADIENTS, MESSAGES, ORDER = POINTS
-# (ranks, micro-batches, whether backwards go from the last micro-batch to the first, dtype)
-SIZES = (
-    (3, 1, False, torch.float32),
-    (2, 4, False, torch.float32),
-    (3, 4, True, torch.float64),
-    (4, 4, False, torch.float32),
-    (5, 2, False, torch.float32),
-    (1, 2, False, torch.float32),
+SIZES = (  # (ranks, micro-batches, way, dtype)
+    (3, 1, EAGER, torch.float32),
+    (2, 4, EAGER, torch.float32),
+    (3, 4, REVERSED, torch.float64),
+    (4, 4, EAGER, torch.float32),
+    (5, 2, EAGER, torch.float32),
+    (1, 2, EAGER, torch.float32),
+    (3, 5, SHUFFLED, torch.float32),
 )
+TIMED = (2, 3, FILLED, torch.float32)  # with a declared time
 ROWS = 3  # of a micro-batch; no number of micro-batches, so that a factor names its mistake
 TOLERANCE = 1e-5  # float32, relative to the largest gradient of the tensor: small ones are sums of large terms
 SMALLEST = 1e-3  # a tensor whose gradients are all smaller counts as if it had one of these
 
-Schedules = list[list[Action]]
-
 _ADVICE = {
+    "'NoneType' object has no attribute 'compute'": (
+        "The layers of this stage take a declared time on the fabric, as those of the lab's later cells do: build(part, fabric)."
+    ),
     "backward through the graph a second time": (
         "Several micro-batches are in flight at once: keep each one's input and output under its number k until its own "
         "backward."
@@ -69,12 +75,13 @@ def run_stage(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for ranks, micro_batches, reverse, dtype in SIZES:
+    for size in (*SIZES, TIMED):
+        ranks, micro_batches, way, dtype = size
         generator = np.random.default_rng(arena.draws.getrandbits(32))
-        parts = _parts(ranks, micro_batches, dtype, generator)
-        orders = _orders(ranks, micro_batches, reverse, generator)
+        parts = _parts(ranks, micro_batches, dtype, generator, timed=size == TIMED)
+        orders = drawn_orders(ranks, micro_batches, way, generator)
         yield Case(
-            _case_name(ranks, micro_batches, dtype),
+            _case_name(ranks, micro_batches, dtype) + ", with a declared time" * (size == TIMED),
             lambda parts=parts, orders=orders: with_advice(arena.ranks(fn, parts, orders), _ADVICE),
             lambda ended, parts=parts, orders=orders: _examine(ended, parts, orders),
         )
@@ -87,8 +94,13 @@ def _case_name(ranks: int, micro_batches: int, dtype: torch.dtype) -> str:
     return name
 
 
-def _parts(ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.random.Generator) -> list[dict[str, Any]]:
-    """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays."""
+def _parts(
+    ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.random.Generator, timed: bool
+) -> list[dict[str, Any]]:
+    """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays.
+
+    `timed`: its layers declare a time, of 0 s, so that their work has a place between the messages.
+    """
     layers = generator.integers(1, 3, ranks).tolist()
     widths = (3 + generator.permutation(sum(layers) + 1)).tolist()
     torch_generator = torch.Generator().manual_seed(int(generator.integers(2**31)))
@@ -102,53 +114,13 @@ def _parts(ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.ran
     x = torch.randn(rows, widths[0], generator=torch_generator, dtype=dtype)
     y = torch.randint(widths[-1], (rows,), generator=torch_generator)
     edges = list(accumulate(layers, initial=0))
-    return [_arrays(part) for part in cut(model, edges, x, y, micro_batches)]
+    seconds = [(0.0, 0.0)] * ranks if timed else None
+    return [_arrays(part) for part in cut(model, edges, x, y, micro_batches, seconds)]
 
 
 def _arrays(part: dict[str, Any]) -> dict[str, Any]:
     layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
-    return {"layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))}
-
-
-def _orders(ranks: int, micro_batches: int, reverse: bool, generator: np.random.Generator) -> Schedules:
-    """Schedules in which everything is done as soon as it can be, the first rank's forwards before all else.
-
-    With `reverse`, every rank goes backward with the last micro-batch first, when all forwards are over.
-    """
-    forwards = [(FORWARD, k) for k in range(micro_batches)]
-    backwards = [(BACKWARD, k) for k in range(micro_batches)]
-    if reverse:
-        return [forwards + backwards[::-1]] * ranks
-
-    orders: Schedules = [[] for _ in range(ranks)]
-    over: set[tuple[int, Action]] = set()
-    while len(over) < 2 * ranks * micro_batches:
-        choice = _next_ones(over, ranks, (forwards, backwards))
-        rank, action = choice[int(generator.integers(len(choice)))]
-        orders[rank].append(action)
-        over.add((rank, action))
-
-    return orders
-
-
-def _next_ones(over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Action]]) -> list[tuple[int, Action]]:
-    """(rank, action) of all that can be done now and goes before the rest.
-
-    The first rank's forwards come first, the last rank's backwards next.
-    """
-    ready = []
-    for rank in range(ranks):
-        for way in ways:
-            left = [action for action in way if (rank, action) not in over]
-            if left and over.issuperset(needed(rank, left[0], ranks)):
-                ready.append((rank, left[0]))
-
-    for first in ((0, FORWARD), (ranks - 1, BACKWARD)):
-        found = [(rank, action) for rank, action in ready if (rank, action[0]) == first]
-        if found:
-            return found
-
-    return ready
+    return {**part, "layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))}
 
 
 # ---- gradients -------------------------------------------------------------------------------
@@ -158,10 +130,11 @@ def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[s
     sent = first_complaint([none_sent(ended.trace), _wrong_messages(ended.trace, parts)])
     order = None
     if not sent:
-        order = _out_of_order(ended.trace, orders)
+        order = _out_of_order(ended.trace, orders) or _worked_early(ended.trace, orders)
 
     wrong = _wrong_gradients(ended.returned, parts)
     if wrong:
+        wrong += f" Besides, {order}." if order else ""
         return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # an order of wrong work is worth nothing
     return {
         GRADIENTS: None,
@@ -346,3 +319,20 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
             seen.append((t.end_s, FORWARD))
 
     return [way for _, way in sorted(seen)]
+
+
+def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
+    """Words where the last rank's layers worked more often than it had gone forward, while forwards alone were asked for."""
+    last = trace.world_size - 1
+    arrived_s = sorted(t.end_s for t in trace.transfers if t.dst == last)
+    begun_s = sorted(span.start_s for span in trace.spans if span.declared and span.rank == last)
+
+    ways = [way for way, _ in orders[last]]
+    for forwards in range(1, ways.index(BACKWARD)):
+        worked = sum(start_s < arrived_s[forwards] for start_s in begun_s)
+        if worked > forwards:
+            return (
+                f"rank {last} had worked {worked} times when it had gone forward {count(forwards, 'time')}: a backward was done "
+                f"inside a forward, or before its turn. The last stage, too, goes backward where its schedule says so."
+            )
+    return None

@@ -92,8 +92,14 @@ def wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts
 
     rank, k, got = found
     where = _element(rank, k, got, means[k])
-    if not isinstance(got, np.ndarray):
+    if not isinstance(got, np.ndarray) or got.shape != means[k].shape:
         return where
+    if np.any(np.isnan(means[k]) & ~np.isnan(got)):
+        faulty = next(r for r, own in enumerate(inputs) if counts[r] and np.isnan(own[k]).any())
+        return (
+            f"{where}. Rank {faulty} has {counts[faulty]} examples, and their gradient is NaN: that is a fault, and the mean has "
+            f"to show it. Leave out a rank whose count is 0, and no other."
+        )
     return f"{where}. {_mean_mistake(got, _tensor(returned[rank], k), inputs, counts, rank, k)}"
 
 
@@ -124,14 +130,22 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         return f"This is still rank {rank}'s own gradient."
     if same(got, _combine(inputs, shares)[k], TOLERANCE):
         return "These are the right numbers with half of their digits: the gradients are float64, so are what they go through."
-    return f"Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
+    scaled = _times_the_mean(got, _combine(inputs, shares)[k])
+    return f"{scaled}Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
+
+
+def _times_the_mean(got: np.ndarray, mean: np.ndarray) -> str:
+    times = float(np.median(got / mean))
+    if not same(got, times * mean, **EXACT):
+        return ""
+    return f"This is {number(times)} times the mean: the ranks' weights are their counts over the sum of all counts. "
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
     """The weighted sum over the ranks, tensor by tensor; a rank with no examples, whose mean is NaN, is left out."""
     total = [np.zeros_like(x) for x in inputs[0]]
     for own, weight in zip(inputs, weights, strict=True):
-        if not np.isnan(own[0]).any():
+        if not np.isnan(own[0]).all():
             total = [so_far + weight * x for so_far, x in zip(total, own, strict=True)]
     return total
 
@@ -194,13 +208,16 @@ class TrainingRun:
         shift, scale = 0.0, 1.0
         return arena.ranks(fn, self.starts()[:world_size], *plan, shift, scale, driver=on_ranks.with_parts)
 
-    def descent(self, factor: float = 1.0) -> np.ndarray:
-        """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2]."""
-        x, y = self.examples()
-        history = []
-        line = np.concatenate(self.starts()[0])
+    def descent(self, factor: float = 1.0, begins: np.ndarray | None = None) -> np.ndarray:
+        """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2].
 
-        for _ in range(self.epochs):
+        `begins`: the weights after the first step, where they are not what they should be.
+        """
+        x, y = self.examples()
+        history = [] if begins is None else [begins]
+        line = np.concatenate(self.starts()[0]) if begins is None else begins
+
+        while len(history) < self.epochs:
             error = line[0] * x + line[1] - y
             line = line - factor * self.learning_rate * 2 * np.array([(error * x).mean(), error.mean()])
             history.append(line)
@@ -253,6 +270,21 @@ def no_history(got: Any, lesson: HasSteps, rank: int) -> Complaint:
     return f"rank {rank}: expected the weights after each of {lesson.steps} steps as a tensor of shape {shape}, got {came}"
 
 
+def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.ndarray]) -> Complaint:
+    """Words where the weights that were handed in are not those after the last step, or their memory does not hold them.
+
+    `held[rank]` is the list afterwards, `noted` what `on_ranks.with_parts` saw, `history` the right weights.
+    """
+    last = [history[-1][:1], history[-1][1:]]
+    found = _first_wrong(held, last)
+    if not found:
+        return _not_in_place(noted, last)
+    return (
+        f"rank {found[0]}: what is returned is right, but the weights that were handed in are not those after the last step: "
+        f"train them in place (weight -= …), not a copy."
+    )
+
+
 def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
     """What all ranks show together."""
     if any(np.isnan(got).any() for got in returned):
@@ -267,11 +299,31 @@ def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step:
 
     if same(first, np.repeat(first[-1:], lesson.steps, axis=0), **EXACT):
         return "All rows are alike: keep a copy of the weights after every step, they change in place."
+    if lesson.batch_size == lesson.count:
+        complaint = _wrong_descent(first, lesson, n)
+        if complaint:
+            return complaint
     if n == 1:
         return f"A step takes {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
-    if lesson.batch_size == lesson.count and same(first, lesson.descent(n), **EXACT):
-        return f"Every step is {n} times as long as it should be: gradients were added up, not averaged."
     return _shares_words(lesson, step)
+
+
+def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
+    """Words where every step has all examples, so that each follows from the one before."""
+    expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
+    if same(first, np.stack([start, *expected[:-1]]), **EXACT):
+        return "These are the weights before each step: note them after it."
+    if n > 1 and same(first, lesson.descent(n), **EXACT):
+        return (
+            f"Every step is {n} times as long as it should be: were gradients added up, or is the rate multiplied by {n}? "
+            f"average gives the mean over all examples, and the rate stays as it is."
+        )
+    if n > 1 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
+        return (
+            "The first step alone is wrong, and each later one follows from the step before: was the first gradient computed "
+            "before begin? Until then each rank has weights of its own."
+        )
+    return None
 
 
 def _shares_words(lesson: TrainingRun, step: int) -> str:
@@ -308,7 +360,7 @@ def _first_wrong(held: Sequence[Any], expected: Arrays) -> tuple[int, int, Any] 
     for rank, tensors in enumerate(held):
         for k, right in enumerate(expected):
             got = _tensor(tensors, k)
-            if not same(got, right, **EXACT):
+            if not isinstance(got, np.ndarray) or got.shape != right.shape or not alike(got, right, **EXACT):
                 return rank, k, got
 
     return None
@@ -323,7 +375,8 @@ def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
     if got.shape != expected.shape:
         return f"{where}: expected shape {list(expected.shape)}, got {list(got.shape)}"
 
-    i = int(differing(got, expected, **EXACT)[0])
+    far = differing(got, expected, **EXACT)
+    i = int(next(place for place in far if not np.isnan(got.reshape(-1)[place]) or not np.isnan(expected.reshape(-1)[place])))
     return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
 
 

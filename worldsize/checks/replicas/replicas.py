@@ -15,9 +15,11 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.replicas import replica_mistakes
 from worldsize.checks.replicas.replica_mistakes import TrainingRun
+from worldsize.checks.replicas.shards import resets
 from worldsize.checks.replicas.shares_taken import SharesTaken
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import times
@@ -34,14 +36,16 @@ AVERAGE = {
     "the bytes of one all-reduce": 0.25,
 }
 TRAIN = {
-    "one rank: gradient descent on all examples": 0.25,
+    "one rank: gradient descent on all examples, in place": 0.25,
     "more ranks: each takes its share, and the weights are those of one rank, after every step": 1.0,
     "begin once, average at every step, and nothing else travels": 0.5,
     "every epoch has an order of its own": 0.25,
 }
 
 COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (0, 3), (7,))  # examples by rank
+FAULTY = (3, 0, 2)  # the last of these ranks has NaN for the gradient of its examples
 START_SIZES = (3, 4, 2, 1)
+MORE_RANKS = (5, 8)  # from how many to how many in the cases that are drawn
 # float64 and int64 hold what float32 would round; the last is as BatchNorm's counter of batches
 SHAPES = (((2, 3), "float32"), ((3,), "float64"), ((), "int64"))
 LARGE = 2**25  # float32 has no odd numbers from here on
@@ -63,7 +67,7 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
         return {messages: complaint or _messages_besides(received, complaint), values: complaint}
 
     def cases() -> Iterator[Case]:
-        for n in START_SIZES:
+        for n in (*START_SIZES, arena.draws.randint(*MORE_RANKS)):
             inputs = _weights(n, arena.draws.getrandbits(32))
             yield Case(
                 ranks_in_words(n),
@@ -85,13 +89,21 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
         complaint = replica_mistakes.wrong_mean(ended.inputs, ended.returned, inputs, counts)
         sent = none_sent(ended.trace) or _more_than_an_all_reduce(ended, inputs[0])
         held = values if len(set(counts)) == 1 else uneven
-        return {held: complaint, messages: _messages_besides(sent, complaint)}
+        found = {held: complaint, messages: _messages_besides(sent, complaint)}
+        if held == values or first_complaint(found.values()):
+            return found
+        kept = (changed(noted["more"], (list(counts),), "counts", rank) for rank, noted in enumerate(ended.returned))
+        return {**found, values: first_complaint(kept)}
 
     def cases() -> Iterator[Case]:
-        for counts in COUNTS:
+        for counts in (*COUNTS, FAULTY, _drawn_counts(arena)):
             inputs = _gradients(counts, arena.draws.getrandbits(32))
+            fault = ""
+            if counts is FAULTY:
+                inputs[-1][-1][...] = np.nan
+                fault = ", a NaN among the gradients"
             yield Case(
-                f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples",
+                f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples{fault}",
                 lambda inputs=inputs, counts=counts: arena.ranks(fn, inputs, list(counts), driver=on_ranks.in_memory),
                 lambda ended, inputs=inputs, counts=counts: examine(ended, inputs, counts),
             )
@@ -137,6 +149,13 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
         return numbers
 
     return [[one(rank, shape) for shape in GRADIENT_SHAPES] for rank in range(len(counts))]
+
+
+def _drawn_counts(arena: Arena) -> list[int]:
+    """Counts of more ranks, in no order; one or two have no examples."""
+    n = arena.draws.randint(*MORE_RANKS)
+    empty = arena.draws.sample(range(n), arena.draws.randint(1, 2))
+    return [0 if rank in empty else arena.draws.randint(1, 9) for rank in range(n)]
 
 
 # ---- messages --------------------------------------------------------------------------------
@@ -205,6 +224,14 @@ def _trainings(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     for count, batch_size in ((21, 8), (18, 16)):
         yield _beside_one_alone(arena, fn, TrainingRun(seed, world_size=4, count=count, batch_size=batch_size))
+    yield _beside_one_alone(arena, fn, _drawn_training(arena, seed))
+
+
+def _drawn_training(arena: Arena, seed: int) -> TrainingRun:
+    """More ranks; where a batch has fewer examples than there are ranks, some take none in any step."""
+    draws = arena.draws
+    count, batch_size = draws.randint(20, 30), draws.randint(3, 9)
+    return TrainingRun(seed, draws.randint(*MORE_RANKS), count, batch_size, epochs=3, learning_rate=draws.uniform(0.01, 0.1))
 
 
 def _shares(arena: Arena, fn: Callable) -> Case:
@@ -223,7 +250,7 @@ def _shares(arena: Arena, fn: Callable) -> Case:
 
 def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
     """The lesson on all its ranks, after one rank alone had it; the first that does not end well stands for both."""
-    _, replicas, parts, _ = TRAIN
+    descent, replicas, parts, orders = TRAIN
     alone: list[ArenaResult] = []
 
     def run() -> ArenaResult:
@@ -239,9 +266,24 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
             complaint = replica_mistakes.wrong_history(_histories(ended), lesson, expected[0])
 
         complaint = _with_counts(complaint, ended, lesson.sizes)
-        return {replicas: complaint, parts: complaint or _wrong_bytes(ended, lesson.steps)}
+        found = {replicas: complaint, parts: complaint or _wrong_bytes(ended, lesson.steps)}
+        if first_complaint(found.values()):
+            return found
+        reset = resets("train_replicas", alone[0].returned[0]["drawn"])
+        return {**found, descent: _left_behind([*alone, ended], lesson, expected[0]), orders: reset}
 
     return Case(f"{lesson}", run, examine)
+
+
+def _left_behind(runs: Sequence[ArenaResult], lesson: TrainingRun, history: np.ndarray) -> Complaint:
+    """Words where a training has not left the last weights in those that it was given, or has changed the examples."""
+    given = dict(zip(("x", "y"), lesson.examples(), strict=True))
+    found = [replica_mistakes.not_trained(ended.inputs, ended.returned, history) for ended in runs]
+    for ended in runs:
+        for rank, noted in enumerate(ended.returned):
+            for (name, before), after in zip(given.items(), noted["more"], strict=False):
+                found.append(changed(after, before, name, rank))
+    return first_complaint(found)
 
 
 def _histories(ended: ArenaResult) -> list:

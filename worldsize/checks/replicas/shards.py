@@ -10,7 +10,9 @@ example with chance (b/N)^(SEEDS - 1): over all pairs and all examples together 
 1e-7. A rotation cuts a batch's neighbours at b places: with fewer seeds than b some pair is never parted.
 Two seeds give the same batches of 18 examples, 8, 8 and 2, with chance 8! 8! 2!/18! = 5e-7 (ENOUGH; it is looked at in two
 plans, of which the other has 20 examples or more, 8, 8 and 4: 2e-8 at most). How many examples the first plan has is drawn.
-Left out: any other flaw of a generator.
+Worlds up to 33 ranks, batches below the number of ranks or above that of the examples, and a batch of one are asked in one
+process; they are drawn too, and there two seeds give the same batches with less than 1e-10. Left out: any other flaw of a
+generator.
 """
 
 from __future__ import annotations
@@ -34,6 +36,13 @@ POINTS = {
 ONCE, SAME, EVEN = POINTS
 PLANS = ((4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
 DRAWN = (3, range(20, 340, 8), 8)  # the first of them: how many examples is drawn
+MORE = (  # from how many to how many of each; asked together
+    ((9, 33), (60, 120), (34, 50)),
+    ((5, 33), (40, 70), (2, 16)),
+    ((2, 9), (10, 30), (1, 1)),
+    ((2, 6), (5, 11), (12, 40)),
+    ((9, 33), (1, 8), (1, 8)),
+)
 ENOUGH = 18  # examples: two shuffles of fewer may give the same batches by chance
 MANY, OF_MANY, SEEDS = 128, 16, 12  # examples, batch size and seeds by which it is told whether an order is a shuffle
 
@@ -56,10 +65,18 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         plan = (world_size, count, batch_size)
         asked = [(count, batch_size, *whose) for whose in _whose(seed, world_size)]
         yield Case(
-            f"{ranks_in_words(world_size)}, {count} examples, batches of {batch_size}",
+            _named(*plan),
             lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
             lambda ended, plan=plan: _examine(ended.returned[0], *plan),
         )
+
+    more = [tuple(arena.draws.randint(*span) for span in spans) for spans in MORE]
+    asked = [(count, size, *whose) for n, count, size in more for whose in _whose(arena.draws.getrandbits(31), n)]
+    yield Case(
+        "more ranks, smaller and larger batches",
+        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        lambda ended: _examine_all(ended.returned[0], more),
+    )
 
     first = arena.draws.getrandbits(31)
     asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
@@ -102,6 +119,22 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
     }
 
 
+def _examine_all(answered: dict[str, Any], plans: Sequence[tuple[int, int, int]]) -> dict[str, Complaint]:
+    """The first plan in which something is wrong, with its name; `answered` has all of them one after the other."""
+    first = 0
+    for plan in plans:
+        returned = answered["returned"][first : (first := first + 2 * plan[0] + 1)]
+        found = _examine({**answered, "returned": returned}, *plan)
+        if first_complaint(found.values()):
+            name = _named(*plan)
+            return {held: complaint and f"{name}: {complaint}" for held, complaint in found.items()}
+    return dict.fromkeys(POINTS)
+
+
+def _named(world_size: int, count: int, batch_size: int) -> str:
+    return f"{ranks_in_words(world_size)}, {counted(count, 'example')}, batches of {batch_size}"
+
+
 def _no_steps(got: Any, rank: int) -> Complaint:
     """Words where it is no list of steps with lists of whole numbers in them."""
     shape = "a list of steps, each a list of this rank's indices"
@@ -142,7 +175,7 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
 
     missing = [example for example, by in enumerate(takers) if not by]
     if missing:
-        return _missing(missing, count, batch_size, len(epoch))
+        return _missing(missing, epoch, count, batch_size)
     return None
 
 
@@ -160,11 +193,20 @@ def _taken(epoch: Epoch) -> int:
     return len(list(chain(*chain(*epoch))))
 
 
-def _missing(missing: list[int], count: int, batch_size: int, world_size: int) -> str:
+def _missing(missing: list[int], epoch: Epoch, count: int, batch_size: int) -> str:
+    n, steps = len(epoch), max(map(len, epoch))
+    sizes = [min(batch_size, count - start) for start in range(0, count, batch_size)]
     complaint = f"example {missing[0]} is taken by no rank ({len(missing)} of {count} examples are not). "
     if len(missing) == count % batch_size:
         return complaint + "Was the last batch left out, because it is smaller?"
-    return complaint + f"Is the rest left out, where a batch does not divide by {world_size}?"
+    if steps < len(sizes):
+        return complaint + (
+            f"No rank has more than {counted(steps, 'step')}, and the epoch has {len(sizes)} batches: is it left after the first "
+            f"ones, or is batch_size too large?"
+        )
+    if len(missing) == sum(size % n for size in sizes):
+        return complaint + f"Is the rest left out, where a batch does not divide by {n}?"
+    return complaint + "Together the ranks' shares of a batch are to be the whole batch."
 
 
 def _ranks(by: Sequence[int]) -> str:
@@ -191,6 +233,15 @@ def _wrong_lengths(epoch: Epoch) -> Complaint:
 
 def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size: int) -> Complaint:
     n = len(epoch)
+    sizes = list(map(len, _batches(epoch)))
+    if sizes != sorted(sizes, reverse=True) and sorted(sizes) == sorted(
+        min(batch_size, count - start) for start in range(0, count, batch_size)
+    ):
+        return (
+            f"step {sizes.index(min(sizes))} has {counted(min(sizes), 'example')}, and others after it have {batch_size}: the "
+            f"smaller batch is what is left of the order, and comes last."
+        )
+
     for step, together in enumerate(_batches(epoch)):
         expected = min(batch_size, count - step * batch_size)
         if len(together) != expected:

@@ -1,0 +1,86 @@
+"""Orders of actions for the stages of a pipeline, drawn among those that do not deadlock.
+
+Left out: what the stages compute (`run_stage`), and schedules that have a name (`worldsize.formulas.schedules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
+
+EAGER, FILLED, REVERSED, SHUFFLED = "eager", "filled", "reversed", "shuffled"  # see `drawn_orders`
+
+Schedules = list[list[Action]]
+
+
+def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.Generator) -> Schedules:
+    """The order of each rank's actions.
+
+    EAGER: everything is done as soon as it can be, the first rank's forwards and the last rank's backwards before all else.
+    FILLED: all forwards first. REVERSED: so, and backwards begin with the last micro-batch. SHUFFLED: forwards and backwards
+    have an order of their own, and nothing but the first rank's forwards goes before the rest.
+    """
+    micros = range(micro_batches)
+    forwards, backwards = [(FORWARD, k) for k in micros], [(BACKWARD, k) for k in micros]
+    if way in (FILLED, REVERSED):
+        return [forwards + (backwards[::-1] if way == REVERSED else backwards)] * ranks
+    if way == EAGER:
+        return _one_by_one(ranks, forwards, backwards, generator, eager=True)
+
+    while True:
+        forwards, backwards = ([(name, k) for k in generator.permutation(micros).tolist()] for name in (FORWARD, BACKWARD))
+        orders = _one_by_one(ranks, forwards, backwards, generator, eager=False)
+        if forwards != sorted(forwards) and all(map(_takes_one_between, orders)):
+            return orders
+
+
+def _takes_one_between(order: list[Action]) -> bool:
+    """Whether there is a backward that takes neither the oldest nor the newest, nor the least number, of those in flight."""
+    held: list[int] = []
+    for way, k in order:
+        if way == FORWARD:
+            held.append(k)
+            continue
+        if k not in (held[0], held[-1], min(held)):
+            return True
+        held.remove(k)
+    return False
+
+
+def _one_by_one(
+    ranks: int, forwards: list[Action], backwards: list[Action], generator: np.random.Generator, eager: bool
+) -> Schedules:
+    orders: Schedules = [[] for _ in range(ranks)]
+    over: set[tuple[int, Action]] = set()
+    while len(over) < 2 * ranks * len(forwards):
+        choice = _next_ones(over, ranks, (forwards, backwards), eager)
+        rank, action = choice[int(generator.integers(len(choice)))]
+        orders[rank].append(action)
+        over.add((rank, action))
+
+    return orders
+
+
+def _next_ones(
+    over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Action]], eager: bool
+) -> list[tuple[int, Action]]:
+    """(rank, action) of all that can be done now and goes before the rest.
+
+    The first rank's forwards come first; where it is `eager` the last rank's backwards come next.
+    """
+    ready = []
+    for rank in range(ranks):
+        for way in ways:
+            left = [action for action in way if (rank, action) not in over]
+            if left and over.issuperset(needed(rank, left[0], ranks)):
+                ready.append((rank, left[0]))
+
+    for first in ((0, FORWARD), (ranks - 1, BACKWARD))[: 1 + eager]:
+        found = [(rank, action) for rank, action in ready if (rank, action[0]) == first]
+        if found:
+            return found
+
+    return ready
