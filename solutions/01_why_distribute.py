@@ -702,7 +702,7 @@ for n in (1, 2, 8, 64):
 # %% tags=["exercise:smallest_batch"]
 # Exercise 1.3: when the all-reduce is small
 def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    """The smallest batch a rank, 1 to most, whose all-reduce takes at most `share` of the step; None where none does.
+    """The smallest batch a rank whose all-reduce takes at most `share` of the step: an int, 1 to most; None where none does.
 
     step_s(batch) measures a step's seconds of compute; at most 30 times, please. It never falls as the batch grows.
     n ranks compute and then all-reduce size_bytes in a ring; alpha_s a message, bytes_per_s a link.

@@ -261,3 +261,4 @@ def leaves_it_to_the_framework(fabric, x):
     out = torch.empty_like(x)
     dist.all_to_all_single(out, x)
     return out
+answers.mistake("partners_by_xor_where_n_is_even", {"n & (n - 1)": "n % 2"}, "6 ranks", of=partners_by_xor_where_they_fit)

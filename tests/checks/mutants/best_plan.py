@@ -173,6 +173,9 @@ def forgets_that_layers_divide(model, gpus, global_batch, memory_bytes):
     return fastest(model, found, memory_bytes)
 
 
+answers.mistake("a_plan_with_its_seconds",
+    {"return chosen(best)": 'return best and {**chosen(best), "seconds": takes(model, best)}'},
+    "alone, got seconds too: a Plan has no such field")
 answers.mistake("a_dict_of_the_whole_plan", {"return chosen(best)": "return best and asdict(best)"},
     "global_batch is in the dict; it is given, and the next cell adds it")
 answers.mistake("fewer_gpus_where_all_do_not_divide", {

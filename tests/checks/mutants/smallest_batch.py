@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
+
 from tests.checks.mutants import Answers
 
 answers = Answers("smallest_batch")
@@ -85,7 +87,15 @@ def sets_bits_from_the_highest_down(step_s, most, n, size_bytes, alpha_s, bytes_
         tried = short + (1 << bit)
         if tried <= most and transfer_s > share * (transfer_s + step_s(tried)):
             short = tried
-    return float(short + 1) if short < most else None
+    return np.int64(short + 1) if short < most else None
+
+
+answers.mistake("returns_a_float", {"np.int64(short + 1)": "float(short + 1)"},
+    "expected a whole number, as an int, got", "the next cells take so many images", of=sets_bits_from_the_highest_down)
+answers.mistake("adds_up_the_compute_of_all_ranks", {"step_s(batch)), most)": "n * step_s(batch)), most)"},
+    "The ranks compute at the same time")
+answers.mistake("returns_the_batch_of_all_ranks", {"return found": "return found and n * found"},
+    "This is the batch of all ranks; that of one rank is asked for")
 
 
 # ---- wrong: the communication ------------------------------------------------------------------

@@ -71,7 +71,7 @@ def returns_tensors(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     import torch
 
     found = parts(numbers(weights), batch * kept_bytes(saved), weight_bytes, optimizer_bytes)
-    return {part: torch.tensor([size]) for part, size in found.items()}
+    return {part: torch.tensor(size) for part, size in found.items()}
 
 
 answers.mistake("forgets_the_gradients", {
@@ -131,4 +131,9 @@ answers.mistake("adds_a_total", {
         found = parts(count, kept, weight_bytes, optimizer_bytes)
         return {**found, "total": sum(found.values())}
     """,
-}, "the dict also has 'total'; the lab adds up all that is in it")
+}, "the dict also has 'total'; the lab adds up all that is in it: return the four parts alone")
+answers.mistake("returns_rows_of_one", {"torch.tensor(size)": "torch.tensor([size])"},
+    '"weights": expected bytes, one number, got a tensor of shape [1] with the number in it', of=returns_tensors)
+answers.mistake("counts_in_float32", {
+    "sum(math.prod(shape) for shape in weights)": "np.sum([math.prod(shape) for shape in weights], dtype=np.float32)",
+}, "billions of weights", '"weights"', "arrays of these shapes have")

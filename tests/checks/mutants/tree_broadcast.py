@@ -183,7 +183,20 @@ answers.mistake("four_steps_written_out", {
     "n, step": "n, _",
     "    while step < n:": "    for step in (1, 2, 4, 8):",
     "step *= 2": "pass",
-}, "17 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+}, "19 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
+answers.mistake("the_root_serves_those_beyond_eight_steps", {
+    "n, step = fabric.world_size, 1": "n, step, many = fabric.world_size, 1, min(fabric.world_size, 16)",
+    "while step < n:": "while step < many:",
+    "me + step < n": "me + step < many",
+    "return x": """
+        for late in range(many, n):
+            if me == 0:
+                fabric.send(x, to=real(late))
+            elif me == late:
+                fabric.recv(x, frm=root)
+        return x
+    """,
+}, "19 ranks", "rounds", harmless_at=tuple(range(2, 9)))
 answers.mistake("passes_on_in_float32", {
     "fabric.send(x, to=real(me + step))": "fabric.send(x.float(), to=real(me + step))",
     "fabric.recv(x, frm=real(me - step))": """

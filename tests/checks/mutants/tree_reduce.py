@@ -184,12 +184,12 @@ def everybody_receives(fabric, x, root):
 
 
 answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < min(n, 8):"},
-    "11 ranks", "values are not in this sum", harmless_at=tuple(range(2, 9)))
+    "11 ranks", "the sum of the first 8 ranks, counted from the root", harmless_at=tuple(range(2, 9)))
 answers.mistake("four_steps_written_out", {
     "n, step": "n, _",
     "    while step < n:": "    for step in (1, 2, 4, 8):",
     "    step *= 2": "",
-}, "17 ranks", "Rank 2's values are not in this sum", harmless_at=tuple(range(2, 9)))
+}, "19 ranks", "the sum of the first 16 ranks, counted from the root", harmless_at=tuple(range(2, 9)))
 answers.mistake("adds_up_in_float32", {"x += arrived": "x.copy_(x.float() + arrived.float())"},
     "6 ranks", "of float64", "The digits that a float32 has no room for are lost", harmless_at=NOT_SIX)
 answers.mistake("adds_up_in_whole_numbers", {"x += arrived": "x.copy_(x.long() + arrived.long())"},

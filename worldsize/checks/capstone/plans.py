@@ -250,6 +250,9 @@ def _no_plan(got: Any, task: PlanCase) -> Complaint:
     for name, value in {"chunks": 1, "zero": 0, "sequence_parallel": False}.items():
         if got.get(name, value) != value:
             return f"{name} is {got[name]!r}; only {', '.join(DECIDED)} are to be chosen here, with {name} = {value!r}"
+    more = [name for name in got if name not in (*DECIDED, "chunks", "zero", "sequence_parallel")]
+    if more:
+        return f"expected a dict with {', '.join(DECIDED)} alone, got {', '.join(map(str, more))} too: a Plan has no such field"
 
     sizes = [got[name] for name in DECIDED[:4]]
     if not are_whole(*sizes) or min(sizes) < 1:

@@ -25,7 +25,7 @@ Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the rem
 # Four ranks first: with three, a star and a chain are as quick as a tree. Eleven tell a good tree from a middling one,
 # and need a step more than eight. A message of 40,001 numbers is too long to be copied when it is sent. Seventeen need a
 # step more than sixteen.
-SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (6, 9), (11, 6), (17, 20))
+SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (6, 9), (11, 6), (19, 22))
 DTYPES = {5: "int64", 6: "float64"}  # by world size, so that a buffer of another dtype shows
 BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
 
@@ -190,7 +190,19 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
                 if same(got + x, expected):
                     return f"{complaint}. Rank {rank}'s values are not in this sum."
 
-    return f"{complaint}. {chunks.whose(got, root, inputs)}".rstrip()
+    return f"{complaint}. {_first_ranks(got, inputs, root) or chunks.whose(got, root, inputs)}".rstrip()
+
+
+def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> str:
+    """Words where the root has the sum of the first ranks alone, counted from it, as with too few steps; else empty."""
+    n = len(inputs)
+    ordered = [inputs[(root + k) % n] for k in range(n)]
+    for many in range(2, n):
+        if chunks.is_like(got, inputs[root]) and same(got, chunks.total(ordered[:many])):
+            return (
+                f"It is the sum of the first {many} ranks, counted from the root: go on as long as steps are below n, {n}."
+            )
+    return ""
 
 
 def _was_made_whole(got: np.ndarray, expected: np.ndarray, ranks: int) -> bool:

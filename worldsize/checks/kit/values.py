@@ -74,10 +74,17 @@ def first_difference(
         return None
 
     i = int(where[0])
+    wanted, found = _apart(expected.reshape(-1)[i], got.reshape(-1)[i])
     return (
-        f"{of_whose}element {i}: expected {expected.reshape(-1)[i]:g} ({what}), got {got.reshape(-1)[i]:g}"
+        f"{of_whose}element {i}: expected {wanted} ({what}), got {found}"
         f" ({where.size} of {expected.size} elements differ)"
     )
+
+
+def _apart(one: Any, other: Any) -> tuple[str, str]:
+    """Two numbers that differ, in six digits, or in as many as show it."""
+    short = f"{one:g}", f"{other:g}"
+    return short if short[0] != short[1] else (f"{one:.17g}", f"{other:.17g}")
 
 
 def is_row(got: Any) -> bool:
@@ -152,6 +159,15 @@ def number(value: Any) -> float | str:
             return float(np.asarray(value, dtype=float).reshape(-1)[0])
 
     return f"got {_size_in_words(value)}"
+
+
+def lone_number(value: Any) -> float | str:
+    """As `number`, for a value that the lab's next cell computes with or prints: one in a list or a row is none."""
+    found = number(value)
+    if isinstance(found, float) and np.ndim(value):
+        kind = "a list" if isinstance(value, (tuple, list)) else f"a tensor of shape {list(np.shape(value))}"
+        return f"got {kind} with the number in it: return the number itself"
+    return found
 
 
 def _size_in_words(value: Any) -> str:

@@ -24,7 +24,7 @@ from statistics import fmean, median
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.kit.values import close, first_named, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -188,7 +188,7 @@ def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial
     near_s = EXACT * measured.shortest_s
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = number(ended.returned[0])
+        got = lone_number(ended.returned[0])
         if isinstance(got, str):
             return {what: f"expected seconds, one number, {got}"}
         if math.isnan(got):
@@ -206,7 +206,7 @@ def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, befor
     low_s, high_s = sorted((say.s, say.others_s))
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = number(ended.returned[0])
+        got = lone_number(ended.returned[0])
         if isinstance(got, str) or not low_s - ROUNDING <= got <= high_s + ROUNDING:
             wanted = f"half of them say {low_s:g} s and half {high_s:g} s: expected a number between"
             return {SAY: f"{wanted}, {_came(got)}"}
@@ -220,7 +220,7 @@ def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: 
     low_s, high_s = sorted((say.s, say.others_s))
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = number(ended.returned[0])
+        got = lone_number(ended.returned[0])
         if isinstance(got, str) or math.isnan(got):
             return {SAY: f"expected a number between {low_s:g} s and {high_s:g} s, {_came(got)}"}
         if abs(got - before[0]) > MOVES * measured.shortest_s:
@@ -247,7 +247,7 @@ def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: 
 
 def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, complaint: str) -> Case:
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = number(ended.returned[0])
+        got = lone_number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
         keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:.6g} s"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import are_whole, number, shown
@@ -137,7 +139,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _telling(arena: Arena) -> LinkedTraining:
-    """A job in which no two slips give the same batch, nor the right one: of 300 draws 299 are (measured)."""
+    """A job in which no two slips give the same batch, nor the right one: of 300 draws 297 are (measured)."""
     for _ in range(TRIES):
         job = _job(arena, n=5, latency_part=0.3).asking_for(_between(arena, 300, 900))
         given = [job.smallest(job.all_reduce_s), *(job.smallest(*slip) for slip in _slips(job).values())]
@@ -194,11 +196,17 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     if isinstance(found, str):
         return f"expected a batch, one whole number, or None, {found}"
     if found == expected:
-        return None
+        return _no_count(got)
     if expected is None:
         left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
         return f"expected None, got {found:g}: {left}"
     return f"expected {expected}, got {found:g}{_beside(found, job, expected)}{_slip(found, job)}"
+
+
+def _no_count(got: Any) -> Complaint:
+    """Words for the right batch in a form by which nothing can be cut: the lab's next cell takes so many images."""
+    whole = are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
+    return None if whole else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
 
 
 def _beside(got: float, job: LinkedTraining, expected: int) -> str:
@@ -218,6 +226,7 @@ def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
     return {
         "This keeps communication to that share of the compute; the step is both": (job.all_reduce_s, True),
         "A ring goes round twice, once to add up and once to hand out: 2 (n − 1) messages": (job.all_reduce_s / 2, False),
+        "The ranks compute at the same time: a step has one rank's compute, not that of all": (job.all_reduce_s / n, False),
         "Every one of the 2 (n − 1) messages has its latency": (2 * (n - 1) * m / (n * bandwidth), False),
         "Every one of the 2 (n − 1) messages has its latency, not only one": (
             alpha_s + 2 * (n - 1) * m / (n * bandwidth), False,
@@ -236,6 +245,8 @@ def _slip(got: float | None, job: LinkedTraining) -> str:
             return f". {words}"
 
     right = job.smallest(job.all_reduce_s)
+    if right is not None and job.n > 1 and got == right * job.n:
+        return ". This is the batch of all ranks; that of one rank is asked for"
     if right is not None and got in (right - 1, right + 1):
         return ". It is one off"
     return ""

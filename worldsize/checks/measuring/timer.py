@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.kit.values import close, first_named, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
@@ -126,7 +126,7 @@ def _wrong_calls(script: TimerScript, warm: list[float], counted: list[float]) -
 def _wrong_value(
     ended: ArenaResult, script: TimerScript, warm: list[float], counted: list[float], launch_s: float
 ) -> Complaint:
-    got = number(ended.returned[0])
+    got = lone_number(ended.returned[0])
     if isinstance(got, str):
         return f"expected seconds, one number, {got}"
     if not script.reads:
