@@ -762,9 +762,9 @@ for count, seconds in sorted(compute_s.items()):
 
 # %% [markdown]
 # Does the border hold? Two ranks train over a link that is shaped to be that slow, with a real ring. Your timer times both
-# halves of each step, computing and averaging, and of all rounds the median counts, as it did when you decided. The dashed line
-# is the formula, with the compute that was measured here. What the points have more, the formula does not count: waking up a
-# rank, and waiting for a slower one, are billed to averaging.
+# halves of each step, computing and averaging, and of all rounds the median counts, as when you decided. The dashed line is the
+# formula, with the compute that was measured here. It counts no waking up, and no waiting for a slower rank. If at your answer
+# the formula itself says more than is allowed, computing took less time here than when you decided.
 
 # %%
 def over_the_link(fabric, counts, rounds=8):
