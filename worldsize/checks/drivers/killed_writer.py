@@ -2,7 +2,8 @@
 
 A child that may write `k` bytes into a file is killed by the kernel when it writes one more (RLIMIT_FSIZE, SIGXFSZ); where the
 disk is full, that write gives it an error. To die at a change, the child looks at its folder round every call
-(`sys.setprofile`) and sends itself SIGKILL. What is left in the folder is what a check gets. Left out: a machine that loses its power; what is on its disk then, no process can see.
+(`sys.setprofile`) and sends itself SIGKILL. What is left in the folder is what a check gets. Left out: a machine that loses
+its power; what is on its disk then, no process can see.
 """
 
 from __future__ import annotations
