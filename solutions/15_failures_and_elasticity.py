@@ -187,7 +187,7 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 
 # %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
-# pile up, or a thousand failures fill the disk.
+# pile up, or a thousand failures fill the disk. Where it *is* full a write raises OSError, and the old file stays.
 #
 # <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and a rank always the same. Then no
 # two ranks meet, and the next save writes over what a killed one left. Make it from all of <code>path.name</code>:
@@ -582,7 +582,7 @@ print(f"Daly:  {formulas.daly_interval_s(save_minutes * 60, mtbf_hours * 3600) /
 # The rules of the day. It begins with work. After `interval_s` of work comes a save of `save_s`, then the next interval. A
 # failure loses all work since the last *complete* save and begins a restart of `restart_s`; after it a whole interval begins
 # anew. Failures may hit a save (it saves nothing) or a restart (it begins again). When the day ends, work since the last save
-# counts: it is not lost. Failures after `day_s` do not happen.
+# counts: it is not lost. Failures after `day_s` do not happen. The list of failures stays as it is.
 #
 # <details><summary>Hint</summary>Go from failure to failure. From the end of a restart to the next failure so many whole
 # cycles of interval and save fit: each keeps one interval. What is left over is lost, except at the end of the day. A restart

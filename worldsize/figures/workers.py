@@ -156,7 +156,8 @@ def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
         return ""
     if not any(left.values()):
         return "every example is taken"
-    return "; ".join(f"with {name} {many} of {count(len(every), 'example')} never" for name, many in left.items() if many)
+    of = count(len(every), "example")
+    return "; ".join(f"{many} of {of} never taken with {name}" for name, many in left.items() if many)
 
 
 def never(taken: Taken, every: Collection[int]) -> int:

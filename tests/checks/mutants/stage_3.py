@@ -52,6 +52,12 @@ answers.twin("keeps_the_last_layer_for_its_backward_pass", {
 })
 
 
+answers.twin("returns_an_iterator", {"return parts": "return (part for part in parts)"})
+answers.twin("returns_what_torch_keeps_parameters_in", {
+    "return parts": "return torch.nn.ParameterList([torch.nn.Parameter(part, requires_grad=False) for part in parts])",
+})
+
+
 @answers.is_right
 def steps_when_all_is_over(fabric, task):
     """New tensors for the parts, and all steps at the end of backward."""

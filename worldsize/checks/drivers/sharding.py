@@ -92,8 +92,16 @@ def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str
         held.append(sum(size >= whole_bytes for size in meter.sizes()))
 
     with metered(fabric, task["parts"], note):
-        returned = fn(fabric, task)
+        returned = parts_of(fn, fabric, task)
     return {"returned": returned, "held": held}
+
+
+def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
+    """`fn(fabric, task)`, as a list where it is anything else that goes from part to part, such as a generator."""
+    returned = fn(fabric, task)
+    if isinstance(returned, Iterable) and not isinstance(returned, (dict, str)) and getattr(returned, "ndim", 1):
+        return list(returned)
+    return returned
 
 
 # ---- Adam, whose state is cut ----------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 What came back is held against a replay of the same day, and a wrong share is told by the rule that would have given it. The
 times of the fixed days tell the rules apart, and after those of each property comes a day that is drawn until its rule
-decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides. No
-wrong rule gives a long drawn day's share by luck: that takes two real numbers which agree to 9 digits. Left out: the mean over
-days, which Young and Daly give (`formulas.goodput`).
+decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides.
+The list of failures is the caller's, who replays the same day with other intervals. No wrong rule gives a long drawn day's
+share by luck: that takes two real numbers which agree to 9 digits. Left out: the mean over days, which Young and Daly give
+(`formulas.goodput`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import goodput as formulas
@@ -142,7 +144,7 @@ def _restarted(failure: float, failures: list[float], day: Day, rules: Rules, en
 
 
 FIXED = (
-    (NONE, Day(11, 2.3, 5.7, 100)),
+    (NONE, Day(11, 2.3, 5.7, 110)),  # not of 100 s, where seconds would be per cent
     (NONE, Day(11, 2.3, 5.7, 91)),  # ends in a save
     (NONE, Day(30, 0, 0, 20)),
     (AT_WORK, Day(11, 2.3, 5.7, 100, (34.1,))),
@@ -150,6 +152,7 @@ FIXED = (
     (AT_WORK, Day(7, 1.2, 0, 60, (20.5, 46.6))),
     (AT_WORK, Day(11, 2.3, 5.7, 103, (101.2,))),  # the day ends in a restart
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (28.4,))),
+    (IN_SAVE, Day(11, 4.3, 5.7, 101, (29.9,))),  # late in a save
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (12.1, 60.3))),
     (IN_RESTART, Day(11, 2.3, 8.9, 109, (34.1, 38.4))),
     (IN_RESTART, Day(11, 2.3, 8.9, 127, (5.3, 11.6, 19.9, 28.1, 94.7))),  # one after another
@@ -202,7 +205,7 @@ def _case(arena: Arena, fn: Callable, kind: str, day: Day, name: str = "") -> Ca
 
 def _examine(ended: ArenaResult, kind: str, day: Day) -> dict[str, Complaint]:
     complaint = _wrong(ended.returned[0], day)
-    return {kind: complaint}
+    return {kind: complaint or changed(ended.inputs[4], list(day.failures_at), "failures_at")}
 
 
 def _wrong(returned: Any, day: Day) -> Complaint:
@@ -221,10 +224,11 @@ def _mistakes(day: Day) -> dict[str, float]:
     def ruled(**changed: Any) -> float:
         return replayed(day, Rules(**changed))
 
-    hours = replayed(day) * day.day_s
+    share = replayed(day)
     return {
-        "These are seconds: divide by day_s.": hours,
-        "This is the share that is lost: 1 minus it.": 1 - hours / day.day_s,
+        "This is in per cent: a share is a number from 0 to 1.": 100 * share,
+        "These are seconds: divide by day_s.": share * day.day_s,
+        "This is the share that is lost: 1 minus it.": 1 - share,
         "A failure in a restart is passed over here: the restart begins again.": ruled(restart="ignored"),
         "A failure in a restart adds a whole restart here to the one that it ended: it begins again from the failure.": ruled(
             restart="after"

@@ -2,11 +2,11 @@
 
 A writer is a process of its own (`arena.saves`). It dies at a byte, at 0, at the last one and at drawn ones between; or at the
 moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck. Or
-the disk is full at a byte: then a write raises, and the old file stays.
-What the folder then holds comes back as bytes, and is judged here. Every draw shows the same mistakes: a file that is written
-in place is torn at every byte. In a grade all of it is done and seen from outside the writer's process (`grade.box.warden`), in
-a notebook beside it (`drivers.killed_writer`). Left out: what a disk does when its machine loses power (fsync is seen to be
-called, on a file that holds all of the data), and writers of one path at once.
+the disk is full at a byte: then a write raises, and the old file stays. What the folder then holds comes back as bytes, and is
+judged here. Every draw shows the same mistakes: a file that is written in place is torn at every byte. In a grade all of it is
+done and seen from outside the writer's process (`grade.box.warden`), in a notebook beside it (`drivers.killed_writer`). Left
+out: what a disk does when its machine loses power (fsync is seen to be called, on a file that holds all of the data), and
+writers of one path at once.
 rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not created
 equal", OSDI 2014, for what happens to a rename without fsync.
 """

@@ -107,7 +107,11 @@ def _batch(generator: np.random.Generator, examples: int, widths: Sequence[int])
 
 def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
     link = SLOW if stack.world_size == 2 else None
-    return Case(name, lambda: _with_words(arena.ranks(fn, stack.inputs(), link=link)), lambda ended: _examine(ended, stack))
+
+    def run() -> ArenaResult:
+        return _with_words(arena.ranks(fn, stack.inputs(), link=link, driver=sharding.parts_of))
+
+    return Case(name, run, lambda ended: _examine(ended, stack))
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
