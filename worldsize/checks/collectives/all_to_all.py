@@ -36,7 +36,10 @@ POINTS = {
 VALUES, MESSAGES, ROUNDS = POINTS
 
 # (world size, numbers in a block, dtype). A block of 40,001 numbers is too long to be copied when it is sent.
-SIZES = ((4, 3, "float32"), (3, 4, "int64"), (2, 40_001, "float32"), (1, 3, "float32"), (5, 3, "float64"), (6, 2, "float32"), (9, 2, "float32"))
+SIZES = (
+    (4, 3, "float32"), (3, 4, "int64"), (2, 40_001, "float32"), (1, 3, "float32"), (5, 3, "float64"), (6, 2, "float32"),
+    (9, 2, "float32"),
+)  # fmt: skip
 
 
 def all_to_all(arena: Arena, fn: Callable) -> Verdict:
