@@ -152,10 +152,13 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
 
 
 def _drawn_counts(arena: Arena) -> list[int]:
-    """Counts of more ranks, in no order; one or two have no examples."""
+    """Counts of more ranks, in no order; one or two have no examples, and the last, whom a short list would miss, has some.
+
+    Two of them have more examples than there are ranks: so no sum of some of the counts is the number of ranks.
+    """
     n = arena.draws.randint(*MORE_RANKS)
-    empty = arena.draws.sample(range(n), arena.draws.randint(1, 2))
-    return [0 if rank in empty else arena.draws.randint(1, 9) for rank in range(n)]
+    empty = arena.draws.sample(range(n - 1), arena.draws.randint(1, 2))
+    return [0 if rank in empty else arena.draws.randint(5, 20) for rank in range(n)]
 
 
 # ---- messages --------------------------------------------------------------------------------
