@@ -306,7 +306,7 @@ figures.messages(run)
 def tree_broadcast(fabric, x, root):
     """Fills every rank's x with the root's, in place.
 
-    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds.
+    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x has any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -517,7 +517,7 @@ def star_reduce(fabric, x, root):
 def tree_reduce(fabric, x, root):
     """Leaves the sum over all ranks in the root's x, in place; the others' x may change.
 
-    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds.
+    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x has any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
