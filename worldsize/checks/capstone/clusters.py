@@ -174,9 +174,17 @@ def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
     off = found[:, 1] / task.measured_s - 1
     group = np.array([made_up.group(row) or "" for row in task.asked])
     means = {name: float(off[group == name].mean()) for name in made_up.GROUPS}
-    name = max(means, key=lambda one: abs(means[one]))
-    if abs(means[name]) <= MADE_UP:
+    farthest = max(means, key=lambda one: abs(means[one]))
+    if abs(means[farthest]) <= MADE_UP:
         return None
+
+    # what lacks a part is too short where that is much of a step; rows of one layer a stage have a head too
+    shortest = min(means, key=means.__getitem__)
+    name = shortest if means[shortest] < -MADE_UP else farthest
+    if means[made_up.SIXTEEN] < -0.3:  # no other part is so much of these
+        name = made_up.SIXTEEN
+    if name == made_up.HOPS and means[made_up.HEAD] < -MADE_UP:
+        name = made_up.HEAD
     way = "long" if means[name] > 0 else "short"
     return (
         f"on another cluster, made up of the five kinds of parts, the {(group == name).sum()} rows {name} are "

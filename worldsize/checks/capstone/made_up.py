@@ -22,8 +22,8 @@ SIXTEEN, GRADIENTS, HOPS, HEAD = "with tensor 16", "of few micro-batches", "of o
 GROUPS = {
     SIXTEEN: "sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
     GRADIENTS: "half of such a step is the all-reduce of the gradients, once a step, with all ranks of a node on one card.",
-    HOPS: "every layer turn has a hop to the next stage, which leaves the node.",
     HEAD: "there the output layer is much of the matrix products, once for each micro-batch.",
+    HOPS: "every layer turn has a hop to the next stage, which leaves the node.",
 }
 
 Rows = list[MeasuredIteration]
