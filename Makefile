@@ -82,8 +82,9 @@ quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
 # PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
+# `draws` is computing alone, in simulated time, so two of its tests run side by side; the others count seconds
 soak: $(VENV)/.dev
-	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) --durations=20 $(ARGS)
+	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws,$(PART)),-n 2) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
