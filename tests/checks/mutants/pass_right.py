@@ -137,7 +137,7 @@ answers.mistake("waits_before_it_receives", {
 answers.mistake("sends_with_torch_distributed", {"fabric.isend": "dist.isend", "fabric.recv": "dist.recv"},
     "no process group is here", "Write the messages yourself, with fabric.isend, send and recv")
 answers.mistake("makes_room_for_float32_alone", {"handle =": "received = torch.empty(x.shape)\nhandle ="},
-    "9 ranks, int64[6]", "expected float32[6]", "got int64[6]")
+    "9 ranks, int64[6]", "expected float32[6]", "got int64[6]", chance=True)
 answers.mistake("makes_room_for_a_row_alone", {"handle =": "received = torch.empty(len(x), dtype=x.dtype)\nhandle ="},
     "4 ranks, float32[200, 201]", "expected float32[200]", "got float32[200, 201]")
 
