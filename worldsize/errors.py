@@ -51,6 +51,10 @@ class RankFailed(LaunchError):
 class Deadlock(LaunchError):
     """Every live rank is blocked in the fabric and no message can match."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the word stands in its name already."""
+        return f"{type(self).__name__}: {str(self).removeprefix('deadlock: ')}".splitlines()
+
 
 class RunTimedOut(LaunchError):
     """`timeout_s` passed before every rank returned."""

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from tests.support.kernels import seconds_until
 from tests.support.processes import LONG_S
-from worldsize.errors import NotYet, RankFailed
+from worldsize.errors import Deadlock, NotYet, RankFailed
 from worldsize.launch import launch
 from worldsize.launch.run import Observer, Run, Tail, observe, unobserved
 
@@ -316,3 +316,8 @@ def test_a_line_that_grows_is_read_as_it_is_and_no_character_is_torn(tmp_path: P
     first = tail.new_text()
     path.write_bytes(data)
     assert first + tail.rest() == data.decode() and data.decode().startswith(first)
+
+
+def test_a_notebook_shows_the_word_deadlock_once():
+    shown = Deadlock("deadlock: rank 0 waits for 1 (recv)\n  rank 0: …", None, "full logs")._render_traceback_()
+    assert shown == ["Deadlock: rank 0 waits for 1 (recv)", "  rank 0: …", "full logs"]
