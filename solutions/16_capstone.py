@@ -237,8 +237,8 @@ lab.measure("far", simulated[-1][1])
 dots = [(n, float(np.mean(measured[n]))) for n in (2, 4, 8)]
 figures.curves(
     [
-        figures.Curve("real ranks", dots),
-        figures.Curve("simulated ranks", predicted=[(n, by_formula(n, *means)) for n in far_ranks], simulated=simulated),
+        figures.Curve("a real run", dots),
+        figures.Curve("the simulation", predicted=[(n, by_formula(n, *means)) for n in far_ranks], simulated=simulated),
     ],
     f"From 2 ranks to {far_ranks[-1]:,}: does the formula from 2 and 4 real ranks part from the simulation?",
     x="ranks", y="time of a step (s)", log=True,

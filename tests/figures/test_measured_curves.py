@@ -66,4 +66,6 @@ def test_one_simulation_is_held_against_its_formula_and_real_ranks_against_it():
         Curve("real", [(1, 10.0), (2, 22.0)]),
         Curve("simulated", simulated=[(1, 10.0), (2, 20.0)], predicted=[(1, 10.0), (2, 25.0)]),
     ]
-    assert "Simulated is up to 20 % below the formula, at 2; real is up to 10 % above the simulation, at 2" in drawn(rows).alt
+    shown = drawn(rows)
+    assert "Simulated is up to 20 % below the formula, at 2; real is up to 10 % above the simulation, at 2" in shown.alt
+    assert "large markers: real ranks; lines: simulated ones; dashed: by the formula" in texts(shown)

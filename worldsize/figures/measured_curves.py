@@ -149,9 +149,10 @@ def finding(
 def _drawn(rows: Sequence[Curve]) -> str:
     """How to read what is drawn, where there is more than one kind of it."""
     measured = any(row.known for row in rows)
-    if any(row.played for row in rows):
-        return "large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks"
     predicted = any(row.predicted for row in rows)
+    if any(row.played for row in rows):
+        dashed = "; dashed: by the formula" if predicted else ""
+        return ("large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks") + dashed
     ends = "; thin lines: least to greatest repetition" if any(row.repeats for row in rows) else ""
     if measured and predicted:
         return f"markers: measured; dashed lines: predicted{ends}"
