@@ -82,7 +82,7 @@ quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
 # PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
-# `draws` is computing alone, in simulated time, so two of its tests run side by side; the others count seconds
+# `draws` counts no seconds: two of its tests run side by side, or it would take longer than an hour
 soak: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws,$(PART)),-n 2) --durations=20 $(ARGS)
 
