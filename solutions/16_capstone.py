@@ -124,7 +124,8 @@ lab.predict("eight_high", "And its upper end?", "ms")
 #
 # Of a bell curve 90 % lies within 1.645 standard deviations, if s is known. Here s is estimated from N steps, and two means
 # were taken from them too. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2 degrees of freedom).
-#
+
+# %% [markdown]
 # The check knows its machines, so it computes how often your intervals hold: on average over machines nine times in ten. It
 # takes 87.5 to 94.5 % with five steps on each number of ranks, from 83.5 % on with five on one of them, 86 to 93.5 % with many.
 #
