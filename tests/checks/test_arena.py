@@ -347,3 +347,8 @@ def test_a_rank_that_the_check_plays_has_no_driver(arena):
     ended = arena.ranks(plays_a_part, [[], []], played={1: plays_a_part}, driver=on_ranks.in_memory)
     assert ended.returned[0]["returned"] == 0
     assert ended.returned[1] == 1
+
+
+@pytest.mark.parametrize("text", [np.str_("forward"), np.bytes_(b"forward"), b"forward", "forward"])
+def test_text_of_any_kind_is_plain_text(text):
+    assert (plain([text]), type(plain(text))) == (("forward",), str)
