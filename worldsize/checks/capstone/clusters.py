@@ -157,7 +157,7 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
 
 
 def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
-    """Words where the made-up cluster's own rows, or those of more GPUs that are spread as the 83, are predicted badly."""
+    """Say where the made-up cluster's own rows, or those of more GPUs that are spread as the 83, are predicted badly."""
     off = np.abs(found[:, 1] / task.measured_s - 1)
     group = np.array([made_up.group(row) or "" for row in task.asked])
     at_few, beyond = float(off[task.fitted].mean()), float(off[(group == "") & ~task.fitted].mean())

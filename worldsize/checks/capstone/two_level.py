@@ -145,7 +145,7 @@ def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    """Words where x holds the sum, and is not what came back: the lab's next cell goes on with that."""
+    """Say where x holds the sum, and is not what came back: the lab's next cell goes on with that."""
     for rank, got in enumerate(ended.returned):
         if got is None:
             return f"x holds the sum, but rank {rank} returned nothing, and the next cell needs it: return x"

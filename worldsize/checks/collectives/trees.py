@@ -194,7 +194,7 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
 
 
 def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> str:
-    """Words where the root has the sum of the first ranks alone, counted from it, as with too few steps; else empty."""
+    """Say where the root has the sum of the first ranks alone, counted from it, as with too few steps; else empty."""
     n = len(inputs)
     ordered = [inputs[(root + k) % n] for k in range(n)]
     for many in range(2, n):
@@ -206,6 +206,6 @@ def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> st
 
 
 def _was_made_whole(got: np.ndarray, expected: np.ndarray, ranks: int) -> bool:
-    """Whether a tensor holds whole numbers where no sum is one: the sum was rounded, or every rank's part of it."""
+    """Tell whether a tensor holds whole numbers where no sum is one: the sum was rounded, or every rank's part of it."""
     broken = bool((expected != np.rint(expected)).any())
     return broken and np.array_equal(got, np.rint(got)) and bool(np.abs(got - expected).max() < ranks)

@@ -44,7 +44,7 @@ SHORTEST_S, LONGEST_S = (1.5, 1.6), (1.65, 2.1)  # from which the jobs of these 
 
 @dataclass(frozen=True)
 class Say:
-    """What measurements of SAY_WORKERS say in turn, each by itself: `s` of these workers, and `others_s` of the rest.
+    """Yield what measurements of SAY_WORKERS say in turn, each by itself: `s` of these workers, and `others_s` of the rest.
 
     Then one of these workers' after the other says `then_s`, or of those in `changing`.
     """

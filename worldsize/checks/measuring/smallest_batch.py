@@ -204,7 +204,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
 
 
 def _no_count(got: Any) -> Complaint:
-    """Words for the right batch in a form by which nothing can be cut: the lab's next cell takes so many images."""
+    """Refuse the right batch in a form by which nothing can be cut: the lab's next cell takes so many images."""
     whole = are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
     return None if whole else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
 
