@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.sample_source import course
 from worldsize.authoring.build import build
-from worldsize.authoring.minutes import SITTING_MINUTES, Workload, first_sitting, stated_minutes, true_minutes, workload
+from worldsize.authoring.minutes import SITTING_MINUTES, Workload, first_sitting, said, true_minutes, workload
 from worldsize.authoring.source import read_source
 
 pytestmark = pytest.mark.quick
@@ -74,7 +74,8 @@ def test_a_build_writes_the_minutes_of_the_rule(tmp_path):
     source = changed(tmp_path, "A first paragraph.", "A first paragraph. **Minutes:** 1234 and more")
     assert source in build(tmp_path, check=True)
     build(tmp_path)
-    assert stated_minutes(read_source(source)) == workload(read_source(source)).minutes
+    assert said(read_source(source)) == f"**Minutes:** {workload(read_source(source)).minutes}"
+    assert f"{said(read_source(source))} and more" in read_source(source).cells[0].text
     assert true_minutes(source) is None
     assert build(tmp_path, check=True) == []
 
@@ -99,8 +100,8 @@ def test_a_lab_of_more_than_two_hours_says_where_its_first_sitting_ends(tmp_path
     build(tmp_path)
     whole, first = workload(read_source(source)).minutes, first_sitting(read_source(source))
     assert (first.ends_before, abs(first.minutes - whole / 2) <= 10) == ("Part 3", True)
-    said = f"**Minutes:** {whole} (two sittings: {first.minutes} up to “Part 3”, then {whole - first.minutes}) · **Points:** 2"
-    assert f"Before it. {said}" in " ".join(read_source(source).cells[0].text.split())
+    opening = f"**Minutes:** {whole} (two sittings: {first.minutes} up to “Part 3”, then {whole - first.minutes}) · **Points:** 2"
+    assert f"Before it. {opening}" in " ".join(read_source(source).cells[0].text.split())
     assert build(tmp_path, check=True) == []
 
 

@@ -115,12 +115,6 @@ def _asked(cells: list[SourceCell]) -> Workload:
     return Workload(words, code_lines, predictions, exercises, answer_lines)
 
 
-def stated_minutes(source: Source) -> int | None:
-    """The minutes that the lab's first cell promises, None where it promises none."""
-    found = _SAID.search(source.cells[0].text)
-    return int(found[1]) if found else None
-
-
 def true_minutes(path: Path) -> str | None:
     """The text of the source at `path` with the rule's minutes in its first cell; None where it has them already."""
     source = read_source(path)

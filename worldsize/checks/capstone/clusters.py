@@ -81,6 +81,15 @@ class ClusterTask:
         """Which of the rows were given to fit to, too."""
         return np.array([row.gpus == FEW_GPUS for row in self.asked])
 
+    @property
+    def groups(self) -> np.ndarray:
+        """Of each row, the group of the made-up cluster that it was drawn for, "" for a measured one's shape."""
+        return np.array([made_up.group(row) or "" for row in self.asked])
+
+    def off(self, found: np.ndarray) -> np.ndarray:
+        """How far the middles of `found` `[rows, 3]` are off, as parts of the measured seconds: below 0 too short."""
+        return found[:, 1] / self.measured_s - 1
+
 
 def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator) -> ClusterTask:
     """`more` are asked for besides those of `multi`."""
@@ -112,8 +121,9 @@ def _examine(returned: Sequence[Any], here: ClusterTask, there: ClusterTask) -> 
 
     found, elsewhere = map(as_seconds, returned)
     wrong, beyond = _wrong_middles(found, here, HALF), _wrong_middles(found, here, FULL)
-    if not wrong and _not_fitted(elsewhere, there):
-        wrong = beyond or _not_fitted(elsewhere, there)
+    not_fitted = _not_fitted(elsewhere, there)
+    if not_fitted and not wrong:
+        wrong = beyond or not_fitted
     return {
         half: wrong,
         full: wrong or beyond,
@@ -158,9 +168,8 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
 
 def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
     """Say where the made-up cluster's own rows, or those of more GPUs that are spread as the 83, are predicted badly."""
-    off = np.abs(found[:, 1] / task.measured_s - 1)
-    group = np.array([made_up.group(row) or "" for row in task.asked])
-    at_few, beyond = float(off[task.fitted].mean()), float(off[(group == "") & ~task.fitted].mean())
+    off = np.abs(task.off(found))
+    at_few, beyond = float(off[task.fitted].mean()), float(off[(task.groups == "") & ~task.fitted].mean())
     if max(at_few, beyond) <= ELSEWHERE:
         return None
     return (
@@ -171,8 +180,7 @@ def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
 
 
 def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
-    off = found[:, 1] / task.measured_s - 1
-    group = np.array([made_up.group(row) or "" for row in task.asked])
+    off, group = task.off(found), task.groups
     means = {name: float(off[group == name].mean()) for name in made_up.GROUPS}
     farthest = max(means, key=lambda one: abs(means[one]))
     if abs(means[farthest]) <= MADE_UP:
@@ -204,7 +212,7 @@ def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
 
 def _errors(found: np.ndarray, task: ClusterTask) -> tuple[float, float]:
     """Mean absolute relative errors on the rows of more GPUs, and on those fitted to."""
-    off = np.abs(found[:, 1] / task.measured_s - 1)
+    off = np.abs(task.off(found))
     return float(off[~task.fitted].mean()), float(off[task.fitted].mean())
 
 

@@ -38,7 +38,7 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
 
 
 def _takes_one_between(order: list[Action]) -> bool:
-    """Whether there is a backward that takes neither the oldest nor the newest, nor the least number, of those in flight."""
+    """Tell whether there is a backward that takes neither the oldest nor the newest, nor the least number, of those in flight."""
     held: list[int] = []
     for way, k in order:
         if way == FORWARD:

@@ -322,7 +322,7 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
 
 
 def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
-    """Words where the last rank's layers worked more often than it had gone forward, while forwards alone were asked for."""
+    """Say where the last rank's layers worked more often than it had gone forward, while forwards alone were asked for."""
     last = trace.world_size - 1
     arrived_s = sorted(t.end_s for t in trace.transfers if t.dst == last)
     begun_s = sorted(span.start_s for span in trace.spans if span.declared and span.rank == last)

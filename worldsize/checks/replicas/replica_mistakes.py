@@ -271,7 +271,7 @@ def no_history(got: Any, lesson: HasSteps, rank: int) -> Complaint:
 
 
 def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.ndarray]) -> Complaint:
-    """Words where the weights that were handed in are not those after the last step, or their memory does not hold them.
+    """Say where the weights that were handed in are not those after the last step, or their memory does not hold them.
 
     `held[rank]` is the list afterwards, `noted` what `on_ranks.with_parts` saw, `history` the right weights.
     """
@@ -309,7 +309,7 @@ def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step:
 
 
 def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
-    """Words where every step has all examples, so that each follows from the one before."""
+    """Say where every step has all examples, so that each follows from the one before."""
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: note them after it."

@@ -279,7 +279,7 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
 
 
 def _left_behind(runs: Sequence[ArenaResult], lesson: TrainingRun, history: np.ndarray) -> Complaint:
-    """Words where a training has not left the last weights in those that it was given, or has changed the examples."""
+    """Say where a training has not left the last weights in those that it was given, or has changed the examples."""
     given = dict(zip(("x", "y"), lesson.examples(), strict=True))
     found = [replica_mistakes.not_trained(ended.inputs, ended.returned, history) for ended in runs]
     for ended in runs:

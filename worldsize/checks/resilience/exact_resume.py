@@ -170,7 +170,7 @@ def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
 
 
 def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple[int, int]], done: int) -> str:
-    """What leads to other steps."""
+    """Say what leads to other steps."""
     off = taken[0][0] * plan.batches + taken[0][1] - done
     if done and abs(off) == 1 and taken[0] != (0, 0):
         what = "one less: it is counted before the step" if off < 0 else "one more: the next step's number is the number done"
