@@ -114,7 +114,7 @@ def test_data_parallel_moves_the_weights_out_and_the_gradients_back_once_for_eac
 
 
 def test_a_gpu_trains_resnet_101_on_whole_images(record_property):
-    found = launch(gpu_work.images_per_second, 1, args=("cuda", 101, 64, 32, 224, 10))[0]
+    found = launch(gpu_work.images_per_second, 1, args=("cuda", 101, 64, 32, 224, 40))[0]
     record_property("images_per_s", found["images_per_s"])
     print(f"\nResNet-101, 224 x 224, batch 32, float32: {found['images_per_s']:.0f} images/s")
     assert found["images_per_s"] > 20  # the slowest card that this PyTorch supports does several times that

@@ -6,8 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce as imported_by_name
+from torch.distributed import distributed_c10d
 
 from worldsize.launch import launch
+from worldsize.pytorch.collective_log import CollectiveLog
 
 
 def several():
@@ -56,3 +58,17 @@ def test_a_collective_into_one_tensor_is_one_event_with_the_bytes_of_its_input()
 
     mine = [(c.op, c.size_bytes) for c in launch(into_one, 2).trace.collectives if c.rank == 0]
     assert mine == 2 * [("all_gather_single", 12), ("reduce_scatter_single", 24)]
+
+
+def test_a_pytorch_with_the_older_names_alone_is_recorded_too():
+    def on_the_older_names():
+        for module in (dist, distributed_c10d):
+            module.all_gather_into_tensor = module.all_gather_single  # as before 2.13
+            del module.all_gather_single
+        log = CollectiveLog(0, 0.0)
+        log.install()
+        dist.init_process_group("gloo")
+        dist.all_gather_into_tensor(torch.zeros(6), torch.ones(3))
+        return [(row.op, row.size_bytes) for row in log.rows()]
+
+    assert launch(on_the_older_names, 2).results == 2 * [[("all_gather_single", 12)]]

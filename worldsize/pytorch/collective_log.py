@@ -19,11 +19,12 @@ from torch.distributed import distributed_c10d
 
 from worldsize.trace import Collective
 
-# all_gather_into_tensor and reduce_scatter_tensor are older names of two of them, and call those
 OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
 )  # fmt: skip
+# PyTorch 2.13 keeps these names and calls the newer ones; a PyTorch before it has these alone
+_OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 _INPUT = {  # place and name of this rank's input, where it is not the first argument
     "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
     "reduce_scatter": (1, "input_list"), "reduce_scatter_single": (1, "input"),
@@ -42,8 +43,9 @@ class CollectiveLog:
         self._numbers = itertools.count()
 
     def install(self) -> None:
-        for name in OPERATIONS:
-            recorded = self._recorded(name, getattr(distributed_c10d, name))
+        for op in OPERATIONS:
+            name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
+            recorded = self._recorded(op, getattr(distributed_c10d, name))
             for module in (dist, distributed_c10d):
                 setattr(module, name, recorded)
 
