@@ -21,6 +21,7 @@ class ReportBuffer:
         self.origin_s = origin_s
         self.rows: list[dict[str, Any]] = []
         self.spans: list[tuple[str, float, float, str]] = []  # kind, start, end, label
+        self.waiting: tuple[str, float] | None = None  # the label of a wait that goes on, and since when
 
 
 _gathering: list[ReportBuffer] = []  # at most one: the rank that this process is
@@ -51,12 +52,16 @@ def span(label: str, kind: str = "compute") -> Iterator[None]:
         raise ValueError(f"span({label!r}): expected kind as one of {', '.join(KINDS)}, got {kind!r}")
 
     start_s = time.monotonic()
+    for gathered in _gathering if kind == "wait" else ():
+        gathered.waiting = label, start_s - gathered.origin_s
     try:
         yield
     finally:
         for gathered in _gathering:
             zero = gathered.origin_s
             gathered.spans.append((kind, start_s - zero, time.monotonic() - zero, label))
+            if kind == "wait":
+                gathered.waiting = None
 
 
 def _number(name: str, value: Any) -> float:

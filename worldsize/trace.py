@@ -38,7 +38,9 @@ class Transfer:
 class Span:
     """What one rank did from `start_s` to `end_s`. Work is `declared` where the fabric's `compute` took the time.
 
-    A wait that had not `ended` when its run was stopped is recorded up to that moment.
+    A wait that had not `ended` when its run was stopped is recorded up to that moment. Of a send, `wait_start_s` is when
+    the rank began to wait for it: at once in `send`, in the handle's `wait()` after `isend`, None where it never did.
+    `beside`: in another thread than the rank's own, which went on meanwhile.
     """
 
     rank: int
@@ -48,13 +50,16 @@ class Span:
     label: str = ""
     declared: bool = False
     ended: bool = True
+    wait_start_s: float | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
 class Collective:
     """One rank's part in a framework's collective (its messages do not pass through the fabric).
 
-    One that had not `ended` when its run was stopped is recorded up to that moment.
+    One that had not `ended` when its run was stopped is recorded up to that moment. Where its call returned at once, as
+    with `async_op=True`, it is not `blocking`: the rank went on, and a wait of its own says when it stood.
     """
 
     op: str
@@ -63,11 +68,15 @@ class Collective:
     start_s: float
     end_s: float
     ended: bool = True
+    blocking: bool = True
 
 
 @dataclass(frozen=True)
 class Event:
-    """One rank's side of a message, as its recorder wrote it; `merge` makes transfers of two such sides."""
+    """One rank's side of a message, as its recorder wrote it; `merge` makes transfers of two such sides.
+
+    `wait_start_s` is when the rank began to stand and wait for it: None where it did not, or another thread did.
+    """
 
     kind: MessageKind
     peer: int
@@ -75,12 +84,13 @@ class Event:
     size_bytes: int
     start_s: float
     end_s: float
+    wait_start_s: float | None = None
 
 
 # A message as a recorder keeps it while the run goes: the fields of an `Event`, in a list, which costs a message least.
 # A send that is on its way ends when it starts.
 EventRow = list
-KIND, PEER, TAG, SIZE_BYTES, START_S, END_S = range(6)
+KIND, PEER, TAG, SIZE_BYTES, START_S, END_S, WAIT_START_S = range(7)
 SpanRow = tuple[str, float, float, str]  # kind, start, end, label
 
 
@@ -100,8 +110,9 @@ def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin
     A wire knows of no other work than what was declared to it.
     """
     events = []
-    for *message, start_s, end_s in rows:
-        events.append(Event(*message, start_s=start_s - origin_s, end_s=end_s - origin_s))
+    for *message, start_s, end_s, wait_s in rows:
+        wait_s = None if wait_s is None else wait_s - origin_s
+        events.append(Event(*message, start_s=start_s - origin_s, end_s=end_s - origin_s, wait_start_s=wait_s))
 
     moved = []
     for kind, start_s, end_s, label in spans:
@@ -194,7 +205,10 @@ def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Trans
 
 def _span_of(rank: int, event: Event) -> Span:
     way = "to" if event.kind == "send" else "from"
-    return Span(rank, event.kind, start_s=event.start_s, end_s=event.end_s, label=f"{way} rank {event.peer}")
+    span = Span(rank, event.kind, start_s=event.start_s, end_s=event.end_s, label=f"{way} rank {event.peer}")
+    if event.kind == "send":
+        return replace(span, wait_start_s=event.wait_start_s)
+    return replace(span, beside=event.wait_start_s is None)
 
 
 def chrome_events(trace: Trace) -> list[dict]:
@@ -293,6 +307,26 @@ def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
         else:
             found.append((start, end))
     return found
+
+
+def waits(trace: Trace) -> list[list[tuple[float, float]]]:
+    """By rank, when it stood and waited for others: intervals (start, end) in order, in seconds, none overlapping.
+
+    The one definition, for live views, drawings and their words alike. A rank stands in a receive, in the wait for a
+    send, in a collective whose call blocks, and in what is recorded as a "wait": the wait for a framework's handle, a
+    rendezvous, a stretch that the rank's function marked so. What another thread does beside it is no wait.
+    """
+    found: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
+    for span in trace.spans:
+        if span.kind in ("recv", "wait") and not span.beside:
+            found[span.rank].append((span.start_s, span.end_s))
+        elif span.kind == "send" and span.wait_start_s is not None:
+            found[span.rank].append((span.wait_start_s, max(span.wait_start_s, span.end_s)))
+
+    for collective in trace.collectives:
+        if collective.blocking:
+            found[collective.rank].append((collective.start_s, collective.end_s))
+    return [joined(intervals) for intervals in found]
 
 
 @dataclass(frozen=True)

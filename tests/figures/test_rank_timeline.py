@@ -48,7 +48,7 @@ def test_ranks_that_never_wait_are_said_not_to():
 def test_a_framework_s_collectives_have_bars_of_their_own():
     joined = trace((0, "compute", 0, 1), collectives=[("all_reduce", 8, r, 1.0, 2.0) for r in range(2)])
     legend = figures.timeline(joined).axes[0].get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["compute", "collective"]
+    assert [text.get_text() for text in legend.get_texts()] == ["compute", "wait", "collective"]
 
 
 def test_a_collective_is_named_in_its_bar():
@@ -164,8 +164,9 @@ def test_a_collective_that_never_ended_is_an_open_bar_to_the_end_with_its_name()
     ax = figures.timeline(broken_off()).axes[0]
     said = [text.get_text() for text in ax.texts]
     assert said.count("barrier, never ended") == 2 and "recv from rank 0, never ended" in said
+    # the collective's two in the track of the waits, too
     open_bars = [p.get_path() for p in ax.patches if Path.CLOSEPOLY not in p.get_path().codes]
-    assert len(open_bars) == 3 and {path.vertices[0][0] for path in open_bars} == {ax.get_xlim()[1]}
+    assert len(open_bars) == 5 and {path.vertices[0][0] for path in open_bars} == {ax.get_xlim()[1]}
 
 
 def test_many_different_stands_are_counted_and_not_listed():

@@ -27,7 +27,7 @@ def finished(run_state, state="done", outcome=None, reports=()):
     reports = list(reports) or [[] for _ in run_state.rows]
     return SimpleNamespace(
         world_size=len(run_state.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
-        setup="2 ranks", tasks=(), hosts=(), trace=SimpleNamespace(spans=(), collectives=()),
+        setup="2 ranks", tasks=(), hosts=(), trace=SimpleNamespace(world_size=0, spans=(), collectives=()),
     )  # fmt: skip
 
 

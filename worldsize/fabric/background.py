@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from worldsize.fabric.collectives import all_reduce
 from worldsize.fabric.interface import Fabric
+from worldsize.report import span
 
 Then = Callable[[torch.Tensor], None]
 
@@ -31,7 +32,9 @@ class Work:
 
     def wait(self) -> None:
         """Block until the tensor holds the sum. Raises what went wrong on the way."""
-        self._ended.wait()
+        if not self._ended.is_set():
+            with span("wait() of a sum", kind="wait"):
+                self._ended.wait()
         if self._error is not None:
             raise self._error
 

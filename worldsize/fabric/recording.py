@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Arrival, Pending, Wire
-from worldsize.trace import END_S, PEER, TAG, EventRow, MessageKind, RankRecord, Span, SpanRow, record
+from worldsize.trace import END_S, PEER, TAG, WAIT_START_S, EventRow, MessageKind, RankRecord, Span, SpanRow, record
 
 if TYPE_CHECKING:
     import torch
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 class WaitState:
     """What a rank waits for, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
 
+    It waits `beside` where another thread than the rank's own does: the rank itself goes on meanwhile.
     Messages are counted when the detector asks, not when they are sent: recording should cost a message little.
     """
 
-    __slots__ = ("_counted", "_events", "_posted", "_taken", "changes", "doing", "since_s")
+    __slots__ = ("_counted", "_events", "_posted", "_taken", "beside", "changes", "doing", "since_s")
 
     def __init__(self, events: list[EventRow]) -> None:
         self.doing: tuple[MessageKind, int | None, int] | None = None  # plain: it is set at every message
+        self.beside = False
         self.changes = 0
         self.since_s = 0.0
         self._events = events
@@ -55,16 +58,20 @@ class WaitState:
 
 
 class _RecordedPending:
-    __slots__ = ("_event", "_inner", "_now", "_state")
+    __slots__ = ("_event", "_inner", "_now", "_state", "_thread")
 
-    def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float]) -> None:
+    def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float], thread: int) -> None:
         self._inner = inner
         self._event = event
         self._state = state
         self._now = now
+        self._thread = thread
 
     def wait(self) -> None:
         event, state = self._event, self._state
+        state.since_s, state.beside = self._now(), get_ident() != self._thread
+        if not state.beside:
+            event[WAIT_START_S] = state.since_s
         state.doing = ("send", event[PEER], event[TAG])
         state.changes += 1
 
@@ -82,6 +89,7 @@ class Recorded:
         self.rank = inner.rank
         self.world_size = inner.world_size
         self.now = inner.now
+        self._thread = get_ident()  # the rank's own
         self.events: list[EventRow] = []
         self.spans: list[SpanRow] = []
         self.state = WaitState(self.events)
@@ -90,18 +98,20 @@ class Recorded:
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         pending = self._inner.post(x, to, tag, stamp_s)
-        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s]  # noted now, so that a run that breaks off still shows it
+        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s, None]  # noted now, so that a run that breaks off shows it
         self.events.append(event)
-        return _RecordedPending(pending, event, self.state, self.now)
+        return _RecordedPending(pending, event, self.state, self.now, self._thread)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         start_s, state = self.now(), self.state
-        state.since_s, state.doing = start_s, ("recv", frm, tag)
+        beside = get_ident() != self._thread
+        state.since_s, state.beside, state.doing = start_s, beside, ("recv", frm, tag)
         state.changes += 1
 
         arrival = self._inner.take(out, frm, tag)
 
-        self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now()])
+        wait_start_s = None if beside else start_s
+        self.events.append(["recv", arrival.source, tag, arrival.size_bytes, start_s, self.now(), wait_start_s])
         state.doing = None
         state.changes += 1
         return arrival
@@ -123,15 +133,8 @@ class Recorded:
         if doing is None:
             return []
 
-        op, peer, tag = doing
-        since_s = self.state.since_s if op == "recv" else self._sent_s(peer, tag)
+        op, peer, _ = doing
         way, whom = "from" if op == "recv" else "to", "anyone" if peer is None else f"rank {peer}"
-        start_s, end_s = since_s - self._origin_s, self.now() - self._origin_s
-        return [Span(self.rank, "wait", start_s, end_s, label=f"{op} {way} {whom}", ended=False)]
-
-    def _sent_s(self, to: int | None, tag: int) -> float:
-        """When the first message to `to` was sent that is still on its way."""
-        for kind, peer, sent_tag, _, start_s, end_s in self.events:
-            if (kind, peer, sent_tag) == ("send", to, tag) and end_s == start_s:
-                return start_s
-        return self.now()
+        start_s, end_s = self.state.since_s - self._origin_s, self.now() - self._origin_s
+        label = f"{op} {way} {whom}"
+        return [Span(self.rank, "wait", start_s, end_s, label=label, ended=False, beside=self.state.beside)]

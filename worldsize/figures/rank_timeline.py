@@ -1,7 +1,8 @@
 """The timeline: what every rank did when, as bars: H. Gantt, "Work, Wages, and Profits", 1910, drew work so.
 
-Each rank has a lane, and in it a track for what it computed or waited for, one for sends, one for receives, one for a
-framework's collectives, as far as there are any. Kinds are told apart by colour and by hatch. What never ended is a bar
+Each rank has a lane, and in it a track for what the rank itself did, which computed or stood and waited, one for sends, one
+for receives, one for a framework's collectives, as far as there are any. Kinds are told apart by colour and by hatch. The
+headline's parts of the time are those of the waits in the first track (`trace.waits`). What never ended is a bar
 that is open to the right, and then the headline says who waited for whom. Left out: arrows from sender to receiver
 (`spacetime`), and single bars where there are too many to be seen.
 """
@@ -25,7 +26,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings
 from worldsize.figures.inputs import began_s, ended_s, waits_for
-from worldsize.trace import joined
+from worldsize.trace import joined, waits
 
 KINDS = ("compute", "wait", "send", "recv", "collective")
 TRACKS = (("compute", "wait"), ("send",), ("recv",), ("collective",))
@@ -38,7 +39,6 @@ LOOKS = {
 }
 # a marked phase in which collectives ran: hollow, with them in it
 HOLLOW = {"facecolor": tokens.SHADE.light, "hatch": ""}
-IDLE = ("wait", "recv", "collective")  # the time in which a rank can be waiting for others
 NAMED = ("compute", "wait", "collective")
 MOST_BARS = 150
 SLICES = 175
@@ -65,9 +65,18 @@ class Bar:
 
 
 def bars(trace: Any) -> list[Bar]:
-    """What a rank timeline draws as bars: the spans and the collectives of a trace, in the order of their starts."""
+    """What a rank timeline draws as bars: a trace's spans, its collectives and each rank's waits, in the order of their starts.
+
+    The waits are `trace.waits`. One that was recorded as a wait has a label, and may be part of a longer one without.
+    """
     found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
     found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
+    known = {(b.rank, b.start_s, b.end_s) for b in found if b.kind == "wait"}
+    never_ended = {(b.rank, b.end_s) for b in found if not b.ended}
+    for rank, intervals in enumerate(waits(trace)):
+        for start_s, end_s in intervals:
+            if (rank, start_s, end_s) not in known:
+                found.append(Bar(rank, "wait", start_s, end_s, ended=(rank, end_s) not in never_ended))
     return sorted(found, key=lambda b: (b.start_s, -b.end_s))
 
 
@@ -196,6 +205,8 @@ def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scal
     path = Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO])
     ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.LINE_PT, **LOOKS[bar.kind]))
 
+    if not bar.label:  # its track beside has it
+        return
     text = f"{bar.label}, never ended"
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
     x, align = ((left + whole) / 2, "center") if fits else (left - whole / 100, "right")
@@ -220,13 +231,13 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
     """Headline of a rank timeline: which ranks wait most and which least.
 
-    Receives, collectives and marked waits count together; ranks that differ by less than 2 % of the time wait alike.
+    Ranks that differ by less than 2 % of the time wait alike.
     """
-    waits: dict[int, list[Bar]] = defaultdict(list)
+    waiting: dict[int, list[Bar]] = defaultdict(list)
     for b in shown:
-        if b.kind in IDLE:
-            waits[b.rank].append(b)
-    idle_s = [covered_s(_intervals(waits[rank])) for rank in range(world_size)]
+        if b.kind == "wait":
+            waiting[b.rank].append(b)
+    idle_s = [covered_s(_intervals(waiting[rank])) for rank in range(world_size)]
     most_s, least_s = max(idle_s), min(idle_s)
 
     if not most_s:
@@ -264,7 +275,7 @@ def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
     for a run that came to its end.
     """
     if outcome is None or not outcome.standings:
-        return {b.rank: f"left {b.label} unfinished" for b in bars(trace) if not b.ended}
+        return {b.rank: f"left {b.label} unfinished" for b in bars(trace) if b.label and not b.ended}
 
     stood: dict[int, str] = {}
     for standing in outcome.standings:

@@ -76,10 +76,16 @@ def state_of(run: Run) -> RunState:
 
 
 def has_picture(run: Run) -> bool:
-    """Whether a run's result gets a picture: it reported numbers, or anything of it was recorded."""
+    """Whether a run's result gets a picture: it reported numbers, or anything of it was recorded.
+
+    That its ranks waited for each other to come, as they do in `init_process_group`, is no picture alone where it came to
+    its end.
+    """
     if run.state == "not yet":
         return False
-    return bool(report_curves.names(run.reports) or rank_timeline.bars(run.trace))
+    bars = rank_timeline.bars(run.trace)
+    seen = any(bar.kind != "wait" for bar in bars) if run.state == "done" else bool(bars)
+    return bool(report_curves.names(run.reports)) or seen
 
 
 def picture(run: Run) -> Picture | None:

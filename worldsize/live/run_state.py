@@ -19,6 +19,7 @@ from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 
 LINE_CHARS = 160
 SHOWN_CURVES = 3
+MEETING = "init_process_group"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 RankLife = Literal["starting", "stopped", "ended"] | ProgressState
@@ -36,8 +37,8 @@ def curve_points(world_size: int) -> int:
 
 @dataclass
 class RankRow:
-    """One rank. `doing` says in words what its `state` does not, `short` in a word or two that fit a chip; `host` is ""
-    for one on this machine."""
+    """One rank. `doing` says in words what its `state` does not, `short` in a word or two that fit a chip; `meets` is the
+    call of a framework in which it waits for the others; `host` is "" for one on this machine."""
 
     rank: int
     name: str
@@ -47,6 +48,7 @@ class RankRow:
     state: RankLife = "starting"
     doing: str = ""
     short: str = ""
+    meets: str = ""
     lines: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -113,9 +115,21 @@ class RunState:
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
         self.stands(row.rank, progress.state, _doing(progress), _in_short(progress))
+        row.meets = progress.collective
+
+    def absent(self) -> str:
+        """Who is missing where ranks stand in `init_process_group`, which needs them all: a sentence, or ""."""
+        there = [row.rank for row in self.rows if row.meets == MEETING]
+        missing = [row.rank for row in self.rows if row.rank not in there]
+        if not there or not missing:
+            return ""
+        verb = "has" if len(missing) == 1 else "have"
+        wait = "waits" if len(there) == 1 else "wait"
+        return f"{failures.names(missing)} {verb} not come to {MEETING}, where {failures.names(there)} {wait}"
 
     def stands(self, rank: int, state: RankLife, doing: str = "", short: str = "") -> None:
         row = self.rows[rank]
+        row.meets = ""
         row.state = state
         row.doing = doing
         row.short = short
@@ -137,7 +151,7 @@ class RunState:
             for curve in row.curves.values():
                 curve.sent = len(curve.points)
 
-        return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen}
+        return {"ranks": ranks, "keep_lines": self.rows[0].tail.maxlen, "absent": self.absent()}
 
 
 def _doing(progress: Progress) -> str:

@@ -99,6 +99,7 @@ class Known {
     this.at = message.at;
     this.state = message.state;
     this.keep = message.keep_lines;
+    this.absent = message.absent;
     for (const news of message.ranks) this.merge(news, message.whole);
     return true;
   }
@@ -136,6 +137,7 @@ class View {
     this.time = element("span", "ws-time", head);
     this.counts = element("span", "ws-quiet", head);
     this.late = element("span", "ws-quiet", head);
+    this.absent = element("strong", "", head);
     write(element("span", "ws-quiet ws-key", head, { "aria-hidden": "true" }), "bars over time: ▇ runs ▂ waits");
     this.said = element("span", "ws-hidden", this.root, { role: "status", "aria-live": "polite" });
     this.chartRow = element("div", "ws-charts", this.root);
@@ -174,6 +176,7 @@ class View {
     this.root.dataset.seq = this.known.seq;
     const counts = {};
     for (const rank of ranks) counts[rank.state] = (counts[rank.state] ?? 0) + 1;
+    write(this.absent, this.known.state === "running" ? this.known.absent : "");
     write(this.counts, Object.entries(counts).map(([state, n]) => `${n} of ${ranks.length} ${state}`).join(", "));
     this.tick();
     this.say(ranks);
@@ -216,7 +219,7 @@ class View {
   // For a screen reader: a failure at once, other changes of state every few seconds at most.
   say(ranks) {
     const failed = ranks.filter((rank) => rank.state === "failed").map((rank) => `${rank.name} ${rank.doing}`);
-    const said = failed.length ? failed.join("; ") : this.counts.textContent;
+    const said = failed.length ? failed.join("; ") : this.absent.textContent || this.counts.textContent;
     if (said === this.said.textContent || (!failed.length && performance.now() - this.saidAt < SAY_MS)) return;
     this.saidAt = performance.now();
     write(this.said, said);

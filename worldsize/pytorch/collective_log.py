@@ -1,14 +1,16 @@
 """Framework collectives, seen one level up: each call of `torch.distributed` becomes a `Collective` event.
 
 What moves inside a collective does not pass through the fabric, so only the call is recorded: operation, bytes of this
-rank's input, from when to when. FSDP2 calls from Python too, and is seen. Left out: calls from C++ (DDP's reducer has
-none in Python, unless it is given a communication hook).
+rank's input, from when to when. Where ranks wait outside a collective (for a handle of `async_op=True`, for a rendezvous)
+a "wait" is recorded. FSDP2 calls from Python too, and is seen. Left out: calls from C++ (DDP's reducer has none in
+Python, unless it is given a communication hook), and waits of other threads than the rank's own.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from worldsize.trace import Collective
+from worldsize.trace import Collective, Span
 
 OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
@@ -25,6 +27,8 @@ OPERATIONS = (
 )  # fmt: skip
 # PyTorch 2.13 keeps these names and calls the newer ones; a PyTorch before it has these alone
 _OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+RENDEZVOUS = ("init_process_group", "new_group")
+_LEAST_WAIT_S = 1e-3  # a shorter one is no wait that anybody could see
 _INPUT = {  # place and name of this rank's input, where it is not the first argument
     "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
     "reduce_scatter": (1, "input_list"), "reduce_scatter_single": (1, "input"),
@@ -41,6 +45,11 @@ class CollectiveLog:
         self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, when it began
         self._begun: set[int] = set()  # those of them whose call has returned: the rank goes on meanwhile
         self._numbers = itertools.count()
+        self._waits: list[Span] = []
+        self._waiting: tuple[str, float] | None = None  # where its own thread stands outside a collective, since when
+        self._inside = 0  # how many recorded calls the rank's own thread is in
+        self._thread = threading.get_ident()
+        self._op_of_work: dict[int, str] = {}
 
     def install(self) -> None:
         for op in OPERATIONS:
@@ -49,20 +58,38 @@ class CollectiveLog:
             for module in (dist, distributed_c10d):
                 setattr(module, name, recorded)
 
+        for name in RENDEZVOUS:
+            waiting = self._waiting_in(getattr(distributed_c10d, name), lambda *_, name=name: name)
+            for module in (dist, distributed_c10d):
+                setattr(module, name, waiting)
+        dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
+        for name in ("wait", "get"):
+            setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), lambda *_, name=name: f"store.{name}"))
+
     def begin(self, origin_s: float) -> None:
         """Forget what was recorded; times are seconds since `origin_s` from now on. Calls that are open stay open."""
-        self._origin_s, self._rows = origin_s, []
+        self._origin_s, self._rows, self._waits = origin_s, [], []
 
     def rows(self) -> tuple[Collective, ...]:
         """Those that ended, and then those that are open now, up to this moment."""
         found = list(self._rows)
-        for op, size_bytes, start_s in self._open.copy().values():
-            found.append(self._row(op, size_bytes, start_s, ended=False))
+        for number, (op, size_bytes, start_s) in self._open.copy().items():
+            found.append(self._row(op, size_bytes, start_s, ended=False, blocking=number not in self._begun))
         return tuple(found)
 
+    def waits(self) -> tuple[Span, ...]:
+        """The rank's waits outside of collectives, the one that it stands in now included."""
+        waiting = self._waiting
+        now = [] if waiting is None else [self._wait(*waiting, ended=False)]
+        return (*self._waits, *now)
+
     def waits_in(self, since_s: float) -> str:
-        """The collective whose call this rank has been in for `since_s` seconds and more; "" where there is none."""
+        """In what this rank has stood and waited for `since_s` seconds and more: a collective's call, a rendezvous, the wait
+        for a handle; "" where it does not."""
         latest_s = time.monotonic() - since_s
+        waiting = self._waiting
+        if waiting is not None and waiting[1] <= latest_s:
+            return waiting[0]
         for number, (op, _, start_s) in self._open.copy().items():
             if start_s <= latest_s and number not in self._begun:
                 return op
@@ -74,29 +101,65 @@ class CollectiveLog:
             size_bytes = _size(args, kwargs, *_INPUT.get(name, (0, "")))
             number = next(self._numbers)
             self._open[number] = name, size_bytes, time.monotonic()
+            own = threading.get_ident() == self._thread
+            self._inside += own
             try:
                 work = original(*args, **kwargs)
             except BaseException:
                 self._close(number, ended=False)
                 raise
+            finally:
+                self._inside -= own
 
             if work is None:
-                self._close(number)
+                self._close(number, blocking=own)
             else:
                 self._begun.add(number)
-                work.get_future().add_done_callback(lambda _: self._close(number))
+                self._op_of_work[id(work)] = name
+                work.get_future().add_done_callback(lambda _: self._close(number, blocking=False))
             return work
 
         return wrapper
 
-    def _close(self, number: int, ended: bool = True) -> None:
-        self._rows.append(self._row(*self._open[number], ended))
+    def _waiting_in(self, original: Callable, what: Callable[..., str]) -> Callable:
+        """Make a call whose time in the rank's own thread is recorded as a wait; within a recorded call it is that call's."""
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if self._inside or threading.get_ident() != self._thread:
+                return original(*args, **kwargs)
+
+            self._inside += 1
+            self._waiting = waiting = what(*args), time.monotonic()
+            ended = False
+            try:
+                made = original(*args, **kwargs)
+                ended = True
+                return made
+            finally:
+                self._waiting = None
+                self._inside -= 1
+                if not ended or time.monotonic() - waiting[1] >= _LEAST_WAIT_S:
+                    self._waits.append(self._wait(*waiting, ended=ended))
+
+        return wrapper
+
+    def _what_is_awaited(self, work: dist.Work, *_: Any) -> str:
+        op = self._op_of_work.pop(id(work), "")
+        return f"wait() of {op}" if op else "wait()"
+
+    def _wait(self, what: str, start_s: float, ended: bool = True) -> Span:
+        end_s = time.monotonic()
+        return Span(self._rank, "wait", start_s - self._origin_s, end_s - self._origin_s, label=what, ended=ended)
+
+    def _close(self, number: int, ended: bool = True, blocking: bool = True) -> None:
+        self._rows.append(self._row(*self._open[number], ended, blocking))
         del self._open[number]
         self._begun.discard(number)
 
-    def _row(self, op: str, size_bytes: int, start_s: float, ended: bool) -> Collective:
+    def _row(self, op: str, size_bytes: int, start_s: float, ended: bool, blocking: bool = True) -> Collective:
         end_s = time.monotonic()
-        return Collective(op, size_bytes, self._rank, start_s - self._origin_s, end_s - self._origin_s, ended)
+        return Collective(op, size_bytes, self._rank, start_s - self._origin_s, end_s - self._origin_s, ended, blocking)
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:

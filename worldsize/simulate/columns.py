@@ -1,4 +1,4 @@
-"""The messages of a simulation, kept in columns: seven numbers a message, and no objects until somebody asks for some.
+"""The messages of a simulation, kept in columns: nine numbers a message, and no objects until somebody asks for some.
 
 A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. Left out: when a message is sent
 or taken (`world`).
@@ -21,8 +21,8 @@ NEVER = float("nan")  # of a message that nobody has taken, or whose sender has 
 class MessageColumns:
     """A message a place, in the order in which they were sent. Seconds are of the simulated clock.
 
-    `start_s`: sent; `left_s`: the sender's wait for it was over; `recv_start_s`: its receiver began to wait; `end_s`:
-    wholly received. The last three are NaN until that has happened.
+    `start_s`: sent; `wait_s`: the sender began to wait for it; `left_s`: that wait was over; `recv_start_s`: its receiver
+    began to wait; `end_s`: wholly received. The last four are NaN until that has happened.
     """
 
     src: array = field(default_factory=lambda: array("i"))
@@ -30,6 +30,7 @@ class MessageColumns:
     tag: array = field(default_factory=lambda: array("i"))
     size_bytes: array = field(default_factory=lambda: array("q"))
     start_s: array = field(default_factory=lambda: array("d"))
+    wait_s: array = field(default_factory=lambda: array("d"))
     left_s: array = field(default_factory=lambda: array("d"))
     recv_start_s: array = field(default_factory=lambda: array("d"))
     end_s: array = field(default_factory=lambda: array("d"))
@@ -45,9 +46,10 @@ class MessageColumns:
         """The same as a run of processes has it: a transfer for every message that was taken, and the spans of both sides."""
         transfers, found = [], list(spans)
         rows = zip(*(column.tolist() for column in vars(self).values()), strict=True)
-        for src, dst, tag, size_bytes, start_s, left_s, recv_start_s, end_s in rows:
+        for src, dst, tag, size_bytes, start_s, wait_s, left_s, recv_start_s, end_s in rows:
             left_s = start_s if left_s != left_s else left_s
-            found.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}"))
+            wait_start_s = None if wait_s != wait_s else wait_s
+            found.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}", wait_start_s=wait_start_s))
 
             if end_s == end_s:
                 transfers.append(Transfer(src, dst, size_bytes, start_s, end_s, tag, recv_start_s))

@@ -140,6 +140,7 @@ class World:
         columns.tag.append(tag)
         columns.size_bytes.append(size_bytes)
         columns.start_s.append(now_s)
+        columns.wait_s.append(NEVER)
         columns.left_s.append(NEVER)
         columns.recv_start_s.append(NEVER)
         columns.end_s.append(NEVER)
@@ -249,6 +250,7 @@ class World:
     def wait_until_taken(self, message: Sent) -> None:
         rank = message.rank
         self.unwaited[rank] -= 1
+        self.columns.wait_s[message.number] = self.clock_s[rank]
         if message.taken_s != message.taken_s:
             message.awaited = True
             self._block(rank, ("send", message.to, message.tag))

@@ -168,6 +168,9 @@ class RankChannel:
             return
         with self._lock:
             collective = self.collectives.waits_in(_WAITS_AFTER_S) if self.collectives else ""
+            waiting = self.reports.waiting
+            if waiting is not None and not collective:
+                collective = waiting[0]
             news = self._progress.news(self.rank, self.reports, self.recorded, collective, ended)
             if news is not None:
                 self._connection.send(("progress", news))
@@ -214,10 +217,15 @@ class RankChannel:
         if self.recorded is not None:
             record = self.recorded.record()
         if self.reports is not None:
-            marked = tuple(Span(self.rank, *row) for row in self.reports.spans)
-            record = replace(record, spans=record.spans + marked)
+            marked = [Span(self.rank, *row) for row in self.reports.spans]
+            waiting = self.reports.waiting
+            if waiting is not None:
+                now_s = time.monotonic() - self.reports.origin_s
+                marked.append(Span(self.rank, "wait", waiting[1], now_s, label=waiting[0], ended=False))
+            record = replace(record, spans=record.spans + tuple(marked))
         if self.collectives is not None:
-            record = replace(record, collectives=self.collectives.rows())
+            waits = self.collectives.waits()
+            record = replace(record, spans=record.spans + waits, collectives=self.collectives.rows())
 
         return pickle.dumps(record) if record != RankRecord(self.rank) else b""
 
@@ -319,4 +327,6 @@ class _ProgressTeller:
             return "done", None
 
         wait = wait_of(rank, recorded)
+        if wait is not None and recorded.state.beside:  # another thread of it waits: the rank itself goes on
+            wait = None
         return ("running" if wait is None else "waiting"), wait

@@ -29,7 +29,7 @@ from worldsize.grade.frames import FabricOp
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link, LinkClock
-from worldsize.trace import END_S, PEER, TAG, EventRow, Trace, merge, record
+from worldsize.trace import END_S, PEER, TAG, WAIT_START_S, EventRow, Trace, merge, record
 
 _MOST_MESSAGES = 50_000
 _WEIGHTS = 0.6, 1.4  # the least and the most by which a column of what work is on is multiplied
@@ -143,7 +143,7 @@ class Broker:
         leaves_s, left_s = self._clocks[rank].leave(len(blob), state.heard_s)
         message = PostedMessage(
             src=rank, number=number, order=next(self._orders), kind=kind, blob=blob, leaves_s=leaves_s, left_s=left_s,
-            event=["send", to, tag, len(blob), state.heard_s, state.heard_s],
+            event=["send", to, tag, len(blob), state.heard_s, state.heard_s, None],
         )  # fmt: skip
         state.events.append(message.event)
         state.counts["send"][to, tag] += 1
@@ -162,6 +162,7 @@ class Broker:
             raise BadFrame("expected a message that was posted")
 
         message.waited = True
+        message.event[WAIT_START_S] = state.heard_s
         request = self._asked(state, frame, "send", message.event[PEER], message.event[TAG])
         if message.taken_s is None:
             message.waiters.append(request)
@@ -236,7 +237,8 @@ class Broker:
         state = self.rank_states[rank]
         message.taken_s = time.monotonic()
         there_s = self._clocks[rank].arrive(len(message.blob), message.leaves_s)
-        row = ["recv", message.src, request.tag, len(message.blob), request.began_s, max(there_s, message.taken_s)]
+        began_s, arrives_s = request.began_s, max(there_s, message.taken_s)
+        row = ["recv", message.src, request.tag, len(message.blob), began_s, arrives_s, began_s]
         state.events.append(row)
         state.counts["recv"][message.src, request.tag] += 1
 
