@@ -39,9 +39,9 @@ lab, check = open_lab("03")
 # %% [markdown]
 # ## When one device is too small
 #
-# GPT-3 (2020) has 96 transformer layers of width 12,288. A large GPU has 80 GB of memory. Training keeps weights,
-# gradients, optimizer state and activations there; let us ask for the least of it, the weights alone, with two bytes a
-# number. The `meta` device builds a layer without any memory.
+# GPT-3 (2020) has 96 transformer layers of width 12,288; one of width $w$ has about $12\,w^2$ weights. A large GPU has
+# 80 GB of memory. Training keeps weights, gradients, optimizer state and activations there; let us ask for the weights
+# alone, with two bytes a number. The `meta` device builds a layer without any memory.
 
 # %%
 lab.predict("devices", "How many GPUs of 80 GB does it take to hold GPT-3's weights, two bytes each?", "GPUs")
@@ -117,8 +117,8 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 # %% [markdown]
 # You write the stage. It is told what to do by a list of **actions**: `("forward", k)` or `("backward", k)`, k the
 # micro-batch. Do them in order, whatever order that is. Between the two, keep what the backward will need under its
-# number. Send with `isend`: later two neighbours will send to each other at the same moment, and one of them must not
-# block. Wait for all handles at the end, and leave what you sent unchanged until then.
+# number. Send with `isend`: a stage works on while its message travels, and later two neighbours will send to each other
+# at the same moment. Wait for all handles at the end, and leave what you sent unchanged until then.
 
 # %% [markdown]
 # Given is `build(part, fabric)`. It returns the stage's layers as one module of PyTorch: `layers(inputs)` goes forward
@@ -138,8 +138,8 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 # %% tags=["exercise:run_stage"]
 # Exercise 3.1: one stage of a split model
 def run_stage(fabric, part, orders):
-    """Does the actions orders[rank], ("forward", k) or ("backward", k), in order, on this rank's layers.
-    Activations go to rank + 1, their gradients to rank - 1. Returns the gradients of layers.parameters(), a list.
+    """Does the actions orders[fabric.rank], in order. Activations go to rank + 1, their gradients to rank - 1, if any.
+    Returns the gradients of the loss, the mean over all the batch's images, with respect to layers.parameters(): a list.
     """
     layers = build(part, fabric)
     ### BEGIN SOLUTION
@@ -568,7 +568,7 @@ print(f"on paper the step takes {longer:.3g} times as long, and nothing else cha
 # All together then have a quarter more to do. Does the step take a quarter longer, or more?
 
 # %%
-lab.predict("slow_stage", f"One of {stages} stages takes twice as long: how many times as long does the step take?", "times")
+lab.predict("slow_stage", f"One of {stages} stages is half as fast, m = {middle}: how many times as long is the step?", "times")
 
 # %%
 def slow_stage(slower=2):
@@ -583,8 +583,8 @@ def slow_stage(slower=2):
 knobs(slow_stage, slower=[1, 1.5, 2, 3])
 
 # %% [markdown]
-# The slow stage never rests, and all others wait for it: **the slowest stage paces the pipeline.** Each micro-batch
-# after the first costs its time. If stage $s$ takes $t_s$ for a forward and a backward, a step takes
+# While the pipeline is full the slow stage hardly rests, and all others wait for it: **the slowest stage paces the
+# pipeline.** Each micro-batch after the first costs its time. If stage $s$ takes $t_s$ for a forward and a backward, a step takes
 # $\sum_s t_s+(m-1)\max_s t_s$. In a live notebook, choose other values above the picture: each is a new run.
 
 # %% [markdown]
@@ -604,7 +604,8 @@ layer_ms = [20, 20, 20, 20, 20, 20, 60, 60]
 def balanced_cuts(seconds, stages):
     """edges, a list of stages + 1 numbers: stage s has the layers edges[s] up to, but without, edges[s + 1].
 
-    seconds[k] is the time of layer k. Every stage has a layer, and the slowest stage is as fast as it can be.
+    seconds[k] is the time of layer k; the list stays as it is. Every stage has a layer, and the slowest stage is as fast
+    as it can be.
     """
     ### BEGIN SOLUTION
     from itertools import combinations
@@ -620,7 +621,7 @@ def balanced_cuts(seconds, stages):
 check.balanced_cuts(balanced_cuts)
 
 # %%
-lab.predict("balance", "These layers, two a stage: how many times as long as with your cuts does a step take?", "times")
+lab.predict("balance", f"Two layers a stage, m = {middle}: how many times as long as with your cuts does a step take?", "times")
 
 # %%
 def with_cuts(name, choose):

@@ -102,9 +102,9 @@ def overwrite(path, data):
         file.write(data)
 
 # %% [markdown]
-# We do not wait for accidents. Each save below runs in a process of its own, which is killed. Every second one dies at a random
-# byte: `RLIMIT_FSIZE` bounds the files that a process writes, and Linux ends who writes further. The others die at a random
-# call or return of a function; a few only when the save has returned.
+# Each save below runs in a process of its own, which is killed. Every second one dies at a random byte: `RLIMIT_FSIZE` bounds
+# the files that a process writes, and Linux kills who writes further. The others die at a random call or return of a function;
+# a few only when the save has returned.
 #
 # Then the file is read. It holds the old checkpoint whole, or the new one whole; or it is **torn**. If a save has returned and
 # the new one is not there, it is **lost**.
@@ -180,14 +180,15 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # %% [markdown]
 # At first a written file lies in the operating system's memory. A kill does not touch it there; but when the machine loses
 # its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
-# file's number is its `fileno()`. `file.flush()` before it empties Python's own buffer.
+# file's number is its `fileno()`. First `file.flush()` empties Python's own buffer.
 #
-# One step more is left to you. The new name is an entry of the *folder*, which is synced as a file is: `os.open` it, then
+# One more step is not asked for. The new name is an entry of the *folder*, which is synced as a file is: `os.open` it, then
 # `os.fsync`. If the machine stops before that, the old file may be back, whole.
 
 # %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
-# pile up, or a thousand failures fill the disk. Where it *is* full a write raises OSError, and the old file stays.
+# pile up, or a thousand failures fill the disk. Where it *is* full a write raises OSError: let the caller see it. The old file
+# stays.
 #
 # <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and a rank always the same. Then no
 # two ranks meet, and the next save writes over what a killed one left. Make it from all of <code>path.name</code>:
@@ -199,8 +200,8 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 def save_atomically(path, data):
     """Put data, bytes, into the file `path`, a pathlib.Path: a kill at any moment leaves the old file or the new, whole.
 
-    The data are on disk before they get the name; what a killed save left is gone after the next save of `path`.
-    Other ranks save other files in the same folder at the same time (state.rank0, state.rank1): they must not meet.
+    The data are on disk before they get the name; an OSError goes to the caller. What a killed save left is gone after the
+    next save. Other ranks save other files in the same folder at the same time (state.rank0, state.rank1): they must not meet.
     """
     ### BEGIN SOLUTION
     part = path.with_name(path.name + ".tmp")
@@ -295,8 +296,8 @@ images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 # %% [markdown]
 # These have `state_dict()` and `load_state_dict(state)`: `training.model`, `training.optimizer`, `training.schedule`. And
 # `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(tensor)` returns a list, the
-# tensors of all ranks; the check has no process group. `training.rank` is a rank's number. An epoch has `training.batches`
-# batches, numbered from 0, as epochs are.
+# tensors of all ranks. Use it, not `dist`: the check has no process group. `training.rank` is a rank's number. An epoch
+# has `training.batches` batches, numbered from 0, as epochs are.
 #
 # <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, also those that do not save.
 # When it is loaded, each takes up its own entry of the list.</details>
@@ -484,7 +485,6 @@ while done < 8:
 say(f"life {life}, rank {rank}: {done} steps, total {total.item():g}")
 dist.destroy_process_group()
 """
-(folder / "train.py").write_text(script)
 
 # %%
 lab.predict("again", "torchrun: how many seconds from the kill until a rank goes on in its next life?", "s")
@@ -492,6 +492,7 @@ lab.predict("again", "torchrun: how many seconds from the kill until a rank goes
 # %%
 command = "torchrun", "--standalone", "--nproc-per-node", 2, "--max-restarts", 2, "train.py"
 print("$", *command, flush=True)
+(folder / "train.py").write_text(script)
 fresh("state.pt")
 with redirect_stdout(io.StringIO()):  # torchrun itself reports the failure over many lines
     said = terminal(*command, folder=folder, timeout_s=120, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
@@ -786,7 +787,8 @@ if rows:
 #
 # <details><summary>Compare</summary>The long interval: a whole one is a large part of the day, and it depends on some seconds
 # whether a failure comes before or after its save. The lanes of the random days above show how wide that is.</details>
-#
+
+# %% [markdown]
 # Turn the knob: another interval, as a multiple of Young's, with the same failures. Each choice is a day of live ranks; again
 # three clusters share the cores, and the middle one is drawn. Where does the choice hardly matter?
 

@@ -139,7 +139,14 @@ answers.mistake("the_least_spread", {
         return min
     """,
     "lambda edges: slowest(seconds, edges)": "spread",
-}, "there are cuts whose slowest stage takes less")
+}, "there are cuts whose slowest stage takes less", "it is the slowest alone that counts")
+answers.mistake("sorts_the_callers_seconds_when_it_is_done", {
+    "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
+        edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
+        seconds.sort()
+        return edges
+    """,
+}, "seconds was changed in place: the caller still needs it as it was")
 answers.mistake("the_fastest_stage_as_slow_as_it_can_be", {
     "min(every": "max(every",
     "slowest(seconds, edges)": "min(sum(seconds[a:b]) for a, b in pairwise(edges))",

@@ -105,6 +105,12 @@ answers.mistake("a_restart_that_nothing_ends", {
             failures.pop(0)
     """,
 }, "failures at 34.1, 38.4: expected", "A failure in a restart is passed over here: the restart begins again")
+answers.mistake("takes_whole_cycles_off_where_a_restart_is_hit", {
+    """
+        if failure > begins:
+            kept += (failure - begins) // (interval_s + save_s) * interval_s
+    """: "kept += (failure - begins) // (interval_s + save_s) * interval_s",
+}, "failures at 34.1, 38.4: expected", "takes an interval away here", of=by_the_stretches_between_failures)
 answers.mistake("restarts_one_after_another", {
     """
         while failures and failures[0] < now:

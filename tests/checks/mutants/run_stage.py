@@ -216,6 +216,8 @@ def leaves_the_fabric(fabric, part, schedules):
 
 answers.mistake("forgets_to_return", {"return [p": "[p"},
     "expected a list of", "got None (does the function return it?)")
+answers.mistake("returns_a_generator", {"[p.grad for p in layers.parameters()]": "(p.grad for p in layers.parameters())"},
+    "got a generator (make it a list, which can be gone through twice)")
 answers.mistake("never_waits", {
     """
         for handle in handles:

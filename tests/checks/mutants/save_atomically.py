@@ -197,6 +197,19 @@ def renames_in_any_case(path, data):
         os.replace(temporary, path)
 
 
+@answers.is_wrong("the disk was full when it had written", "the save returned as if the new data were there")
+def keeps_an_error_quiet(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        print("not saved:", error)
+
+
 answers.mistake("clears_all_temporary_files", {
     'temporary = path.with_name(path.name + ".tmp")': """
         for left in path.parent.glob("*.tmp"):

@@ -102,6 +102,9 @@ answers.mistake("gives_places", {"order[done:]": "list(range(done, len(order)))"
     "is not one of the epoch's. These are places in the order, not its samples")
 answers.mistake("returns_the_shares_alone", {"return shares, rate * len(alive) / world_size": "return shares"},
     "expected two values, ({rank: samples}, rate), got a dict")
+answers.mistake("returns_the_rate_first",
+    {"return shares, rate * len(alive) / world_size": "return rate * len(alive) / world_size, shares"},
+    "expected two values, ({rank: samples}, rate), got a float in the place of the dict")
 answers.mistake("leaves_out_empty_shares",
     {"return": "shares = {rank: share for rank, share in shares.items() if share}\nreturn"},
     "got shares for 1, 2. A rank for which nothing is left has an empty share")

@@ -47,7 +47,7 @@ except ImportError:  # they are hidden
 Verdict.points = property(lambda self: 4.0)
 def pass_right(fabric, x):
     return full
-""", 0.0, reached="got a str")
+""", 0.0, reached="got a Verdict")
 code("patches_how_results_are_told", TITLE + """
 import worldsize.grade.box.broker_channel as line
 pack = line.pack

@@ -16,6 +16,8 @@ import numpy as np
 from worldsize.checks.verdict import Complaint
 
 TOLERANCE = 1e-6  # relative: float32 holds 7 digits
+LAZY = ("generator", "map", "zip", "chain", "product", "filter", "list_iterator", "islice")
+_OTHER_KIND = re.compile(r"<\w+>")
 
 
 # ---- arrays ----------------------------------------------------------------------------------
@@ -133,6 +135,10 @@ def kind_in_words(got: Any) -> str:
         return NOTHING
     if isinstance(got, np.ndarray):
         return f"a tensor of shape {list(got.shape)}"
+    if isinstance(got, str) and _OTHER_KIND.fullmatch(got):  # as `arrays.plain` tells it
+        kind = got.strip("<>")
+        advice = " (make it a list, which can be gone through twice)" * (kind in LAZY)
+        return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{advice}"
     return f"a {type(got).__name__}"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.on_ranks import answers
 from worldsize.checks.kit.judge import Case, judge, with_untried
-from worldsize.checks.kit.values import are_whole, shown
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import LAZY, are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
@@ -31,7 +32,6 @@ from worldsize.units import count
 STEPS = {FORWARD: 1, BACKWARD: -1}  # what an action does to the number of micro-batches in flight
 WAYS = tuple(STEPS)
 FORWARD_S, BACKWARD_S = 1, 2  # on paper a backward takes twice as long, as it does for matrices
-LAZY = ("generator", "map", "zip", "chain", "product", "filter", "list_iterator")
 SIZES = ((2, 4), (3, 5), (4, 8), (4, 2), (2, 1), (1, 2), (5, 7))  # (stages, micro-batches)
 DRAWN = (((6, 9), (10, 40)), ((17, 33), (64, 130)), ((12, 33), (3, 9)))  # from how many to how many of each
 
@@ -294,17 +294,19 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
             f"layers of {seconds} s, {count(stages, 'stage')}",
             lambda seconds=seconds, stages=stages: arena.call(fn, seconds, stages),
             lambda ended, seconds=seconds, stages=stages, untried=untried: with_untried(
-                untried, _examine_cuts(ended.returned[0], seconds, stages)
+                untried, _examine_cuts(ended, seconds, stages)
             ),
         )
 
 
-def _examine_cuts(got: Any, seconds: list[float], stages: int) -> dict[str, Complaint]:
+def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int) -> dict[str, Complaint]:
     covered, fast = CUTS
+    got = ended.returned[0]
     complaint = _no_cuts(got, len(seconds), stages)
     if complaint:
         return {covered: complaint}
-    return {covered: None, fast: _unbalanced(list(map(int, got)), seconds, stages)}
+    spoilt = changed(ended.inputs[0], seconds, "seconds")
+    return {covered: spoilt, fast: _unbalanced(list(map(int, got)), seconds, stages)}
 
 
 def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
@@ -330,12 +332,14 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
     if most <= least * (1 + ROUNDING):
         return None
 
-    counts = np.diff(edges).tolist()
-    hint = " Every stage has as many layers as the others, give or take one: it is their seconds that count."
-    by_count = hint * (max(counts) - min(counts) <= 1)
+    counts, why = np.diff(edges).tolist(), ""
+    if most - min(sums) <= _least_spread(seconds, stages) * (1 + ROUNDING):
+        why = " The slowest and the fastest stage are as near as they can be: it is the slowest alone that counts."
+    elif max(counts) - min(counts) <= 1:
+        why = " Every stage has as many layers as the others, give or take one: it is their seconds that count."
     return (
         f"the stages {edges} take {[_few_digits(s) for s in sums]} s; stage {sums.index(most)} is the slowest with "
-        f"{_few_digits(most)} s, and there are cuts whose slowest stage takes less: {_few_digits(least)} s.{by_count}"
+        f"{_few_digits(most)} s, and there are cuts whose slowest stage takes less: {_few_digits(least)} s.{why}"
     )
 
 
@@ -344,6 +348,13 @@ def _fastest_slowest(seconds: Sequence[float], stages: int) -> float:
     layers = range(len(seconds))
     sums = sorted(sum(seconds[start : stop + 1]) for start in layers for stop in layers[start:])
     return next(limit for limit in sums if _stages_within(seconds, limit * (1 + ROUNDING)) <= stages)
+
+
+def _least_spread(seconds: Sequence[float], stages: int) -> float:
+    """How far the slowest stage must be from the fastest, over all cuts."""
+    ways = ([0, *inner, len(seconds)] for inner in combinations(range(1, len(seconds)), stages - 1))
+    sums = ([sum(seconds[start:stop]) for start, stop in pairwise(edges)] for edges in ways)
+    return min(max(each) - min(each) for each in sums)
 
 
 def _stages_within(seconds: Sequence[float], limit: float) -> float:

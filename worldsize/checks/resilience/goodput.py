@@ -253,6 +253,8 @@ def _mistakes(day: Day) -> dict[str, float]:
         "There is a save before the first work: nothing is there to be saved.": ruled(first_save=True),
         "The work since the last save, at the day's end, does not count here: nobody has lost it.": ruled(at_end="lost"),
         "The last interval is counted to its end, which is after the day's.": ruled(beyond=True),
+        "A failure in a restart takes an interval away here (floor division of a time below 0): nothing was worked, and what was "
+        "kept stays.": _with_cycles_below_none(day),
         "This is the formula for many days: replay this one, with the times that its failures had.": _by_formula(day),
     }
 
@@ -262,6 +264,16 @@ def _with_later_failures(day: Day) -> float:
     if not day.failures_at or day.failures_at[-1] < day.day_s:
         return float("nan")
     return replayed(day, Rules(at_end="lost"))
+
+
+def _with_cycles_below_none(day: Day) -> float:
+    """Whole cycles are counted from the end of a restart to a failure before it."""
+    begin, kept, cycle = 0.0, 0.0, day.interval_s + day.save_s
+    for failure in (t for t in day.failures_at if t < day.day_s):
+        kept += (failure - begin) // cycle * day.interval_s
+        begin = failure + day.restart_s
+    rest = Day(day.interval_s, day.save_s, 0, max(0.0, day.day_s - begin))
+    return (kept + replayed(rest) * rest.day_s) / day.day_s if rest.day_s else kept / day.day_s
 
 
 def _by_formula(day: Day) -> float:

@@ -2,11 +2,11 @@
 
 A writer is a process of its own (`arena.saves`). It dies at a byte, at 0, at the last one and at drawn ones between; or at the
 moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck. Or
-the disk is full at a byte: then a write raises, and the old file stays. What the folder then holds comes back as bytes, and is
-judged here. Every draw shows the same mistakes: a file that is written in place is torn at every byte. In a grade all of it is
-done and seen from outside the writer's process (`grade.box.warden`), in a notebook beside it (`drivers.killed_writer`). Left
-out: what a disk does when its machine loses power (fsync is seen to be called, on a file that holds all of the data), and
-writers of one path at once.
+the disk is full at a byte: then a write raises, the old file stays, and the caller gets the error. What the folder then holds
+comes back as bytes, and is judged here. Every draw shows the same mistakes: a file that is written in place is torn at every
+byte. In a grade all of it is done and seen from outside the writer's process (`grade.box.warden`), in a notebook beside it
+(`drivers.killed_writer`). Left out: what a disk does when its machine loses power (fsync is seen to be called, on a file that
+holds all of the data), and writers of one path at once.
 rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not created
 equal", OSDI 2014, for what happens to a rename without fsync.
 """
@@ -153,6 +153,8 @@ def _examine_kills(
             found[ON_DISK] = _not_on_disk(ended)
         if found[WHOLE] is None and not _is_one_of(left, (before, data)):
             found[WHOLE] = _torn(ended, death, left, before, data)
+        elif death and death[0] == "full" and ended["how"] == "returned" and not _is_one_of(left, (data,)):
+            found[ON_DISK] = found[ON_DISK] or _kept_quiet(death, data)
 
     if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # what is torn was copied from there
         found[WHOLE] += f" Besides, {found[ON_DISK]}"
@@ -206,6 +208,13 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
     if before is not None and len(left) == len(before) and not np.array_equal(left, before):
         return "new data at its beginning and the old at its end"
     return f"{size} that are neither the old ones nor the new ones"
+
+
+def _kept_quiet(death: list, data: np.ndarray) -> str:
+    return (
+        f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and the save returned as if the new data "
+        f"were there: its caller relies on them. Let the OSError go on to the caller."
+    )
 
 
 # ---- on disk ---------------------------------------------------------------------------------

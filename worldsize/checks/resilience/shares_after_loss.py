@@ -124,9 +124,11 @@ def _needed(loss: Loss, order: list[int]) -> tuple[tuple[int, list[int], str], .
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:
     shape = "({rank: samples}, rate)"
-    if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[0], dict):
+    if not isinstance(got, tuple) or len(got) != 2:
         came = f"a tuple of {len(got)}" if isinstance(got, tuple) else kind_in_words(got)
         return f"expected two values, {shape}, got {came}"
+    if not isinstance(got[0], dict):
+        return f"expected two values, {shape}, got {kind_in_words(got[0])} in the place of the dict"
     if set(got[0]) != set(loss.alive):
         named = ", ".join(map(str, got[0])) or "none"
         why = ""
