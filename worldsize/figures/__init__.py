@@ -33,6 +33,7 @@ from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories, paths
+from worldsize.figures.wait_graph import waiting
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
@@ -40,5 +41,5 @@ __all__ = [
     "collective_strip", "contributions", "course_map", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
     "predicted", "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
-    "timeline", "two_level_rings", "zero_stages",
+    "timeline", "two_level_rings", "waiting", "zero_stages",
 ]  # fmt: skip

@@ -1,0 +1,224 @@
+"""Who waits for whom in a run that hangs: ranks in a circle, an arrow from each to the one that it waits for.
+
+A circle of arrows is a deadlock; it is drawn heavier than the others. Beside it stands what each rank waits in, where,
+and for how long. Arrows of a rank that waits for anyone are dashed, as are those to ranks that have not come to a
+collective. Left out: deciding that a run hangs (`engines.deadlock`), and what ranks did before (`rank_timeline`).
+R. C. Holt, "Some Deadlock Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch
+
+from worldsize import failures, units
+from worldsize.failures import Outcome, Standing
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+
+MOST_RANKS = 16  # that are drawn
+MOST_ROWS = 8  # that are told beside them
+ROW_CHARS = 66
+ROW_IN = 0.36
+RADIUS = 1.0
+
+
+@dataclass(frozen=True)
+class WaitArrow:
+    """Rank `waiter` waits for rank `awaited`; where `one_of_many` do, any of them would let it go on or all of them must come."""
+
+    waiter: int
+    awaited: int
+    one_of_many: bool = False
+
+
+def hangs(run: Any) -> bool:
+    """Whether a run broke off because ranks waited for each other, so that there is something to draw."""
+    outcome = getattr(run, "outcome", None)
+    if outcome is None or outcome.status not in ("deadlock", "timeout"):
+        return False
+    waiting = [standing for standing in outcome.standings if standing.wait or standing.collective]
+    return bool(waiting) and len(waiting) == len(outcome.standings) and bool(arrows(outcome, run.world_size))
+
+
+def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
+    """Who waits for whom when a run was stopped, in the order of the waiting ranks."""
+    found = []
+    for standing in sorted(outcome.standings, key=lambda s: s.rank):
+        rank, wait = standing.rank, standing.wait
+        if wait is not None and wait.peer is not None:
+            found.append(WaitArrow(rank, wait.peer))
+        elif wait is not None:
+            found += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other != rank]
+        elif standing.collective:
+            there = {other.rank for other in outcome.standings if other.collective == standing.collective}
+            found += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other not in there]
+    return found
+
+
+def circle(found: Sequence[WaitArrow]) -> list[int]:
+    """A shortest circle of ranks, each of which waits for the next and the last for the first; [] where there is none."""
+    awaited: dict[int, list[int]] = {}
+    for arrow in found:
+        if not arrow.one_of_many:
+            awaited.setdefault(arrow.waiter, []).append(arrow.awaited)
+
+    best: list[int] = []
+    for start in awaited:
+        path = [start]  # each waits for one by name: there is one way on
+        while path[-1] in awaited and len(path) <= len(awaited):
+            following = awaited[path[-1]][0]
+            if following == start:
+                if not best or len(path) < len(best):
+                    best = path
+                break
+            path.append(following)
+    return best
+
+
+def waiting(run: Any) -> Picture:
+    """Who waits for whom, in a run (`last_run()`) that ended in a deadlock or ran out of time while its ranks waited."""
+    if not hangs(run):
+        return base.notice("no rank of this run waits for another one that never came")
+    return _waiting(run, arrows(run.outcome, run.world_size))
+
+
+@base.plain_style
+def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
+    outcome, closed = run.outcome, circle(found)
+    standings = {standing.rank: standing for standing in outcome.standings}
+    order = [*closed, *(rank for rank in range(run.world_size) if rank not in closed)]
+    drawn = sorted(order[:MOST_RANKS])
+    rows = order[:MOST_ROWS]
+    since = _waited_s(run)
+
+    height_in = max(2.7, 1.0 + ROW_IN * 1.5 * len(rows))
+    picture = Picture(base.WIDTH_IN, height_in)
+    picture.set_layout_engine(None)
+    below = 1 - 0.62 / height_in
+    ax = picture.add_axes((0.01, 0.03, 0.34, below - 0.03))
+    _circle(ax, drawn, found, closed, standings)
+
+    said = finding(outcome, run.world_size, run.tasks)
+    picture.text(0.013, 1 - 0.2 / height_in, said, fontsize=tokens.TITLE_PT, color=base.INK, va="center")
+    more = "" if len(drawn) == run.world_size else f"{len(drawn)} of {run.world_size} ranks are drawn; "
+    key = "the heavy arrows close a circle" if closed else "an arrow goes from who waits to who is awaited"
+    picture.text(0.013, 1 - 0.45 / height_in, more + key, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center")
+
+    step = (below - 0.06) / max(len(rows), 3)
+    told = {rank: _row(rank, standings, outcome, run.tasks, since) for rank in order}
+    for place, rank in enumerate(rows):
+        top = below - 0.05 - step * place
+        head, where = told[rank]
+        picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
+        picture.text(0.38, top - 0.17 / height_in, _cut(where), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+
+    lines = [", ".join(filter(None, told[rank])) for rank in order[:MOST_RANKS] if rank in standings]
+    picture.alt = base.sentences(said, *lines)
+    return picture
+
+
+def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -> str:
+    """Headline of a wait graph: the circle, or who waits for one that has ended, or who has not come to a collective."""
+    found = arrows(outcome, world_size)
+    closed = circle(found)
+    if len(closed) == 2:
+        one, other = (failures.name(rank, tasks) for rank in closed)
+        return f"{_capital(one)} and {other} wait for each other"
+    if closed:
+        way = " → ".join(str(rank) for rank in [*closed[:MOST_ROWS], *(["…"] if len(closed) > MOST_ROWS else []), closed[0]])
+        return f"{len(closed)} ranks wait in a circle: {way}"
+
+    for wait in outcome.waits or [standing.wait for standing in outcome.standings if standing.wait]:
+        if wait.peer is not None and wait.peer_ended:
+            return f"{_capital(failures.name(wait.rank, tasks))} waits for {failures.name(wait.peer, tasks)}, which has ended"
+    for standing in outcome.standings:
+        if standing.collective:
+            there = [other.rank for other in outcome.standings if other.collective == standing.collective]
+            missing = [rank for rank in range(world_size) if rank not in there]
+            wait, has = ("waits", "has") if len(there) == 1 else ("wait", "has")
+            has = "has" if len(missing) == 1 else "have"
+            said = f"{failures.names(there, tasks)} {wait} in {standing.collective}; {failures.names(missing, tasks)} {has} not come"
+            return _capital(said)
+    waiting = [standing.rank for standing in outcome.standings]
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return f"{_capital(failures.names(waiting, tasks))} {verb} for messages that nobody sends"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ROW_CHARS else text[: ROW_CHARS - 1] + "…"
+
+
+def _waited_s(run: Any) -> dict[int, float]:
+    """By rank, how long it had waited when the run was stopped, as far as that was recorded."""
+    found = {}
+    for one in [*run.trace.spans, *run.trace.collectives]:
+        if not one.ended:
+            found[one.rank] = max(found.get(one.rank, 0.0), one.end_s - one.start_s)
+    return found
+
+
+def _row(
+    rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, since: Mapping[int, float]
+) -> tuple[str, str]:
+    """What is said of a rank: what it waits in and for how long; and where in the reader's code."""
+    name = failures.name(rank, tasks)
+    standing = standings.get(rank)
+    if standing is None:
+        ended = [failure for failure in outcome.failures if failure.rank == rank]
+        return f"{name} {'failed' if ended else 'has ended'}", ""
+
+    long = f" for {units.seconds(since[rank])}" if rank in since else ""
+    own = [frame for frame in standing.frames if not failures.is_library(frame)]
+    where = f"{failures.place(own[-1])}: {failures.source_line(own[-1])}" if own else ""
+    return f"{name} {failures.doing(standing)}{long}", where
+
+
+def _circle(
+    ax: Axes, drawn: Sequence[int], found: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
+) -> None:
+    """Ranks on a circle, from the top on clockwise, and the arrows between them."""
+    places = {}
+    for k, rank in enumerate(drawn):
+        angle = math.pi / 2 - 2 * math.pi * k / len(drawn)
+        places[rank] = RADIUS * math.cos(angle), RADIUS * math.sin(angle)
+    if len(drawn) == 2:  # side by side, as they are spoken of
+        places = {drawn[0]: (-0.75, 0.0), drawn[1]: (0.75, 0.0)}
+
+    size = 22 if len(drawn) <= 8 else 15
+    both_ways = {(arrow.waiter, arrow.awaited) for arrow in found}
+    following = dict(zip(closed, [*closed[1:], *closed[:1]], strict=True))
+    for arrow in found:
+        if arrow.waiter not in places or arrow.awaited not in places:
+            continue
+        heavy = following.get(arrow.waiter) == arrow.awaited and not arrow.one_of_many
+        bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0
+        ax.add_patch(FancyArrowPatch(
+            places[arrow.waiter], places[arrow.awaited], arrowstyle="-|>", mutation_scale=13 if heavy else 9,
+            connectionstyle=f"arc3,rad={bow}", shrinkA=size / 2 + 2, shrinkB=size / 2 + 2,
+            color=tokens.BAD.light if heavy else base.QUIET_INK, linewidth=2.2 if heavy else tokens.LINE_PT,
+            linestyle=(0, (4, 2)) if arrow.one_of_many else "-",
+        ))  # fmt: skip
+
+    for rank, (x, y) in places.items():
+        waits = rank in standings
+        edge = tokens.BAD.light if rank in closed else base.INK
+        ax.plot(
+            x, y, "o", markersize=size, markerfacecolor=base.PAPER if waits else tokens.SHADE.light,
+            markeredgecolor=edge, markeredgewidth=1.6 if waits else tokens.THIN_PT, zorder=3,
+        )  # fmt: skip
+        ax.text(x, y, str(rank), ha="center", va="center", fontsize=tokens.LABEL_PT, color=base.INK, zorder=4)
+
+    ax.set_xlim(-1.3, 1.3)
+    ax.set_ylim(-1.3, 1.3)
+    ax.set_aspect("equal")
+    ax.axis("off")
