@@ -432,7 +432,7 @@ figures.replay({"your ring": ringed, "in turns": turned})
 # %% [markdown]
 # The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for all that is
 # sent. The next sum goes into that buffer before anybody has waited: the waits stand at the end. Rank 1 is a little
-# late in each step, as a rank is that has more work.
+# late in each step, as a rank is that has more work: `fabric.compute(0.2)` waits 0.2 s in place of that work.
 
 # %%
 def waits_too_late(fabric, length):
@@ -507,7 +507,7 @@ figures.curves(
 # Patarasuk and Yuan proved in 2009 that no all-reduce among ranks gets by with less on its busiest one: a ring is
 # *bandwidth-optimal*. (A switch that adds up itself gets by with half, as you will read below.) Remember the shape of
 # the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor on a thousand ranks takes at most twice the time
-# that it takes on two, and from eight on hardly more.
+# that it takes on two, and at most a seventh more than on eight.
 
 # %% [markdown]
 # ## A race over slow links

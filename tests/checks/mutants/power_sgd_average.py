@@ -107,6 +107,10 @@ def by_a_triangular_solve(fabric, gradient, residual, q):
 # ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"m = gradient + residual": "m = gradient", "m - p @ q.T": "residual"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
+answers.mistake("adds_the_residual_for_p_alone", {"mean(fabric, m.T @ p)": "mean(fabric, gradient.T @ p)"},
+    "the average of step 1", "The residual was not added for Q: M is gradient + residual in both")
+answers.mistake("adds_the_residual_for_q_alone", {"mean(fabric, m @ q)": "mean(fabric, gradient @ q)"},
+    "the average of step 1", "The residual was not added for P: M is gradient + residual in both")
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
 answers.mistake("keeps_of_the_last_gradient_alone", {"m - p @ q.T": "gradient - p @ q.T"},
