@@ -60,7 +60,8 @@ print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
 #
 # The first idea of most people: one rank is the **parameter server**. All the others, the *workers*, send it their
 # tensor. It adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when
-# the other side has taken the message.
+# the other side has taken the message. Like all functions of this lab it has to work on any number of ranks, also on one,
+# with tensors of any length and dtype.
 #
 # <details><summary>Hint</summary>Rank 0 and the workers do different things: begin with
 # <code>if fabric.rank == 0</code>. A buffer for what arrives: <code>torch.empty_like(x)</code>.</details>

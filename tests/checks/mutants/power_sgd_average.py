@@ -147,6 +147,10 @@ answers.mistake("forgets_to_divide", {
     "mean(fabric, m @ q)": "all_reduce(fabric, m @ q)",
     "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
 }, "the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+answers.mistake("divides_the_columns_too", {
+    "orthonormal(mean(fabric, m @ q))": "orthonormal(mean(fabric, m @ q)) / fabric.world_size",
+    "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
+}, "the average of step 1", "divided by the number of ranks once more")
 answers.mistake("adds_to_the_residual_in_place",
     {"residual, q = residual + gradient, q.clone()": "residual += gradient\nq = q * 1"},
     "are right, but rank 0: in step 1 the residual was changed in place", of=with_gram_schmidt)
