@@ -5,8 +5,7 @@
 # the collectives that all distributed training is made of, name them in PyTorch, and predict from two measured numbers
 # how long a message takes.
 #
-# **Minutes:** 125 (two sittings: 70 up to “Everybody to everybody: all-to-all”, then 55) · **Points:** 6 · **Prerequisites:** Lab
-# 00 (`send`, `isend`, `recv`), PyTorch on one device.
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device.
 
 # %% [markdown]
 # ![Replay of 2 runs on one clock: tree ends first, after 82.1 ms; star takes 2.4 times as long.](../labs/covers/02.png)
@@ -75,15 +74,15 @@ print("with tags:    step {:g}, loss {:g}".format(*run[1]))
 #
 # Tags come from MPI, and PyTorch's functions take them too. But NCCL, which moves nearly all messages between GPUs, has
 # none: by [PyTorch's documentation](https://docs.pytorch.org/docs/stable/distributed.html) they are not supported there.
-# Training code keeps conversations apart in other ways.
 
 # %% [markdown]
 # ## Without tags: groups and batches
 #
-# The first way is **order**: every rank does the same things in the same order. The second is a **process group**: some
-# ranks with connections of their own, whose messages never meet those of another group. `init_process_group` makes the
-# first one. All ranks find each other at an agreed address, which is called *rendezvous*, and a **backend**, here gloo,
-# moves their bytes. `new_group([0, 1])` makes a smaller group. *Every* rank calls it, members or not.
+# Training code keeps conversations apart in three other ways. The first is **order**: every rank does the same things in
+# the same order. The second is a **process group**: some ranks with connections of their own, whose messages never meet
+# those of another group. `init_process_group` makes the first one. All ranks find each other at an agreed address, which is
+# called *rendezvous*, and a **backend**, here gloo, moves their bytes. `new_group([0, 1])` makes a smaller group. *Every*
+# rank calls it, members or not.
 
 # %%
 def grid_sums(fabric):
@@ -158,10 +157,10 @@ lab.measure("noticed", last_run().wall_s)
 # not match stand side by side.
 
 # %% [markdown]
-# `all_reduce` and `barrier` are **collectives**: calls that all ranks of a group make together. The messages of a
-# framework's collective do not pass through the fabric. Nobody knows there what is still to come, and the run hangs until
-# its time limit. The usual reason is a branch that one rank takes and the others do not. The report then says where each
-# rank stood.
+# `all_reduce` and `barrier` are **collectives**: all ranks of a group call them together. The messages of a framework's
+# collective do not pass through the fabric. Nobody knows there what is still to come, and the run hangs until its time
+# limit. The usual reason is a branch that one rank takes and the others do not. The report then says where each rank
+# stood.
 
 # %%
 def one_takes_another_branch(fabric):
@@ -645,8 +644,7 @@ figures.race(bars, "A gather: star or tree, and does it depend on the number of 
 # Every rank has a table with a row for each rank. Row j of rank r's table goes to rank j, and lands there in row r. So
 # blocks change places as in a transposed matrix. This is an **all-to-all**. Where experts of a model live on different
 # ranks (*mixture of experts*), it takes each token to its expert, and a second one brings the result back (Lepikhin and
-# others, GShard, 2020). It also turns a split by tokens into one by attention heads (Jacobs and others, DeepSpeed
-# Ulysses, 2023).
+# others, GShard, 2020).
 
 # %% [markdown]
 # Each of the $n(n-1)$ blocks is for one rank alone. Nothing can be added up or passed on, so no tree saves a byte. What
@@ -776,7 +774,7 @@ lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
 lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
-# Now by computer. Find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
+# Now find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
 # squares*. The check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes
 # from 100 bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left
 # out**. It may be 15 % off there. So no size may count more than another.
@@ -1047,8 +1045,8 @@ for name, got in launch(one_tensor_each, 4)[1].items():
 #
 # With `async_op=True` a collective returns at once, with a handle. `work.wait()` returns when the result is there, as
 # with your `isend`. Meanwhile the rank can compute: so DDP averages the first gradients while later ones are not yet
-# known (lab 11). Below, an all-reduce of 40 MB and 100 ms of work; `fabric.compute(0.1)` waits 0.1 s in place of the
-# work. First see how long the all-reduce takes alone.
+# known (lab 11). Below, an all-reduce of 40 MB and 100 ms of work, for which `fabric.compute` waits. How long does the
+# all-reduce take alone?
 
 # %%
 def all_reduce_and_work(fabric, at_once, work_s):
@@ -1080,7 +1078,7 @@ print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True
 # %% [markdown]
 # ### And with NCCL?
 #
-# All of this ran over gloo. With GPUs the backend is NCCL, and four things differ (not run here; by the
+# With GPUs the backend is NCCL, and three things differ (not run here; by the
 # [PyTorch](https://docs.pytorch.org/docs/stable/distributed.html) and
 # [NCCL](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/index.html) documentation):
 #
@@ -1088,12 +1086,10 @@ print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True
 #   Python: who measures time needs `torch.cuda.synchronize()`.
 # - No tags. Tensors must be on the GPU.
 # - A process group is one **communicator**: its operations run in the order of their calls, alike on all ranks.
-# - `monitored_barrier` needs a group over gloo.
 
 # %% [markdown]
-# From now on you may use these functions, and you know what they cost. One more reads like a sum of two:
-# `dist.all_reduce` leaves the *sum* on every rank. A reduce and a broadcast would do it. Lab 06 shows why a ring does it
-# better.
+# From now on you may use these functions, and you know what they cost. One more, `dist.all_reduce`, leaves what a
+# reduce and then a broadcast would. Lab 06 shows why a ring does it better.
 
 # %% [markdown]
 # ## What you predicted, and what came out
