@@ -74,15 +74,15 @@ print("with tags:    step {:g}, loss {:g}".format(*run[1]))
 #
 # Tags come from MPI, and PyTorch's functions take them too. But NCCL, which moves nearly all messages between GPUs, has
 # none: by [PyTorch's documentation](https://docs.pytorch.org/docs/stable/distributed.html) they are not supported there.
-# Training code keeps conversations apart in other ways.
 
 # %% [markdown]
 # ## Without tags: groups and batches
 #
-# The first way is **order**: every rank does the same things in the same order. The second is a **process group**: some
-# ranks with connections of their own, whose messages never meet those of another group. `init_process_group` makes the
-# first one. All ranks find each other at an agreed address, which is called *rendezvous*, and a **backend**, here gloo,
-# moves their bytes. `new_group([0, 1])` makes a smaller group. *Every* rank calls it, members or not.
+# Training code keeps conversations apart in three other ways. The first is **order**: every rank does the same things in
+# the same order. The second is a **process group**: some ranks with connections of their own, whose messages never meet
+# those of another group. `init_process_group` makes the first one. All ranks find each other at an agreed address, which is
+# called *rendezvous*, and a **backend**, here gloo, moves their bytes. `new_group([0, 1])` makes a smaller group. *Every*
+# rank calls it, members or not.
 
 # %%
 def grid_sums(fabric):
@@ -157,9 +157,10 @@ lab.measure("noticed", last_run().wall_s)
 # not match stand side by side.
 
 # %% [markdown]
-# The messages of a *framework's* collective do not pass through the fabric. Nobody knows there what is still to come,
-# and the run hangs until its time limit. The usual reason is a branch that one rank takes and the others do not. The
-# report then says where each rank stood.
+# `all_reduce` and `barrier` are **collectives**: all ranks of a group call them together. The messages of a framework's
+# collective do not pass through the fabric. Nobody knows there what is still to come, and the run hangs until its time
+# limit. The usual reason is a branch that one rank takes and the others do not. The report then says where each rank
+# stood.
 
 # %%
 def one_takes_another_branch(fabric):
@@ -225,7 +226,7 @@ for rank, said in enumerate(launch(one_rank_calls_another_collective, 3).results
 # %% [markdown]
 # The third is the **flight recorder**. Every rank keeps its last collectives in memory, 2000 of them unless
 # `TORCH_FR_BUFFER_SIZE` says otherwise. Below, rank 2 is about to skip one, and we read the record from within, with a
-# function that is PyTorch's own and may change. Which line is missing, and where?
+# function that is PyTorch's own and may change. Which entry is missing, and where?
 
 # %%
 def rank_2_skips_one(fabric):
@@ -281,7 +282,8 @@ figures.messages(run)
 # %% [markdown]
 # One card works, all others are idle. A message of $m$ bytes takes $\alpha+\frac mB$, with latency $\alpha$ and
 # bandwidth $B$. The star's $n-1$ messages leave one after the other through one card: $\alpha+(n-1)\frac mB$. (The
-# latencies overlap: the second message leaves while the first is still on its way.)
+# latencies overlap: on a slow link `send` returns when the last byte has left the card, so the second message leaves
+# while the first is still on its way.)
 
 # %% [markdown]
 # ## Let the others help
@@ -642,8 +644,7 @@ figures.race(bars, "A gather: star or tree, and does it depend on the number of 
 # Every rank has a table with a row for each rank. Row j of rank r's table goes to rank j, and lands there in row r. So
 # blocks change places as in a transposed matrix. This is an **all-to-all**. Where experts of a model live on different
 # ranks (*mixture of experts*), it takes each token to its expert, and a second one brings the result back (Lepikhin and
-# others, GShard, 2020). It also turns a split by tokens into one by attention heads (Jacobs and others, DeepSpeed
-# Ulysses, 2023).
+# others, GShard, 2020).
 
 # %% [markdown]
 # Each of the $n(n-1)$ blocks is for one rank alone. Nothing can be added up or passed on, so no tree saves a byte. What
@@ -773,7 +774,7 @@ lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
 lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
-# Now by computer. Find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
+# Now find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
 # squares*. The check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes
 # from 100 bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left
 # out**. It may be 15 % off there. So no size may count more than another.
@@ -961,7 +962,7 @@ figures.curves(
 
 # %% [markdown]
 # Where does this machine stand? Beside your numbers stand published ones, of parts that you have no access to here. Before
-# you look: between the memory of a GPU and the oldest of these cables, how many powers of ten?
+# you look: between the memory of a GPU and an Ethernet cable of 1 Gbit/s, how many powers of ten?
 
 # %%
 fastest_message = max(size / seconds for size, seconds in bare.items())
@@ -1020,9 +1021,8 @@ for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to
 # ### One tensor for all blocks
 #
 # An **all-gather** gives every rank the blocks of all. `all_gather` wants a list with a tensor for each. Newer functions
-# take one tensor for all blocks:
-# `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the first two
-# `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
+# take one tensor for all blocks: `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the
+# first two `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
 # each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each get from each of
 # the three?
 
@@ -1045,13 +1045,11 @@ for name, got in launch(one_tensor_each, 4)[1].items():
 #
 # With `async_op=True` a collective returns at once, with a handle. `work.wait()` returns when the result is there, as
 # with your `isend`. Meanwhile the rank can compute: so DDP averages the first gradients while later ones are not yet
-# known (lab 11). Below, an all-reduce of 40 MB, and 100 ms of declared work.
+# known (lab 11). Below, an all-reduce of 40 MB and 100 ms of work, for which `fabric.compute` waits. How long does the
+# all-reduce take alone?
 
 # %%
-lab.predict("async", "First the all-reduce, then the work, or both at once: how many times as long does the first take?", "times")
-
-# %%
-def all_reduce_and_work(fabric, at_once):
+def all_reduce_and_work(fabric, at_once, work_s):
     """Seconds of both."""
     dist.init_process_group("gloo")
     x = torch.ones(10_000_000)
@@ -1060,20 +1058,27 @@ def all_reduce_and_work(fabric, at_once):
     work = dist.all_reduce(x, async_op=True)
     if not at_once:
         work.wait()
-    fabric.compute(0.1)
+    fabric.compute(work_s)
     work.wait()
     return time.monotonic() - start
 
-took = {}
-for at_once in (False, True):
-    took[at_once] = min(max(launch(all_reduce_and_work, 2, args=(at_once,)).results) for _ in range(tries))
+def fastest_s(at_once, work_s=0.1):
+    return min(max(launch(all_reduce_and_work, 2, args=(at_once, work_s)).results) for _ in range(tries))
+
+print(f"the all-reduce alone: {1e3 * fastest_s(False, work_s=0.0):.0f} ms")
+
+# %%
+lab.predict("async", "First the all-reduce, then the work, or both at once: how many times as long does the first take?", "times")
+
+# %%
+took = {at_once: fastest_s(at_once) for at_once in (False, True)}
 lab.measure("async", took[False] / took[True])
 print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True]:.0f} ms")
 
 # %% [markdown]
 # ### And with NCCL?
 #
-# All of this ran over gloo. With GPUs the backend is NCCL, and four things differ (not run here; by the
+# With GPUs the backend is NCCL, and three things differ (not run here; by the
 # [PyTorch](https://docs.pytorch.org/docs/stable/distributed.html) and
 # [NCCL](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/index.html) documentation):
 #
@@ -1081,12 +1086,10 @@ print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True
 #   Python: who measures time needs `torch.cuda.synchronize()`.
 # - No tags. Tensors must be on the GPU.
 # - A process group is one **communicator**: its operations run in the order of their calls, alike on all ranks.
-# - `monitored_barrier` needs a group over gloo.
 
 # %% [markdown]
-# From now on you may use these functions, and you know what they cost. One more reads like a sum of two:
-# `dist.all_reduce` leaves the *sum* on every rank. A reduce and a broadcast would do it. Lab 06 shows why a ring does it
-# better.
+# From now on you may use these functions, and you know what they cost. One more, `dist.all_reduce`, leaves what a
+# reduce and then a broadcast would. Lab 06 shows why a ring does it better.
 
 # %% [markdown]
 # ## What you predicted, and what came out

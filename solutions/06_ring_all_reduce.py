@@ -60,7 +60,8 @@ print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
 #
 # The first idea of most people: one rank is the **parameter server**. All the others, the *workers*, send it their
 # tensor. It adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when
-# the other side has taken the message.
+# the other side has taken the message. All functions of this lab take any number of ranks, also one, and
+# tensors of any length and dtype.
 #
 # <details><summary>Hint</summary>Rank 0 and the workers do different things: begin with
 # <code>if fabric.rank == 0</code>. A buffer for what arrives: <code>torch.empty_like(x)</code>.</details>
@@ -432,7 +433,7 @@ figures.replay({"your ring": ringed, "in turns": turned})
 # %% [markdown]
 # The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for all that is
 # sent. The next sum goes into that buffer before anybody has waited: the waits stand at the end. Rank 1 is a little
-# late in each step, as a rank is that has more work.
+# late in each step: `fabric.compute(0.2)` waits 0.2 s, as if it had more work.
 
 # %%
 def waits_too_late(fabric, length):
@@ -507,15 +508,14 @@ figures.curves(
 # Patarasuk and Yuan proved in 2009 that no all-reduce among ranks gets by with less on its busiest one: a ring is
 # *bandwidth-optimal*. (A switch that adds up itself gets by with half, as you will read below.) Remember the shape of
 # the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor on a thousand ranks takes at most twice the time
-# that it takes on two, and from eight on hardly more.
+# that it takes on two, and at most a seventh more than on eight.
 
 # %% [markdown]
 # ## A race over slow links
 #
 # To be fair, all ranks must start together. They agree on a moment a little ahead, wait for it, and run; the race ends
 # when the last one is done. The three algorithms run one after the other in the same processes. One that you have not
-# written yet is left out. (`gloo` is the library in PyTorch that carries messages between CPUs; here it only passes on
-# the moment of the start.)
+# written yet is left out. (gloo only passes on the moment of the start.)
 
 # %%
 # Helper: a stopwatch on every rank
@@ -1007,9 +1007,10 @@ bars = [
 figures.race(bars, "Your ring and the framework's: who is faster, with a small tensor and a large one?")
 
 # %% [markdown]
-# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count, and
-# both move the same bytes through the same memory. Does the language still cost you anything there? From now on you will
-# use the framework's, and you know what is inside.
+# With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count. Is
+# yours slower there? It adds when a whole chunk has come. By
+# [its source](https://github.com/pytorch/gloo/blob/main/gloo/allreduce.cc) gloo has a ring too, but it cuts each chunk into
+# segments, and adds one while another travels. From now on you will use the framework's, and you know what is inside.
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -123,14 +123,14 @@ ring_bytes = cost.bytes_ring_all_reduce(ranks, 4 * numbers)
 lab.predict(
     "waits",
     f"A step computes {work_s * 1e3:g} ms, then each of {ranks} ranks sends {ring_bytes / 1e3:.0f} kB over 10 MB/s. "
-    "What part of a real step is not this computing?", "%",
+    f"What part of a real step goes into anything but these {work_s * 1e3:g} ms?", "%",
 )
 
 # %%
 run = launch(train, ranks, args=(plain, 4, 0, work_s), link=Link("10 MB/s"))
 step_s = run[0][-1][1] / run[0][-1][0]
 lab.measure("waits", 100 * (1 - work_s / step_s))
-print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it is not this computing")
+print(f"a step takes {step_s * 1e3:.0f} ms; {1 - work_s / step_s:.0%} of it goes into anything but these {work_s * 1e3:g} ms")
 figures.timeline(run)
 
 # %% [markdown]
@@ -684,7 +684,9 @@ def seldom(fabric, how, steps, seed, seconds):
 
 # %%
 lab.predict(
-    "seldom", f"16 steps alone, then an average, and again: how much higher than plain's is the loss after {steps} steps?", "%"
+    "seldom",
+    f"16 steps alone, an average, and again: how much higher than plain's is the loss after {steps} steps? (Lower: below 0.)",
+    "%",
 )
 
 # %%
@@ -797,14 +799,14 @@ if max(apart.values(), default=1) > 2:
     print(f"{worst}: its rounds are up to {apart[worst]:.1f} times apart. Was this machine busy? Then run this cell once more.")
 for name, e in entries.items():
     if not e:
-        print(f"{name}: not yet")
+        print(f"{name}: not written yet, or not at {target} after {steps} steps")
         continue
     others = ", ".join(f"{step:.0f}" for step in e["others"])
     print(f"{name}: {e['steps']:.0f} steps to {target} (other seeds {others}), {e['work_s'] * 1e3:.1f} ms of work, "
           f"{e['bytes'] / 1e3:.1f} kB")
 
 # %% [markdown]
-# What a step works was timed just now, the ways in turns, so that whatever else this machine does meets all of them. There was
+# The work of a step was timed just now, the ways in turns, so that whatever else this machine does meets all of them. There was
 # no slow link, so all of a step is work: the real gradient, compressing, handing messages to the system. The declared
 # milliseconds come on top. Steps differ from seed to seed; the race below has the first seed, so its steps count from here on.
 # Now: below which bandwidth does another way come to the target before plain?
@@ -815,9 +817,9 @@ for name, e in entries.items():
 # %% tags=["exercise:pays_below"]
 # Exercise 14.4: when does it pay?
 def pays_below(plain, other):
-    """The bandwidth, in bytes a second, below which `other` comes to the target before `plain`: 0.0 for none, math.inf for any.
+    """The bandwidth, in bytes a second, below which `other` comes to the target before `plain`; math.inf if it does at any.
 
-    Before is before: where both take as long at any bandwidth, or neither gets there, it is 0.0.
+    0.0 if there is none: `other` is never before plain (as late as plain is not before), or only above some bandwidth.
     Each is {"steps": to the target (math.inf: never reached), "work_s": of a step without sending, "bytes": a rank sends a step}.
     """
     ### BEGIN SOLUTION

@@ -87,7 +87,10 @@ answers.mistake("gathers_into_a_copy", {
             handle.wait()
         return x
     """,
-}, "never arrived")
+}, "the whole tensor was returned, but x itself does not hold it: receive into x[start:stop]", harmless_at=(1,))
+answers.mistake("gathers_into_a_copy_and_keeps_it",
+    {"n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()"},
+    "slice never arrived in its x", harmless_at=(1,))
 answers.mistake("adds_instead_of_copying", {
     "fabric.recv(x[slice(*bounds[(rank - step - 1) % n])], (rank - 1) % n)": """
         into = x[slice(*bounds[(rank - step - 1) % n])]

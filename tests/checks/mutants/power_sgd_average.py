@@ -107,6 +107,10 @@ def by_a_triangular_solve(fabric, gradient, residual, q):
 # ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"m = gradient + residual": "m = gradient", "m - p @ q.T": "residual"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
+answers.mistake("adds_the_residual_for_p_alone", {"mean(fabric, m.T @ p)": "mean(fabric, gradient.T @ p)"},
+    "the average of step 1", "The residual was not added for Q: M is gradient + residual in both")
+answers.mistake("adds_the_residual_for_q_alone", {"mean(fabric, m @ q)": "mean(fabric, gradient @ q)"},
+    "the average of step 1", "The residual was not added for P: M is gradient + residual in both")
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
 answers.mistake("keeps_of_the_last_gradient_alone", {"m - p @ q.T": "gradient - p @ q.T"},
@@ -143,6 +147,10 @@ answers.mistake("forgets_to_divide", {
     "mean(fabric, m @ q)": "all_reduce(fabric, m @ q)",
     "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
 }, "the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+answers.mistake("divides_the_columns_too", {
+    "orthonormal(mean(fabric, m @ q))": "orthonormal(mean(fabric, m @ q)) / fabric.world_size",
+    "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
+}, "the average of step 1", "divided by the number of ranks once more")
 answers.mistake("adds_to_the_residual_in_place",
     {"residual, q = residual + gradient, q.clone()": "residual += gradient\nq = q * 1"},
     "are right, but rank 0: in step 1 the residual was changed in place", of=with_gram_schmidt)

@@ -20,7 +20,7 @@ from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring
 from worldsize.checks.collectives.chunks import Slice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.values import are_whole, differing, inputs_for, same, shown
+from worldsize.checks.kit.values import all_same, are_whole, differing, inputs_for, same, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 
@@ -360,6 +360,8 @@ def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Seque
     for owner, part in enumerate(bounds):
         expected[slice(*part)] = inputs[owner][slice(*part)]
 
+    if all_same(ended.returned, expected) and not all_same(ended.inputs, expected):
+        return "the whole tensor was returned, but x itself does not hold it: receive into x[start:stop]."
     for rank, got in enumerate(ended.inputs):
         for owner, part in enumerate(bounds):
             if not same(got[slice(*part)], expected[slice(*part)], tolerance=EXACT, near_zero=EXACT):
@@ -380,5 +382,5 @@ def _stale(got: np.ndarray, rank: int, owner: int, part: Slice, inputs: Sequence
     if len(within) > 1:
         return "Values of several ranks were added up here: an all-gather copies what arrives."
     if within == [rank]:
-        return f"These are still rank {rank}'s own: rank {owner}'s slice never arrived."
+        return f"These are still rank {rank}'s own: rank {owner}'s slice never arrived in its x."
     return f"These are rank {within[0]}'s, which does not own them: a rank passed on a slice that it had not received yet."

@@ -27,9 +27,15 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
     own = [orthonormal(total @ q) for total in totals]
     united = np.mean(own, axis=0)
     columns = raw / (np.linalg.norm(raw, axis=0) + NO_WEIGHT)
+    gradient = np.mean(step.gradients, axis=0)
+    half = orthonormal(gradient @ q)
     everywhere = {
-        "The residual was not added: M is gradient + residual.": _projected(np.mean(step.gradients, axis=0), q),
+        "The residual was not added: M is gradient + residual.": _projected(gradient, q),
+        "The residual was not added for Q: M is gradient + residual in both products.": step.p @ (gradient.T @ step.p).T,
+        "The residual was not added for P: M is gradient + residual in both products.": half @ (mean.T @ half).T,
         "This is n times the average: the sum of Mᵀ P has to be divided by the number of ranks.": n * step.average,
+        "This is the average divided by the number of ranks once more: P's columns have length 1, so all that is "
+        "left to divide is the sum of Mᵀ P.": step.average / n,
         "This is n² times the average: the sums were not divided by the number of ranks, and P is not orthonormal.": (
             n * n * raw @ (mean.T @ raw).T
         ),
