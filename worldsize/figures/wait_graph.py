@@ -1,14 +1,15 @@
 """Who waits for whom in a run that hangs: ranks in a circle, an arrow from each to the one that it waits for.
 
 A circle of arrows is a deadlock; it is drawn heavier than the others. Beside it stands what each rank waits in, where,
-and for how long. Arrows of a rank that waits for anyone are dashed, as are those to ranks that have not come to a
-collective. Left out: deciding that a run hangs (`engines.deadlock`), and what ranks did before (`rank_timeline`).
+and for how long. Arrows of a rank that waits for anyone are dashed. A rank in a collective waits for all that have not
+come. Left out: deciding that a run hangs (`engines.deadlock`), and what ranks did before (`rank_timeline`).
 R. C. Holt, "Some Deadlock Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting so.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ RADIUS = 1.0
 
 @dataclass(frozen=True)
 class WaitArrow:
-    """Rank `waiter` waits for rank `awaited`; where `one_of_many` do, any of them would let it go on or all of them must come."""
+    """Rank `waiter` waits for rank `awaited`, or for any of several: then `awaited` is `one_of_many`."""
 
     waiter: int
     awaited: int
@@ -57,7 +58,7 @@ def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
             found += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other != rank]
         elif standing.collective:
             there = {other.rank for other in outcome.standings if other.collective == standing.collective}
-            found += [WaitArrow(rank, other, one_of_many=True) for other in range(world_size) if other not in there]
+            found += [WaitArrow(rank, other) for other in range(world_size) if other not in there]
     return found
 
 
@@ -70,14 +71,17 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 
     best: list[int] = []
     for start in awaited:
-        path = [start]  # each waits for one by name: there is one way on
-        while path[-1] in awaited and len(path) <= len(awaited):
-            following = awaited[path[-1]][0]
-            if following == start:
+        paths = deque([[start]])
+        seen = {start}
+        while paths:
+            path = paths.popleft()
+            following = awaited.get(path[-1], [])
+            if start in following:
                 if not best or len(path) < len(best):
                     best = path
                 break
-            path.append(following)
+            paths += [[*path, rank] for rank in following if rank not in seen]
+            seen.update(following)
     return best
 
 
@@ -141,8 +145,7 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
         if standing.collective:
             there = [other.rank for other in outcome.standings if other.collective == standing.collective]
             missing = [rank for rank in range(world_size) if rank not in there]
-            wait, has = ("waits", "has") if len(there) == 1 else ("wait", "has")
-            has = "has" if len(missing) == 1 else "have"
+            wait, has = "waits" if len(there) == 1 else "wait", "has" if len(missing) == 1 else "have"
             said = f"{failures.names(there, tasks)} {wait} in {standing.collective}; {failures.names(missing, tasks)} {has} not come"
             return _capital(said)
     waiting = [standing.rank for standing in outcome.standings]

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from worldsize.trace import Collective, Span
+from worldsize.failures import Wait, where_it_waits
+from worldsize.trace import Collective, MessageKind, Span
 
 OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
@@ -28,6 +29,9 @@ OPERATIONS = (
 # PyTorch 2.13 keeps these names and calls the newer ones; a PyTorch before it has these alone
 _OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 RENDEZVOUS = ("init_process_group", "new_group")
+_PEER: dict[str, tuple[MessageKind, str]] = {  # messages of `torch.distributed` itself: what they wait in, and the peer's name
+    "send": ("send", "dst"), "isend": ("send", "dst"), "recv": ("recv", "src"), "irecv": ("recv", "src"),
+}  # fmt: skip
 _LEAST_WAIT_S = 1e-3  # a shorter one is no wait that anybody could see
 _INPUT = {  # place and name of this rank's input, where it is not the first argument
     "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
@@ -47,24 +51,33 @@ class CollectiveLog:
         self._numbers = itertools.count()
         self._waits: list[Span] = []
         self._waiting: tuple[str, float] | None = None  # where its own thread stands outside a collective, since when
+        self._peer_wait: Wait | None = None  # the same, where it is for a message
         self._inside = 0  # how many recorded calls the rank's own thread is in
         self._thread = threading.get_ident()
-        self._op_of_work: dict[int, str] = {}
+        self._op_of_work: dict[int, str | Wait] = {}
 
     def install(self) -> None:
         for op in OPERATIONS:
             name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
-            recorded = self._recorded(op, getattr(distributed_c10d, name))
-            for module in (dist, distributed_c10d):
-                setattr(module, name, recorded)
-
+            self._replace(name, self._recorded(op, getattr(distributed_c10d, name)))
         for name in RENDEZVOUS:
-            waiting = self._waiting_in(getattr(distributed_c10d, name), lambda *_, name=name: name)
-            for module in (dist, distributed_c10d):
-                setattr(module, name, waiting)
+            self._replace(name, self._waiting_in(getattr(distributed_c10d, name), lambda *_, name=name, **__: name))
+        for name, (op, peer) in _PEER.items():
+            original = getattr(distributed_c10d, name)
+            of = functools.partial(self._wait_for_peer, op, peer)
+            self._replace(name, self._noted(original, of) if name.startswith("i") else self._waiting_in(original, of))
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
-            setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), lambda *_, name=name: f"store.{name}"))
+            what = f"store.{name}"
+            setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), lambda *_, what=what, **__: what))
+
+    def _replace(self, name: str, function: Callable) -> None:
+        for module in (dist, distributed_c10d):
+            setattr(module, name, function)
+
+    def peer_wait(self) -> Wait | None:
+        """The message of `torch.distributed` itself that the rank stands and waits for."""
+        return self._peer_wait
 
     def begin(self, origin_s: float) -> None:
         """Forget what was recorded; times are seconds since `origin_s` from now on. Calls that are open stay open."""
@@ -121,7 +134,23 @@ class CollectiveLog:
 
         return wrapper
 
-    def _waiting_in(self, original: Callable, what: Callable[..., str]) -> Callable:
+    def _noted(self, original: Callable, what: Callable[..., Wait]) -> Callable:
+        """`original`, whose handle is known afterwards for what it waits for."""
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            work = original(*args, **kwargs)
+            if work is not None:
+                self._op_of_work[id(work)] = what(*args, **kwargs)
+            return work
+
+        return wrapper
+
+    def _wait_for_peer(self, op: MessageKind, name: str, *args: Any, **kwargs: Any) -> Wait:
+        peer = args[1] if len(args) > 1 else kwargs.get(name)
+        return Wait(self._rank, op, None if peer is None else int(peer))
+
+    def _waiting_in(self, original: Callable, what: Callable[..., str | Wait]) -> Callable:
         """Make a call whose time in the rank's own thread is recorded as a wait; within a recorded call it is that call's."""
 
         @functools.wraps(original)
@@ -130,22 +159,28 @@ class CollectiveLog:
                 return original(*args, **kwargs)
 
             self._inside += 1
-            self._waiting = waiting = what(*args), time.monotonic()
+            awaited = what(*args, **kwargs)
+            if isinstance(awaited, Wait):
+                self._peer_wait = awaited
+                awaited = where_it_waits(awaited).removeprefix("in ")
+            self._waiting = waiting = awaited, time.monotonic()
             ended = False
             try:
                 made = original(*args, **kwargs)
                 ended = True
                 return made
             finally:
-                self._waiting = None
+                self._waiting = self._peer_wait = None
                 self._inside -= 1
                 if not ended or time.monotonic() - waiting[1] >= _LEAST_WAIT_S:
                     self._waits.append(self._wait(*waiting, ended=ended))
 
         return wrapper
 
-    def _what_is_awaited(self, work: dist.Work, *_: Any) -> str:
+    def _what_is_awaited(self, work: dist.Work, *_: Any, **__: Any) -> str | Wait:
         op = self._op_of_work.pop(id(work), "")
+        if isinstance(op, Wait):
+            return op
         return f"wait() of {op}" if op else "wait()"
 
     def _wait(self, what: str, start_s: float, ended: bool = True) -> Span:

@@ -171,7 +171,8 @@ class RankChannel:
             waiting = self.reports.waiting
             if waiting is not None and not collective:
                 collective = waiting[0]
-            news = self._progress.news(self.rank, self.reports, self.recorded, collective, ended)
+            peer_wait = self.collectives.peer_wait() if collective and self.collectives else None
+            news = self._progress.news(self.rank, self.reports, self.recorded, collective, peer_wait, ended)
             if news is not None:
                 self._connection.send(("progress", news))
 
@@ -237,7 +238,7 @@ class RankChannel:
 
         return Standing(
             rank=self.rank,
-            wait=wait_of(self.rank, self.recorded),
+            wait=wait_of(self.rank, self.recorded) or (self.collectives.peer_wait() if self.collectives else None),
             frames=tuple(frames),
             last_message=_last_message(self.recorded),
             collective=self.collectives.waits_in(0) if self.collectives else "",
@@ -277,6 +278,7 @@ class _ProgressTeller:
         reports: ReportBuffer,
         recorded: Recorded | None,
         collective: str,
+        peer_wait: Wait | None,
         ended: Return | Failure | None,
     ) -> Progress | None:
         now_s = time.monotonic()
@@ -290,7 +292,8 @@ class _ProgressTeller:
         if state != "running":
             collective = ""
         elif collective:
-            state = "waiting"
+            state, wait = "waiting", peer_wait
+            collective = "" if peer_wait else collective
 
         if not rows and not events and (state, wait, collective) == self._told:
             return None
