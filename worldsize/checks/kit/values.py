@@ -133,6 +133,8 @@ def kind_in_words(got: Any) -> str:
         return NOTHING
     if isinstance(got, np.ndarray):
         return f"a tensor of shape {list(got.shape)}"
+    if isinstance(got, tuple):
+        return "a list or a tuple"  # `arrays.plain` makes tuples of both
     return f"a {type(got).__name__}"
 
 
