@@ -123,7 +123,8 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # be measured: a mean of k steps scatters by $\frac{s}{\sqrt k}$. Times a factor, an error grows by that factor.
 #
 # Of a bell curve 90 % lies within 1.645 standard deviations, if s is known. Here s is estimated from N steps, those on two and
-# on four ranks together, and two means were taken from them too. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2 degrees of freedom).
+# on four ranks together, and two means were taken from them too. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t
+# with N − 2 degrees of freedom).
 
 # %% [markdown]
 # The check knows its machines, so it computes how often your intervals hold: on average over machines nine times in ten. It
