@@ -128,8 +128,8 @@ lab.predict("eight_high", "And its upper end?", "ms")
 
 # %% [markdown]
 # The check knows its machines, so it computes how often your intervals hold: on average over machines nine times in ten. It
-# accepts 87.5 to 94.5 % where there are five steps on two and on four ranks, 83.5 to 94.5 % where five on one of them and many
-# on the other, 86 to 93.5 % where many on both.
+# accepts 87.5 to 94.5 % with five steps on two ranks and five on four, 83.5 to 94.5 % with five on one of them and many on the
+# other, and 86 to 93.5 % with many on both.
 #
 # <details><summary>Hint 1</summary>The middle is 3.5 times the difference of two means. How large is the standard deviation
 # of that difference, in seconds, and of 3.5 times it? Then add the next step's own, s times the middle.</details>
