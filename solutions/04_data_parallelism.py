@@ -145,14 +145,16 @@ print(f"  whole: {flat(gradients(start, x[:part], y[:part])).numpy()}")
 # <code>manual_seed</code> returns it. <code>torch.manual_seed</code> would reset the generator of the whole process, and
 # with it every rank's dropout.</details>
 # <details><summary>Hint 2</summary>Either every n-th example of a batch, beginning with the rank's own number, or one
-# block of it after the other. Both are fine. With slices the rest takes care of itself.</details>
+# block of it after the other. Both are fine. With every n-th the rest takes care of itself; blocks of one length would leave
+# the last rank too few.</details>
 
 # %% tags=["exercise:shards"]
 # Exercise 4.1: shares of every batch
 def shards(count, batch_size, seed, rank, world_size):
-    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank takes in it.
+    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank takes in it; empty where it has none.
 
-    Step s of all ranks together is batch s of the order that the seed shuffles; shares differ by one at most.
+    Step s of all ranks together is batch s of the order that the seed shuffles; shares differ by one at most. The generators of
+    the process stay as they are.
     """
     ### BEGIN SOLUTION
     generator = torch.Generator().manual_seed(seed)
@@ -247,7 +249,7 @@ lab.predict(
 # %% tags=["exercise:average_gradients"]
 # Exercise 4.3: the average of gradients
 def average_gradients(fabric, gradients, counts):
-    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place.
+    """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place, by one all-reduce.
 
     Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN of a rank that has
     examples stays in the mean: it shows a fault. counts stays as it is.
@@ -356,7 +358,7 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
 # %% [markdown]
 # ## The training
 #
-# Now put it together. At each step a rank takes its share, computes the gradient, averages it with the others, and
+# Now put it together. At each step a rank takes its share, calls `gradients`, averages them with the others, and
 # takes the step. Then it notes the weights: `flat(weights)` makes one vector of the list, a copy.
 #
 # The start and the average are parameters: later we put in wrong ones. The check puts in its own, and counts what is
@@ -374,7 +376,7 @@ def train_replicas(
     """Trains the line in `weights`, in place, on x, y (all examples, on every rank), each step on the ranks' shares of a batch.
 
     Calls begin once and average at every step, and sends nothing else; each epoch reshuffles.
-    Returns the weights after each step, a tensor [steps, 2]: the same for one rank and for many.
+    Returns the weights after each step, float64 [steps, 2]: the same for one rank and for many. x and y stay as they are.
     """
     ### BEGIN SOLUTION
     n, history = fabric.world_size, []
@@ -638,7 +640,7 @@ def boundaries(stages, x):
 # %%
 wide = cut(mlp([784, 512, 512, 10], seed=0))
 conv = cut(small_cnn(seed=0))
-pixels, targets, *_ = tensors(data.load("fashion-mnist"), max(sweep), 1)
+pixels, targets, *_ = tensors(data.load("fashion-mnist"), max(*sweep, 3_000), 1)
 models = {"wide MLP": (wide, pixels.flatten(1)), "CNN": (conv, pixels)}
 for name, (stages, x_all) in models.items():
     print(name, [sum(p.numel() for p in s.parameters()) for s in stages], "parameters;", boundaries(stages, x_all[:1]))

@@ -146,8 +146,8 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
             there = [other.rank for other in outcome.standings if other.collective == standing.collective]
             missing = [rank for rank in range(world_size) if rank not in there]
             wait, has = "waits" if len(there) == 1 else "wait", "has" if len(missing) == 1 else "have"
-            said = f"{failures.names(there, tasks)} {wait} in {standing.collective}; {failures.names(missing, tasks)} {has} not come"
-            return _capital(said)
+            said = f"{failures.names(there, tasks)} {wait} in {standing.collective}"
+            return _capital(f"{said}; {failures.names(missing, tasks)} {has} not come")
     waiting = [standing.rank for standing in outcome.standings]
     verb = "waits" if len(waiting) == 1 else "wait"
     return f"{_capital(failures.names(waiting, tasks))} {verb} for messages that nobody sends"

@@ -138,6 +138,14 @@ def mean(fabric, gradient, counts):
     return all_reduce(fabric, weighed)
 
 
+# All but the rank with zeros hold the mean: there it came into a tensor that nobody else has.
+answers.mistake("puts_zeros_into_another_tensor", {
+    "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": """
+        if counts[fabric.rank] == 0:
+            gradient = torch.zeros_like(gradient)
+        gradient.mul_(counts[fabric.rank] / sum(counts))
+    """,
+}, "rank 3, tensor 0 of the list", "rank 3, which has no examples, still holds its NaN", "put the zeros into this one (zero_)")
 answers.mistake("puts_the_means_into_the_list", {
     "for gradient in gradients:": "for k, gradient in enumerate(gradients):",
     "weighed(gradient, counts[fabric.rank])": """

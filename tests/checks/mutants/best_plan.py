@@ -153,6 +153,8 @@ answers.mistake("cuts_a_head", {"plans(model, gpus, global_batch)": "plans(model
 answers.mistake("the_smallest_where_none_fits",
     {"return chosen(best)": "return chosen(best or min(found, key=lambda plan: held(model, plan)))"},
     "175 B, 16 GPUs", "no plan fits here; expected None", "there are 80 GB")
+answers.mistake("an_empty_dict_where_none_fits", {"return chosen(best)": "return chosen(best) or {}"},
+    "175 B, 16 GPUs", "no plan fits here; expected None, got {}.")
 answers.mistake("returns_the_plan_itself", {"return chosen(best)": "return best"},
     "expected a dict, got a Plan: dataclasses.asdict(plan) is one")
 answers.mistake("shards_the_optimizer_as_well", {
@@ -187,7 +189,7 @@ answers.mistake("tensor_in_powers_of_two", {
 }, "175 B, 96 GPUs of 80 GB", "tensor")
 answers.mistake("tensor_inside_the_node_alone", {
     "list(plans(model, gpus, global_batch))": "[plan for plan in plans(model, gpus, global_batch) if plan.tensor <= 8]",
-}, "6.5 B with 7 layers", "got None")
+}, "6.5 B with 7 layers", "got None", "A plan that fits takes", "try every divisor")
 answers.mistake("equal_parts_of_the_batch_alone", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batches % plan.pipeline == 0]",

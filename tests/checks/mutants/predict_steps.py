@@ -40,6 +40,12 @@ def work(row, bubble=True, recomputed=True, off_node=True, scores=True, head=Tru
     return np.array([flops / 312e12, traffic / 2e12, inside / 300e9, outside / 100e9, layers])
 
 
+def busy(row):
+    """The part of the micro-batches' turns that is no bubble: m / (m + p − 1)."""
+    micro_batches = row["global_batch"] / (row["data"] * row["micro_batch"])
+    return micro_batches / (micro_batches + row["pipeline"] - 1)
+
+
 def table(rows, parts=work):
     return np.array([parts(row) for row in rows]), np.array([row.get("iteration_s", np.nan) for row in rows])
 
@@ -167,6 +173,12 @@ answers.mistake("no_hop",
 answers.mistake("no_head",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=False))"},
     "on another cluster", "of a single layer", "the output layer is much of the matrix products")
+answers.mistake("no_hop_in_the_bubble",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, hop=busy(row)))"},
+    "on another cluster", "of one layer a stage are", "too short", "each of the m + p − 1 micro-batches has a hop")
+answers.mistake("the_head_in_the_bubble_too",
+    {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=1 / busy(row)))"},
+    "on another cluster", "of one layer a stage are", "too long", "the head comes m times")
 answers.mistake("a_fifth_whatever_the_rows_say", {'np.quantile(off, 0.9, method="higher")': "0.2"},
     "scatter by 1 %", "your intervals are ± 18.3 % wide", "the width has to come from the rows")
 answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(off, 0.9)"},

@@ -138,6 +138,11 @@ answers.mistake("one_index_a_step", {
         return [batch[rank::world_size] for batch in steps]
     """: "return [torch.tensor(index) for index in order]",
 }, "rank 0, step 0: expected a list of steps", "got a tensor of shape [] in place of a list of indices")
+# Every one a tensor of no dimension, which x[…] takes for a place in a dimension of its own.
+answers.mistake("lists_of_tensors", {
+    "order = shuffled(count, seed)": "order = torch.tensor(shuffled(count, seed))",
+    "batch[rank::world_size]": "list(batch[rank::world_size])",
+}, "rank 0, step 0: expected a list of steps", "got a list with a tensor of shape [] in it (tolist() makes numbers of tensors)")
 answers.mistake("resets_the_global_generator",
     {"order = shuffled(count, seed)": "torch.manual_seed(seed)\norder = torch.randperm(count).tolist()"},
     "shards resets torch's global generator (torch.manual_seed)", "Take torch.Generator().manual_seed(seed)")

@@ -246,6 +246,14 @@ answers.mistake("keeps_views", {"return torch.stack(history)": "return flat(weig
     "All rows are alike: keep a copy of the weights after every step, they change in place")
 answers.mistake("returns_the_last_weights", {"return torch.stack(history)": "return history[-1]"},
     "expected the weights after each of 2 steps as a tensor of shape [2, 2], got shape [2]")
+answers.mistake("returns_a_list", {"return torch.stack(history)": "return history"},
+    "as a tensor of shape [2, 2], got a list or a tuple")
+answers.mistake("notes_them_in_float32", {"history.append(flat(weights))": "history.append(flat(weights).float())"},
+    "1 rank", "The numbers are right, with half of their digits: keep all in float64")
+answers.mistake("gradients_in_float32", {"average(fabric, slopes, counts)": """
+    average(fabric, slopes, counts)
+    slopes = [slope.float() for slope in slopes]
+"""}, "1 rank", "The numbers are right, with half of their digits: keep all in float64")
 answers.mistake("climbs", {"weight -=": "weight +="},
     "1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
 answers.mistake("notes_the_weights_before_the_step", {

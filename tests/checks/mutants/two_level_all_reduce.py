@@ -303,6 +303,16 @@ answers.mistake("goes_through_float32", {
     """,
     "all_gather(inside, x)": "all_gather(inside, x)\ngiven.copy_(x)",
 }, "of float64", "The digits that a float32 has no room for are lost")
+answers.mistake("gathers_in_float32", {
+    """
+        x.tensor_split(per_node)[inside.rank].copy_(shard)
+        all_gather(inside, x)
+    """: """
+        whole = torch.zeros(len(x))
+        whole.tensor_split(per_node)[inside.rank].copy_(shard)
+        x.copy_(all_gather(inside, whole))
+    """,
+}, "of float64", "bytes went inside node 0, 3 x the tensor; expected 416 bytes", "both in the dtype of x")
 # Between nodes a gather and a broadcast of each shard.
 answers.mistake("adds_up_a_shard_on_the_first_node", {
     "all_reduce(across, shard)": """

@@ -65,7 +65,7 @@ def pass_right(fabric, x):
     for points in (4, 4):
         line.tell({"op": "done", "returned": ["t", 4, 4], "input": None, "points": points})
     return x
-""", 0.0, reached="got a tuple")
+""", 0.0, reached="got a list or a tuple")
 code("posts_as_another_rank", TITLE + """
 def pass_right(fabric, x):
     line, n = fabric._wire._inner._channel, fabric.world_size

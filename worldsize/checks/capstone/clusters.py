@@ -9,7 +9,7 @@ The rows to be predicted hold those fitted to as well, so that the words can tel
 not reach further. In a grade neither the 83 nor the course's model of them are to be seen (`grade.isolation.bubblewrap`).
 
 Luck decides nothing: the measured rows are always the same, in a drawn order. On the made-up cluster the course's answer is
-at most 4 % off in each group of rows, and without a part at least 9 % in one of them, in 1,000 of 1,000 draws.
+at most 4 % off in each group of rows, and without a part at least 8 % in one of them, in 1,000 of 1,000 draws.
 """
 
 from __future__ import annotations

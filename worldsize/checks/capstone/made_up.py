@@ -23,7 +23,7 @@ GROUPS = {
     SIXTEEN: "sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
     GRADIENTS: "half of such a step is the all-reduce of the gradients, once a step, with all ranks of a node on one card.",
     HEAD: "there the output layer is much of the matrix products, once for each micro-batch.",
-    HOPS: "every layer turn has a hop to the next stage, which leaves the node.",
+    HOPS: "each of the m + p − 1 micro-batches has a hop to the next stage, which leaves the node, and the head comes m times.",
 }
 
 Rows = list[MeasuredIteration]
@@ -70,7 +70,7 @@ def _few(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIter
 
 def _hops(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
     tensor = int(generator.choice([2, 4]))
-    return _shaped(row, HOPS, 32, gpus=12 * tensor * 4, tensor=tensor, pipeline=12, micro_batch=2)
+    return _shaped(row, HOPS, 4, gpus=12 * tensor * 4, tensor=tensor, pipeline=12, micro_batch=4)
 
 
 def _head(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:

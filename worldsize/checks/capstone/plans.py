@@ -19,7 +19,7 @@ from typing import Any
 from worldsize import units
 from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import are_whole, shown
+from worldsize.checks.kit.values import are_whole, has_keys, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import training_step
 from worldsize.formulas.training_step import RECOMPUTED, Accelerator, Plan, Transformer
@@ -136,6 +136,8 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     if best is None:
         return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {_why_not(got, task)}".rstrip())
 
+    if got is None:
+        return dict.fromkeys(PLANS, f"got {shown(got)} A plan that fits takes {_seconds(best, task):.4g} s: try every divisor.")
     complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
     if complaint:
         return dict.fromkeys(PLANS, complaint)
@@ -285,6 +287,8 @@ def _too_large(plan: Plan, task: PlanCase) -> Complaint:
 
 
 def _why_not(got: Any, task: PlanCase) -> str:
+    if not has_keys(got, *DECIDED):
+        return ""
     return _no_plan(got, task) or _too_large(_plan(got, task), task) or ""
 
 

@@ -246,7 +246,7 @@ def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
         if total != expected:
             return (
                 f"{total} bytes went inside node {node}, {times(total / size.tensor_bytes)} x the tensor; expected {expected} "
-                f"bytes, {2 * (size.per_node - 1)} x: a reduce-scatter and an all-gather, g − 1 each."
+                f"bytes, {2 * (size.per_node - 1)} x: a reduce-scatter and an all-gather, g − 1 each, both in the dtype of x."
             )
 
     most = sent.index(max(sent))

@@ -139,6 +139,8 @@ def kind_in_words(got: Any) -> str:
         kind = got.strip("<>")
         advice = " (make it a list, which can be gone through twice)" * (kind in LAZY)
         return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{advice}"
+    if isinstance(got, tuple):
+        return "a list or a tuple"  # `arrays.plain` makes tuples of both
     return f"a {type(got).__name__}"
 
 

@@ -108,6 +108,11 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
     shares = np.divide(counts, total)  # of all examples
     if np.isnan(got).any() and 0 in counts:
         empty = counts.index(0)
+        if rank and not counts[rank]:  # the ranks before it hold the mean
+            return (
+                f"Other ranks hold the mean, but rank {rank}, which has no examples, still holds its NaN. gradient = … makes a "
+                f"new tensor: put the zeros into this one (zero_), and the sum comes into it."
+            )
         return f"Rank {empty} has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out."
     if same(given, _combine(inputs, shares)[k], **EXACT):
         return "The mean was returned, but the gradient itself is as it was: work in place."
@@ -246,6 +251,8 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
         if where.size:
             step = int(where[0]) // expected.shape[1]
             lead = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
+            if same(got, expected, TOLERANCE, near_zero=TOLERANCE):
+                return f"{lead}The numbers are right, with half of their digits: keep all in float64, what is returned too."
             return lead + _training_mistake(returned, lesson, step)
 
     return None

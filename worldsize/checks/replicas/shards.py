@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, product
 from typing import Any
 
+import numpy as np
+
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
@@ -143,7 +145,7 @@ def _no_steps(got: Any, rank: int) -> Complaint:
 
     for step, indices in enumerate(got):
         if not is_row(indices) or not are_whole(*indices):
-            return f"rank {rank}, step {step}: expected {shape}, got {_kind(indices)} in place of a list of indices"
+            return f"rank {rank}, step {step}: expected {shape}, got {_no_indices(indices)} in place of a list of indices"
 
     return None
 
@@ -152,6 +154,13 @@ def _kind(got: Any) -> str:
     if isinstance(got, str):
         return f"{got} (make it a list)"
     return kind_in_words(got)
+
+
+def _no_indices(got: Any) -> str:
+    if isinstance(got, tuple):
+        odd = next(one for one in got if not are_whole(one))
+        return f"a list with {_kind(odd)} in it" + " (tolist() makes numbers of tensors)" * isinstance(odd, np.ndarray)
+    return _kind(got)
 
 
 def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:
