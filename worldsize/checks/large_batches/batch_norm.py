@@ -160,6 +160,12 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
         "The sums of all ranks are divided by n times this rank's rows: count the rows of all.": (
             of_own_rows, [s - m**2 for s, m in zip(of_own_squares, of_own_rows, strict=True)],
         ),
+        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.": (
+            of_own_rows, [
+                (within.sum(0) + sum(many * (one - m) ** 2 for one, many in zip(means, rows, strict=True))) / (n * count)
+                for m, count in zip(of_own_rows, rows, strict=True)
+            ],
+        ),
         "The variance is divided by N − 1: batch norm divides by N.": alike(mean[0], var[0] * total / max(1, total - 1)),
         "The variance is the mean of the squares: the square of the mean has to be taken from it.": alike(
             mean[0], var[0] + mean[0] ** 2

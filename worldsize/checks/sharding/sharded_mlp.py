@@ -86,6 +86,7 @@ class Mistake:
     gradient_divided: bool = False
     bias_in_parts: bool = False  # each rank adds its part of the bias before the sum
     shared_alone: tuple[str, ...] = ()  # of SHARED
+    shared_divided: bool = False
     residual: Literal["x", "none", "normed", "of all ranks"] = "x"
 
 
@@ -206,8 +207,9 @@ def _block_left(summands: list, rank: int, residual: np.ndarray, bias: np.ndarra
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
     """The gradients of what all ranks hold whole, of which each rank has a part."""
+    n = len(parts)
     columns = [
-        list(column) if name in mistake.shared_alone else [sum(column)] * len(parts)
+        list(column) if name in mistake.shared_alone else [sum(column) / (n if mistake.shared_divided else 1)] * n
         for name, column in zip(SHARED, zip(*parts, strict=True), strict=True)
     ]
     return list(zip(*columns, strict=True))
