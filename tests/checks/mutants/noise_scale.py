@@ -138,6 +138,9 @@ answers.mistake("forgets_the_square", {"small, big)": "small**0.5, big**0.5)"}, 
 answers.mistake("averages_the_norms_and_forgets_the_square",
     {"small, big)": "sum(float(g.double().norm()) for g in gradients) / len(gradients), big**0.5)"},
     "The norms are not squared, and are averaged over the ranks")
+answers.mistake("squares_the_mean_norm",
+    {"small, big)": "(sum(float(g.double().norm()) for g in gradients) / len(gradients)) ** 2, big)"},
+    "The mean of the ranks' norms is squared: take the mean of their squares")
 answers.mistake("swaps_the_batches", {"parts(batch, batch * len(gradients)": "parts(batch * len(gradients), batch"},
     "The two batches are the wrong way round")
 answers.mistake("takes_the_ranks_for_the_big_batch", {"batch * len(gradients)": "len(gradients)"},
