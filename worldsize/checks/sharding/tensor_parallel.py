@@ -146,7 +146,12 @@ _ADVICE = {
     "shapes cannot be multiplied": (
         "A rank has its own shard: rows of up, which are hidden units, and the columns of down for the same hidden units. "
         "Nothing is left to cut."
-    )
+    ),
+    "'float' and 'NoneType'": (
+        "A weight has no gradient: autograd does not follow what a rank sends unless a Function or TwoWays says the way back, "
+        "applied inside forward."
+    ),
+    "modified inplace": "train changes the weights in place after each step: apply f to them inside forward, at each step anew.",
 }
 
 
@@ -221,6 +226,10 @@ _SLIPS = {
     Mistake(bias_times_ranks=True): (
         "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum."
     ),
+    Mistake(bias_in_parts=True): (
+        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
+        "the n stays. Add it once, after the sum."
+    ),
     Mistake(no_bias=True): "down_bias was left out.",
     Mistake(y_divided=True): "It was divided by the number of ranks: parts add up, nothing is to be divided.",
 }
@@ -236,9 +245,8 @@ MLP_SLIPS = _SLIPS | {
         "It was divided by the number of ranks: each rank's gradient of x is a summand, so they are added up, not averaged (f, "
         "backwards)."
     ),
-    Mistake(bias_in_parts=True): (
-        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
-        "the n stays. Add it once, after the sum."
+    Mistake(bias_times_ranks_backwards=True): (
+        "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. f is for x alone here."
     ),
     Mistake(gradient_times_ranks=True): (
         "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
