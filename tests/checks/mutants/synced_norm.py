@@ -175,6 +175,8 @@ answers.mistake("takes_torchs_variance",
 answers.mistake("forgets_the_rows_between_the_means",
     {"statistics(fabric, x)": "joined(fabric, x, squares_about, each=False)"},
     "count once a rank: each counts for all the rank's rows")
+answers.mistake("swaps_the_sums_of_the_backward_pass", {"of_grad, of_product = added": "of_product, of_grad = added"},
+    "The two sums of the backward pass are the wrong way round")
 answers.mistake("adds_the_part_of_the_variance", {"- hat * of_product": "+ hat * of_product"},
     "The part with x̂ is added: it has to be taken away")
 answers.mistake("takes_all_ranks_rows_for_as_many_as_its_own", {"rows = counts.sum()": "rows = n * len(x)"},

@@ -225,6 +225,9 @@ def _backward_slips(task: NormTask) -> dict[str, ByRank]:
         "Mean and variance are taken for constants: they depend on x, too.": backward(task, hat, var, (nothing, nothing)),
         "The mean of grad is missing: the mean depends on x, too.": backward(task, hat, var, (nothing, [right[1]] * n)),
         "The part with x̂ is missing: the variance depends on x, too.": backward(task, hat, var, ([right[0]] * n, nothing)),
+        "The two sums of the backward pass are the wrong way round: x̂ stands beside that of grad · x̂.": backward(
+            task, hat, var, ([right[1]] * n, [right[0]] * n)
+        ),
         "The part with x̂ is added: it has to be taken away.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
         "The ranks' means of the backward pass count alike: a rank with more rows has to count for more.": by(
             lambda sums, rank: sum(own / count for own, count in zip(sums, rows, strict=True)) / n
