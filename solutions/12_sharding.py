@@ -168,7 +168,7 @@ lab.predict(
 
 # %% [markdown]
 # A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole.
-# Nobody can do the work of another rank here.
+# Nobody can do the work of another rank here. A class that you write inside the function sees its `fabric`.
 #
 # <details><summary>Hint 1</summary>f: x went *to* all ranks. Turn the arrows round: its gradient comes *from* all of them.
 # g: y is the same on all ranks. How many gradients of it does the loss give each?</details>
@@ -335,8 +335,8 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 #
 # Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens,
 # and keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
-# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. Are that more bytes
-# than with f and g?
+# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. Does that send more bytes
+# than f and g?
 
 # %%
 lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatters, over those with f and g?", "times")
@@ -359,8 +359,8 @@ lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatter
 def sequence_parallel(fabric, task):
     """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in Exercise 12.1.
 
-    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms its own tokens alone. Returns
-    what `train` returns.
+    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms its own tokens alone. Tokens
+    travel by halves of all-reduces, two each way. Returns what `train` returns.
     """
     scale, shift, up, up_bias, down, down_bias = task["weights"]
     ### BEGIN SOLUTION
@@ -501,8 +501,8 @@ lab.predict(
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
-    Each rank keeps the state of its own part of the weights alone, and has no larger one in memory. Returns that state. In the
-    check the other ranks' parts of `weights` are NaN at the start.
+    Each rank keeps the state of its own part of the weights alone, no slice of a larger one. A step is one reduce-scatter and
+    one all-gather. Returns that state. In the check the other ranks' parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
     ### BEGIN SOLUTION
@@ -721,11 +721,11 @@ def layer_backward(fabric, task, weight, x, grad):
 # %% tags=["exercise:stage_3"]
 # Exercise 12.4: gather, use, free; one layer ahead
 def stage_3(fabric, task):
-    """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent, in place.
+    """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent.
 
-    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass; the next layer's gather is
-    under way while a layer works. By then four tensors as large as a weight live on a rank, at most: the weight, the next one,
-    a gradient and a copy of it. Returns the parts.
+    Each weight is gathered for its forward pass, freed, and gathered again for its backward pass, its gradient reduce-scattered
+    once; the next layer's gather is under way while a layer works. At any time four tensors as large as a weight live on a
+    rank, at most: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
     """
     parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
     for x, target in task["batches"]:
@@ -788,7 +788,7 @@ def yours(fabric, work_s, meter=None):
     task = {"parts": parts, "shapes": [w.shape for w in weights], "batches": stack_batches(fabric.rank), "rate": 0.01}
     del weights
     with meter(parts) if meter else nullcontext() as live:
-        stage_3(fabric, {**task, "work_s": work_s})
+        parts = list(stage_3(fabric, {**task, "work_s": work_s}))
     return parts, live and live.peak
 
 def pytorchs(fabric, work_s, meter=None, ahead=True):

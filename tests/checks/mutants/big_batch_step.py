@@ -108,6 +108,16 @@ def weighs_the_means(ddp, optimizer, parts):
     optimizer.step()
 
 
+# What torch divides by a tensor of whole numbers is a float32.
+answers.twin("divides_by_a_tensor_of_the_count", {
+    "total = examples_of_all(parts)": "total = torch.tensor(examples_of_all(parts))",
+    "* dist.get_world_size() / total": "* (dist.get_world_size() / total)",
+}, of=plain)
+answers.twin("weighs_the_means_by_tensors", {
+    "share = len(counts) / sum(map(int, counts))": "share = len(counts) / torch.stack(counts).sum()",
+}, of=weighs_the_means)
+
+
 answers.mistake("averages_the_means_of_the_parts", {
     'cross_entropy(ddp(x), y, reduction="sum") * dist.get_world_size() / total':
         "cross_entropy(ddp(x), y) / len(parts)",

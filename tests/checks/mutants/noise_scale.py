@@ -138,6 +138,18 @@ answers.mistake("forgets_the_square", {"small, big)": "small**0.5, big**0.5)"}, 
 answers.mistake("averages_the_norms_and_forgets_the_square",
     {"small, big)": "sum(float(g.double().norm()) for g in gradients) / len(gradients), big**0.5)"},
     "The norms are not squared, and are averaged over the ranks")
+answers.mistake("squares_the_mean_norm",
+    {"small, big)": "(sum(float(g.double().norm()) for g in gradients) / len(gradients)) ** 2, big)"},
+    "The mean of the ranks' norms is squared: take the mean of their squares")
+answers.mistake("leaves_the_signal_times_the_batches",
+    {"signals.append(signal)": "signals.append(signal * batch * (len(gradients) - 1))"},
+    "is (m − b)·|G|²: divide it by m − b")
+answers.mistake("leaves_the_noise_times_the_inverse_batches", {"noises.append(noise)": "noises.append(small - big)"},
+    "is tr(Σ)·(1/b − 1/m): divide it by 1/b − 1/m")
+answers.mistake("divides_neither", {
+    "signals.append(signal)": "signals.append(signal * batch * (len(gradients) - 1))",
+    "noises.append(noise)": "noises.append(small - big)",
+}, "and m·|G_m|² − b·|G_b|² holds |G|² times m − b: divide by these")
 answers.mistake("swaps_the_batches", {"parts(batch, batch * len(gradients)": "parts(batch * len(gradients), batch"},
     "The two batches are the wrong way round")
 answers.mistake("takes_the_ranks_for_the_big_batch", {"batch * len(gradients)": "len(gradients)"},

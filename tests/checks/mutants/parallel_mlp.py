@@ -193,6 +193,8 @@ answers.mistake("adds_up_the_gradient_of_the_bias", {
     "+ down_bias":
         "+ TwoWays.apply(down_bias, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)",
 }, "the values are right, but all ranks together sent", "can work out from its own shard needs no message")
+answers.mistake("lets_the_bias_through_f", {"+ down_bias": "+ f(fabric, down_bias)"},
+    "(y of step 2)", "down_bias moves by n times its gradient", "f is for x alone here")
 answers.mistake("cuts_its_shard_once_more", {
     "def forward": """
         up, up_bias = (w.tensor_split(fabric.world_size)[fabric.rank] for w in (up, up_bias))

@@ -29,6 +29,10 @@ def shared(fabric, w):
     return TwoWays.apply(w, as_it_is, lambda grad: all_reduce(fabric, grad.clone()))
 
 
+def averaged(fabric, w):
+    return TwoWays.apply(w, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)
+
+
 def own(fabric, x):
     return x.tensor_split(fabric.world_size)[fabric.rank]
 
@@ -58,6 +62,14 @@ def adds_up_all_shared_gradients_at_once(fabric, task):
     return train(forward, task)
 
 
+# Backwards every rank gathers the whole gradient of y: no message is needed for the bias that was added before.
+answers.twin("adds_a_share_of_the_bias_before_the_sum", {
+    "F.linear(hidden, down)) + shared(fabric, down_bias)": """
+        F.linear(
+            hidden, down, TwoWays.apply(down_bias, lambda bias: bias / fabric.world_size, lambda grad: grad)
+        ))
+    """,
+})
 answers.twin("with_hooks_on_the_weights", {
     'scale, shift, up, up_bias, down, down_bias = task["weights"]': """
         for k in (0, 1, 5):
@@ -87,6 +99,25 @@ answers.mistake("lets_all_ranks_drift_apart", {
     "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
     "shared(fabric, down_bias)": "down_bias",
 }, "step 2", "Of a weight that all ranks hold whole, each sees the gradient of its own", "Add the parts up (f)")
+answers.mistake("averages_what_all_ranks_hold", {
+    "shared(fabric, scale), shared(fabric, shift)": "averaged(fabric, scale), averaged(fabric, shift)",
+    "shared(fabric, down_bias)": "averaged(fabric, down_bias)",
+}, "(its tokens of y in step 2)", "a summand: these are added up, not averaged")
+answers.mistake("adds_a_share_of_the_bias_and_forgets_the_way_back", {
+    "F.linear(hidden, down)) + shared(fabric, down_bias)": "F.linear(hidden, down, down_bias / fabric.world_size))",
+}, "(its tokens of y in step 2)", "down_bias moves by 1/n of its gradient")
+answers.mistake("sends_where_autograd_does_not_follow", {
+    "F.linear(gather(fabric, normed)": "F.linear(gathered(fabric, normed)",
+}, "A weight has no gradient", "applied inside forward")
+answers.mistake("applies_f_before_the_first_step", {
+    "def forward(x):": """
+        scale, shift, down_bias = (shared(fabric, w.requires_grad_()) for w in (scale, shift, down_bias))
+
+        def forward(x):
+    """,
+    "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
+    "shared(fabric, down_bias)": "down_bias",
+}, "apply f to them inside forward, at each step anew")
 answers.mistake("forgets_the_bias_alone", {"shared(fabric, down_bias)": "down_bias"},
     "(its tokens of y in step 2)", "the gradient of its own tokens:", "down_bias")
 answers.mistake("forgets_the_norm_alone", {"shared(fabric, scale), shared(fabric, shift)": "scale, shift"},

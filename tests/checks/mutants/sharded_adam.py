@@ -203,6 +203,9 @@ answers.mistake("begins_anew_at_every_step", {"state = new_state(mine)": "", "ad
     "Every step began with a new state")
 answers.mistake("returns_the_weights", {"return state": "return weights"},
     'expected its state, a dict with "mean" and "square", got a tensor')
+answers.mistake("gathers_before_the_first_step", {
+    "state = new_state(mine)": "state = new_state(mine)\nall_gather(fabric, weights)",
+}, "(the weights)", "The weights were gathered before the first step", "Gather after each step")
 answers.mistake("gathers_before_the_step", {
     """
         adam(mine, reduce_scatter(fabric, gradient) / fabric.world_size, state, learning_rate)

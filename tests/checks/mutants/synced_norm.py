@@ -175,8 +175,16 @@ answers.mistake("takes_torchs_variance",
 answers.mistake("forgets_the_rows_between_the_means",
     {"statistics(fabric, x)": "joined(fabric, x, squares_about, each=False)"},
     "count once a rank: each counts for all the rank's rows")
+answers.mistake("swaps_the_sums_of_the_backward_pass", {"of_grad, of_product = added": "of_product, of_grad = added"},
+    "The two sums of the backward pass are the wrong way round")
 answers.mistake("adds_the_part_of_the_variance", {"- hat * of_product": "+ hat * of_product"},
     "The part with x̂ is added: it has to be taken away")
+answers.mistake("takes_all_ranks_rows_for_as_many_as_its_own", {"rows = counts.sum()": "rows = n * len(x)"},
+    "All ranks' parts of mean and variance are divided by n times this rank's rows", of=joins_the_parts_of_all_ranks)
+# What x.var(0) * (len(x) - 1) comes to, without torch's warning.
+answers.mistake("makes_its_squares_of_an_unbiased_variance",
+    {"((x - own) ** 2).sum(0)": "((x - own) ** 2).sum(0) / (len(x) - 1) * (len(x) - 1)"},
+    "A rank has one row here", "x.var(0, correction=0) does not", of=joins_the_parts_of_all_ranks)
 answers.mistake("divides_by_one_less", {"(variance + eps)": "(variance * rows / (rows - 1) + eps)"},
     "The variance is divided by N − 1: batch norm divides by N")
 answers.mistake("adds_eps_to_the_root", {"(variance + eps).sqrt()": "variance.sqrt() + eps"},

@@ -160,6 +160,12 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
         "The sums of all ranks are divided by n times this rank's rows: count the rows of all.": (
             of_own_rows, [s - m**2 for s, m in zip(of_own_squares, of_own_rows, strict=True)],
         ),
+        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.": (
+            of_own_rows, [
+                (within.sum(0) + sum(many * (one - m) ** 2 for one, many in zip(means, rows, strict=True))) / (n * count)
+                for m, count in zip(of_own_rows, rows, strict=True)
+            ],
+        ),
         "The variance is divided by N − 1: batch norm divides by N.": alike(mean[0], var[0] * total / max(1, total - 1)),
         "The variance is the mean of the squares: the square of the mean has to be taken from it.": alike(
             mean[0], var[0] + mean[0] ** 2
@@ -219,6 +225,9 @@ def _backward_slips(task: NormTask) -> dict[str, ByRank]:
         "Mean and variance are taken for constants: they depend on x, too.": backward(task, hat, var, (nothing, nothing)),
         "The mean of grad is missing: the mean depends on x, too.": backward(task, hat, var, (nothing, [right[1]] * n)),
         "The part with x̂ is missing: the variance depends on x, too.": backward(task, hat, var, ([right[0]] * n, nothing)),
+        "The two sums of the backward pass are the wrong way round: x̂ stands beside that of grad · x̂.": backward(
+            task, hat, var, ([right[1]] * n, [right[0]] * n)
+        ),
         "The part with x̂ is added: it has to be taken away.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
         "The ranks' means of the backward pass count alike: a rank with more rows has to count for more.": by(
             lambda sums, rank: sum(own / count for own, count in zip(sums, rows, strict=True)) / n

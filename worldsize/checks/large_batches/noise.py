@@ -249,6 +249,16 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
         "The norms are not squared, and are averaged over the ranks.": of(
             small, big, np.mean(np.sum(every**2, axis=2) ** 0.5, axis=1), big_norm**0.5
         ),
+        "The mean of the ranks' norms is squared: take the mean of their squares.": of(
+            small, big, np.mean(np.sum(every**2, axis=2) ** 0.5, axis=1) ** 2, big_norm
+        ),
+        "m·|G_m|² − b·|G_b|² is (m − b)·|G|²: divide it by m − b.": float(noise.mean() / ((big - small) * signal).mean()),
+        "|G_b|² − |G_m|² is tr(Σ)·(1/b − 1/m): divide it by 1/b − 1/m.": float(
+            ((1 / small - 1 / big) * noise).mean() / signal.mean()
+        ),
+        "|G_b|² − |G_m|² holds tr(Σ) times 1/b − 1/m, and m·|G_m|² − b·|G_b|² holds |G|² times m − b: divide by these.": float(
+            ((1 / small - 1 / big) * noise).mean() / ((big - small) * signal).mean()
+        ),
         "B_small is missing: it counts as 1, and B_big as the number of ranks.": of(1.0, float(n), small_norm, big_norm),
         "The two batches are the wrong way round.": of(big, small, small_norm, big_norm),
         "The batch is missing in B_big: it is that of all ranks together, n · B_small.": of(

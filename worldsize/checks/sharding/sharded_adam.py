@@ -84,6 +84,7 @@ class AdamSlip:
     gradient: Literal["mean", "sum", "own"] = "mean"
     anew: bool = False
     into_a_copy: bool = False
+    gathers_first: bool = False  # before the first step, besides
     ahead: bool = False  # all gradients are made before the first step
 
 
@@ -139,7 +140,7 @@ class Trained:
 def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # noqa: B008, it is frozen
     """Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
     n = task.world_size
-    held = own_alone(task.weights, n)
+    held = [task.weights] * n if slip.gathers_first else own_alone(task.weights, n)
     means, squares = ([np.zeros_like(part) for part in cut(task.weights, n)] for _ in range(2))
     for step in range(1, task.steps + 1):
         at = own_alone(task.weights, n) if slip.ahead else held
@@ -187,6 +188,10 @@ _SLIPS = {
     AdamSlip(gathers="never"): (
         "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
         "weights of all parts, not what changed in them."
+    ),
+    AdamSlip(gathers_first=True): (
+        "The weights were gathered before the first step: there the other ranks' parts are NaN, and nobody needs them. Gather "
+        "after each step."
     ),
     AdamSlip(gathers="before"): "The gather came before the step: of the other ranks' parts these are the values before it.",
     AdamSlip(gathers="in the end"): (

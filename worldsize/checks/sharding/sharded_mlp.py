@@ -85,7 +85,9 @@ class Mistake:
     gradient_times_ranks: bool = False
     gradient_divided: bool = False
     bias_in_parts: bool = False  # each rank adds its part of the bias before the sum
+    bias_times_ranks_backwards: bool = False
     shared_alone: tuple[str, ...] = ()  # of SHARED
+    shared_divided: bool = False
     residual: Literal["x", "none", "normed", "of all ranks"] = "x"
 
 
@@ -122,13 +124,20 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
         inward = [of_x for of_x, _ in backward]
         of_x = inward if mistake.gradient_is_a_summand else [sum(inward) / (n if mistake.gradient_divided else 1)] * n
 
-        of_bias = 1 / n if mistake.bias_in_parts else 1.0
+        of_bias = _bias_share(mistake, n)
         shards = [w.stepped((*of_w[:3], of_bias * of_w[3]), rate) for w, (_, of_w) in zip(shards, backward, strict=True)]
         run.y.append(ys)
         run.grad_x.append(of_x)
 
     run.weights = [list(column) for column in zip(*shards, strict=True)]
     return run
+
+
+def _bias_share(mistake: Mistake, n: int) -> float:
+    """What becomes of down_bias's gradient."""
+    if mistake.bias_in_parts:
+        return 1 / n
+    return float(n) if mistake.bias_times_ranks_backwards else 1.0
 
 
 def _active(hidden: np.ndarray, mistake: Mistake) -> np.ndarray:
@@ -188,9 +197,10 @@ def block_on_ranks(
         if mistake.residual == "normed":
             of_normed = [inner + of_y for inner, of_y in zip(of_normed, straight, strict=True)]
         of_norms = [norms[r].backward(own[r], of_normed[r]) for r in range(n)]
+        of_bias = _bias_share(mistake, n)
         shared = _shared([(of_norms[r][1], of_norms[r][2], straight[r].sum(0)) for r in range(n)], mistake)
         norms = [Norm(old.scale - rate * g[0], old.shift - rate * g[1]) for old, g in zip(norms, shared, strict=True)]
-        shards = [w.stepped((*backward[r][1][:3], shared[r][2]), rate) for r, w in enumerate(shards)]
+        shards = [w.stepped((*backward[r][1][:3], of_bias * shared[r][2]), rate) for r, w in enumerate(shards)]
 
         run.y.append(ys)
         run.grad_x.append([of_norms[r][0] + past * straight[r] for r in range(n)])
@@ -206,8 +216,9 @@ def _block_left(summands: list, rank: int, residual: np.ndarray, bias: np.ndarra
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
     """The gradients of what all ranks hold whole, of which each rank has a part."""
+    n = len(parts)
     columns = [
-        list(column) if name in mistake.shared_alone else [sum(column)] * len(parts)
+        list(column) if name in mistake.shared_alone else [sum(column) / (n if mistake.shared_divided else 1)] * n
         for name, column in zip(SHARED, zip(*parts, strict=True), strict=True)
     ]
     return list(zip(*columns, strict=True))

@@ -59,6 +59,7 @@ class Shards:
     parts: dict[str, list[Part]]
     needed_bytes: int
     collectives: str
+    spared_bytes: int = 0  # what an answer may do without
     tokens: tuple[int, int] | None = None  # the shape of all ranks' tokens, where they are spread over the ranks
 
 
@@ -145,7 +146,12 @@ _ADVICE = {
     "shapes cannot be multiplied": (
         "A rank has its own shard: rows of up, which are hidden units, and the columns of down for the same hidden units. "
         "Nothing is left to cut."
-    )
+    ),
+    "'float' and 'NoneType'": (
+        "A weight has no gradient: autograd does not follow what a rank sends unless a Function or TwoWays says the way back, "
+        "applied inside forward."
+    ),
+    "modified inplace": "train changes the weights in place after each step: apply f to them inside forward, at each step anew.",
 }
 
 
@@ -202,7 +208,7 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
         return complaint
 
     got, needed = ended.trace.total_bytes(), shards.needed_bytes
-    if got == needed:
+    if got in (needed, needed - shards.spared_bytes):
         return None
 
     share = times(got / needed) if needed else "many"
@@ -220,6 +226,10 @@ _SLIPS = {
     Mistake(bias_times_ranks=True): (
         "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum."
     ),
+    Mistake(bias_in_parts=True): (
+        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
+        "the n stays. Add it once, after the sum."
+    ),
     Mistake(no_bias=True): "down_bias was left out.",
     Mistake(y_divided=True): "It was divided by the number of ranks: parts add up, nothing is to be divided.",
 }
@@ -235,9 +245,8 @@ MLP_SLIPS = _SLIPS | {
         "It was divided by the number of ranks: each rank's gradient of x is a summand, so they are added up, not averaged (f, "
         "backwards)."
     ),
-    Mistake(bias_in_parts=True): (
-        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
-        "the n stays. Add it once, after the sum."
+    Mistake(bias_times_ranks_backwards=True): (
+        "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. f is for x alone here."
     ),
     Mistake(gradient_times_ranks=True): (
         "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
@@ -263,6 +272,10 @@ BLOCK_SLIPS = _SLIPS | {
             *(((name,), f"{name} drifts") for name in SHARED),
         )
     },
+    Mistake(shared_divided=True): (
+        "Of a weight that all ranks hold whole, each has the gradient of its own tokens, a summand: these are added up, not "
+        "averaged."
+    ),
     Mistake(residual="none"): "x itself is missing: the block is x + mlp(norm(x)).",
     Mistake(residual="normed"): "What is added to the MLP's output is norm(x), and should be x itself: x + mlp(norm(x)).",
     Mistake(residual="of all ranks"): (
@@ -317,6 +330,7 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
+        spared_bytes=steps * 2 * (n - 1) * scale.nbytes,  # down_bias's gradient is also that of the y gathered on the way back
         tokens=x.shape,
         collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
