@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from worldsize import figures
 from worldsize.errors import RunTimedOut
 from worldsize.launch import launch
 from worldsize.live import result
@@ -25,4 +26,5 @@ def test_a_collective_that_never_ended_is_in_the_record_and_in_what_its_ranks_ar
         (0, "barrier", False), (1, "barrier", False),
     ]  # fmt: skip
     assert [end.reason for end in result.ends(run)] == ["waits in barrier", "waits in barrier", "waits in recv from rank 0"]
-    assert "rank 2 waited in recv from rank 0; ranks 0 and 1 waited in barrier" in result.picture(run).alt
+    assert "rank 2 waited in recv from rank 0; ranks 0 and 1 waited in barrier" in figures.timeline(run).alt
+    assert result.picture(run).alt.startswith("Rank 0 and rank 2 wait for each other.")

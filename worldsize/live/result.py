@@ -1,6 +1,7 @@
 """What stays of a run in the notebook: a picture and a small table, as plain HTML that needs no kernel and no script.
 
-The picture is the curves of what ranks reported, else the timeline of what they did; it is kept small, since every run
+The picture is who waited for whom where the run hung, else the curves of what ranks reported, else the timeline of what
+they did; it is kept small, since every run
 of every student is saved with it. Left out: showing it, and the error of a run that failed (the launch raises that).
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from worldsize import failures, units
 from worldsize.failures import Failure
-from worldsize.figures import rank_timeline, report_curves
+from worldsize.figures import rank_timeline, report_curves, wait_graph
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
 from worldsize.live.run_state import RankLife, RankRow, RunState, plain
@@ -31,14 +32,14 @@ _WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1
 def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
     """The result that stays of a run in the notebook, by MIME type: picture, table, and folded the `lines` it printed.
 
-    The table is folded too where the run went well: the picture says more.
+    The table is folded too where the run went well, or hung: the picture says more.
     """
     made = picture(run)
     heads, rows = table(run, run_state)
     page = _html(run, heads, rows)
     text = _text(run, heads, rows)
     if made is not None:
-        if run.state == "done":
+        if run.state == "done" or wait_graph.hangs(run):
             page = _folded(f"{caption(run)}: what each rank did", page)
         page = made.html(made.png(PICTURE_BYTES, PICTURE_DPI), PICTURE_SVG_BYTES) + page
         text = f"{made.alt}\n{text}"
@@ -83,16 +84,20 @@ def has_picture(run: Run) -> bool:
     """
     if run.state == "not yet":
         return False
+    if wait_graph.hangs(run):
+        return True
     bars = rank_timeline.bars(run.trace)
     seen = any(bar.kind != "wait" for bar in bars) if run.state == "done" else bool(bars)
     return bool(report_curves.names(run.reports)) or seen
 
 
 def picture(run: Run) -> Picture | None:
-    """A run's result as a picture: the curves where there are any, else the timeline, else None.
+    """A run's result as a picture: of a run that hung the wait graph, else the curves where there are any, else the timeline.
 
-    A timeline is drawn where anything was recorded.
+    A timeline is drawn where anything was recorded; None where nothing was.
     """
+    if wait_graph.hangs(run):
+        return wait_graph.waiting(run)
     if run.state != "not yet" and report_curves.names(run.reports):
         return report_curves.draw(run.reports, run.tasks)
     return rank_timeline.timeline(run) if has_picture(run) else None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from worldsize import failures
 from worldsize.engines.job import Progress
+from worldsize.figures import wait_graph
 from worldsize.launch.run import Observer, Run
 from worldsize.live import result
 from worldsize.live.run_state import RunState
@@ -105,7 +106,7 @@ class TextLines(Observer):
             for rank in range(run.world_size):
                 self._tell_epoch(rank)
             say(self.screenful.rest())
-            if any(run.reports):
+            if any(run.reports) or (in_notebook() and wait_graph.hangs(run)):
                 show(run, self.run_state)
 
         say(last_words(run))
@@ -130,10 +131,15 @@ def last_words(run: Run) -> list[str]:
     return notes
 
 
+def in_notebook() -> bool:
+    """Whether a launch's text is shown in a notebook, where pictures can be."""
+    return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:
     """Where a launch is shown as text: its picture and table for a notebook, or the table alone in a terminal."""
     made = result.bundle(run, run_state, lines)
-    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython():
+    if in_notebook():
         sys.modules["IPython"].display.display(made, raw=True)
     else:
         print(made["text/plain"])

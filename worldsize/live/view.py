@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from worldsize.engines.job import Progress
-from worldsize.figures import tokens
+from worldsize.figures import tokens, wait_graph
 from worldsize.launch.run import Run
 from worldsize.live import result
 from worldsize.live.run_state import RunState
@@ -113,7 +113,7 @@ class LiveView(TextLines):
         window, run_state = self._window, self.run_state
         self._window = None
         if window is None:
-            if any(run.reports):
+            if any(run.reports) or wait_graph.hangs(run):
                 self._close_at_cell_end(PlaceholderOutput(result.caption(run)), run, run_state)
             return
 
