@@ -125,6 +125,7 @@ class Sandbox:
         self._server_of: dict[int, Server] = {}  # by the number of what runs in it
         self._latest = 0  # of those numbers
         self._modules: tuple[str, ...] = ()
+        self._folders = bubblewrap.folders()  # looked up once: a submission has hundreds of ranks
         self.cgroup = SandboxCgroup(limits)
         self._spares = [self._new("torch")]
 
@@ -159,7 +160,7 @@ class Sandbox:
         order = {
             "op": "spawn", "number": self._latest, "together": together,
             "memory_bytes": self.limits.memory_bytes, "cpu_s": int(self.limits.cpu_s), "processes": MOST_PROCESSES,
-            "folders": bubblewrap.folders(), "tmp_bytes": self.limits.tmp_bytes, "named": False,
+            "folders": self._folders, "tmp_bytes": self.limits.tmp_bytes, "named": False,
         }  # fmt: skip
         if server.framework == "tensorflow":
             order |= {"processes": MOST_PROCESSES * _CROWD, "named": True}
