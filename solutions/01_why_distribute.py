@@ -109,8 +109,8 @@ print("ms a step:", ", ".join(f"{1000 * s:.1f}" for s in run[0]))
 
 # %% [markdown]
 # So that you see it without a GPU, here is a **stand-in**: a thread that works off a queue of kernels, one after another.
-# It computes on a core of this machine, and it is asynchronous as a GPU is: `launch` comes back at once. `synchronize`
-# comes back when the queue is empty, as `torch.cuda.synchronize` does.
+# It computes on a core of this machine, and it is asynchronous as a GPU is: its `launch` comes back at once, its `synchronize`
+# when the queue is empty, as `torch.cuda.synchronize` does.
 
 # %%
 # Helper: a stand-in for a GPU, a thread with a queue of kernels
@@ -194,7 +194,7 @@ check.seconds_per_step(seconds_per_step)
 
 # %% [markdown]
 # The check ran your timer on a scripted device with a clock of its own, so no busy machine could decide. Now the stand-in,
-# with larger and larger matrices: n × n numbers need $2n^3$ operations. Your timer gets its `synchronize` once, and once
+# with larger and larger matrices: an n × n product takes $2n^3$ operations. Your timer gets its `synchronize` once, and once
 # a function that does nothing.
 
 # %%
@@ -334,8 +334,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# Two networks, one core. With one image a dense layer reads every weight for one multiplication; with many it reads them
-# once for all. A convolution with few channels gives the core small products whatever the batch.
+# With one image a dense layer reads every weight for one multiplication; with many it reads them once for all. A convolution
+# with few channels gives the core small products whatever the batch. (A point above 100 % says that this machine was busy
+# when the peak was measured.)
 #
 # **In one sentence:** would you already distribute one of the two?
 #
@@ -545,8 +546,8 @@ def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
     one_s[k]: one worker's seconds for a job; many_s[k]: those of workers[k] workers for it. Jobs may differ; workers may
-    hold 1, or a number twice, in any order. Every measurement counts, and as it is: only the result is kept between.
-    A thousandth of the shortest of one_s is near enough.
+    hold 1 beside others, or a number twice, in any order. Every measurement counts, and as it is: only the result is kept
+    between. A thousandth of the shortest of one_s is near enough.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
@@ -704,8 +705,8 @@ for n in (1, 2, 8, 64):
 def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
     """The smallest batch a rank whose all-reduce takes at most `share` of the step: an int, 1 to most; None where none does.
 
-    step_s(batch) measures a step's seconds of compute; at most 30 times, please. It never falls as the batch grows.
-    n ranks compute and then all-reduce size_bytes in a ring; alpha_s a message, bytes_per_s a link.
+    step_s(batch) measures a step's seconds of compute, which never fall as the batch grows; where most is 4,096, at most 30
+    times, please. n ranks compute and then all-reduce size_bytes in a ring; alpha_s a message, bytes_per_s a link.
     """
     ### BEGIN SOLUTION
     transfer_s = 2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))
@@ -887,7 +888,7 @@ def learn(fabric):
     return curve, said
 
 # %%
-lab.predict("worst", "One worker, 300 steps: what recall has the class that it knows worst?", "%")
+lab.predict("worst", f"One worker, {alone_steps} steps: what recall has the class that it knows worst?", "%")
 
 # %%
 print(f"one worker {plans[0][1]} steps, the team {plans[1][1]} …", flush=True)
@@ -1155,13 +1156,14 @@ if need:
 # published peak and MFU, how fast is one card with our 7.5 billion weights, and how long would it read?
 
 # %%
-lab.predict("years", "One H100, 7.5 billion weights, 15 trillion tokens: how many years?", "years")
-
-# %%
 card_peak = 989.4e12  # H100 SXM, dense bfloat16, NVIDIA's data sheet (which prints 1,979e12, for sparse matrices)
 card_mfu = 0.40  # Llama 3 reached 38 to 43 %
 corpus = 15e12  # tokens, about as many as Llama 3 read
 
+# %%
+lab.predict("years", "One H100, 7.5 billion weights, 15 trillion tokens: how many years?", "years")
+
+# %%
 weights = sum(math.prod(shape) for shape in large)
 tokens_per_s = card_mfu * card_peak / (6 * weights)
 years = corpus / tokens_per_s / (365 * 24 * 3600)

@@ -406,7 +406,7 @@ lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in o
 # %% tags=["exercise:my_share"]
 # Exercise 10.1: DistributedSampler by hand
 def my_share(count, rank, world_size, seed, epoch):
-    """The indices, of 0 to count - 1, that this rank takes in this epoch: as DistributedSampler deals them.
+    """A list of the indices, of 0 to count - 1, that this rank takes in this epoch: as DistributedSampler deals them.
 
     All ranks take equally many; what is missing comes from the beginning of the shuffled order.
     """
@@ -460,7 +460,7 @@ without = batches_seen(False)
 lab.measure("batches", without[-1])
 figures.histories(
     {"with set_epoch": batches_seen(True), "without": without},
-    "How many different batches does a rank see, with set_epoch and without?",
+    "How many different batches do the ranks see, with set_epoch and without?",
     y="different batches so far", x="epoch",
 )
 
@@ -484,8 +484,9 @@ def line(data):
 
 # %% [markdown]
 # The process group is there already; do not make it again. `batch_size` counts the examples of *one rank*. Leave the
-# sampler's seed as it is. Model and batches go to `my_device()`. In the check each rank has numbers of its own in y, so
-# what the others' shares say has to come through DDP; and it trains a second time, with another `build` and `loss`.
+# sampler's seed as it is, and count epochs from 0. Model and batches go to `my_device()`. In the check each rank has
+# numbers of its own in y, so what the others' shares say has to come through DDP; and it trains a second time, with another
+# `build` and `loss`.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
@@ -764,7 +765,7 @@ print(f"exact: 1 of 5, {1 / 5:.1%}; with padding {found:.1%}")
 
 # %% [markdown]
 # Unshuffled, rank r is dealt the examples r, r + n, r + 2n, … in this order; the padding comes last. So each rank can work
-# out which of its own are padding. Then add up two numbers over the ranks, and divide once.
+# out which of its own are padding. Then add up over the ranks, and divide once.
 #
 # <details><summary>Hint 1</summary>The k-th of this rank's examples was number k n + r of those dealt. From
 # <code>count</code> on it is padding.</details>

@@ -48,7 +48,7 @@ def terminal(
     CommandFailed for a code other than 0 and for a command that is not done after `timeout_s`.
     """
     words, mark = [str(word) for word in command], uuid.uuid4().hex
-    print("$", shlex.join(words), flush=True)
+    print(f"$ {shlex.join(words)}\n", end="", flush=True)  # in one piece: two of them may run side by side
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},

@@ -142,7 +142,7 @@ answers.mistake("sorts_the_hits_and_cuts_them", {"torch.cat(everyone)[:count]": 
     "4 ranks, 9 examples", "The hits were sorted before they were cut", of=cuts_what_was_gathered_in_rank_order)
 answers.mistake("sorts_the_hits_downwards_and_cuts_them", {
     "torch.cat(everyone)[:count]": "torch.cat(everyone).sort(descending=True).values[:count]",
-}, "4 ranks, 9 examples", "no longer shows when the hits are sorted", of=cuts_what_was_gathered_in_rank_order)
+}, "4 ranks, 9 examples", "no longer shows once hits are sorted", of=cuts_what_was_gathered_in_rank_order)
 answers.mistake("takes_the_padding_to_lie_on_rank_0", {
     "own(share, count)": """
         torch.ones(len(share["labels"]), dtype=torch.bool)

@@ -126,6 +126,8 @@ answers.mistake("drops_the_latency_of_small_tensors", {
 # ---- wrong: the decision -----------------------------------------------------------------------
 answers.mistake("takes_the_share_of_compute", {"(transfer_s + step_s(batch))": "step_s(batch)"},
     "This keeps communication to that share of the compute; the step is both")
+answers.mistake("takes_less_than_the_share", {"transfer_s <= share": "transfer_s < share"},
+    "of some batch just that share", "It is one off")
 answers.mistake("takes_the_last_that_is_not_enough", {"return found": "return found and max(1, found - 1)"},
     "It is one off")
 
@@ -176,7 +178,7 @@ def asks_for_parts_of_examples(step_s, most, n, size_bytes, alpha_s, bytes_per_s
 
 
 answers.mistake("never_tries_the_largest", {"step_s(batch)), most)": "step_s(batch)), most - 1)"},
-    "only the largest is enough")
+    "only the largest is enough", "The largest may be the answer, too")
 answers.mistake("returns_the_largest_where_none_is_enough", {"return found": "return most if found is None else found"},
     "not even the largest is enough", "expected None, got")
 answers.mistake("says_zero_without_a_peer", {"return found": "return found if n > 1 else 0"},

@@ -136,6 +136,8 @@ def takes_the_shares_of_all(data, epochs, batch_size, rate, build=line, loss=mse
 
 answers.mistake("keeps_views", {"return history": "return [history[-1]] * epochs"},
     "All rows are alike: keep a copy of the weights")
+answers.mistake("never_steps", {"optimizer.step()": ""}, "The weights never moved: call optimizer.step()")
+answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 1)"}, "count from 0, sampler.set_epoch(0) first")
 answers.mistake("returns_the_last_weights_alone", {"return history": "return history[-1:]"},
     "expected the weights after each of 3 epochs, a list of 3 tensors of 3 numbers, got 1 of 3 numbers")
 answers.mistake("ignores_the_loss", {"loss(model(x), y)": "mse_loss(model(x), y)"},

@@ -72,6 +72,19 @@ def returns_a_complete_file_at_once(rank, epochs, model, optimizer, train_epoch,
 
 
 @answers.is_right
+def waits_once_more_after_it_has_loaded(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
+    at = begin(model, optimizer, load)
+    for epoch in range(at["epoch"], epochs):
+        at = after(at, train_epoch, epoch)
+        if rank == 0:
+            save(at)
+    barrier()
+    held = load()
+    barrier()
+    return held
+
+
+@answers.is_right
 def waits_before_and_after_it_saves(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
     at = begin(model, optimizer, load)
     for epoch in range(at["epoch"], epochs):

@@ -101,6 +101,11 @@ def are_whole(*values: Any) -> bool:
     return not any(isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in values)
 
 
+def is_whole(got: Any) -> bool:
+    """Whether this is one whole number, also in a tensor of no dimension: a list that is made of a tensor has such."""
+    return are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
+
+
 def has_keys(got: Any, *keys: str) -> bool:
     """Whether what came back is a dict in which these keys are."""
     return isinstance(got, dict) and set(keys) <= set(got)

@@ -3,7 +3,7 @@
 Compute is a scripted measurement that grows with the batch, in a line or in stairs (as a GPU's does, whose tiles are filled
 up); communication is the ring's formula, 2 (n − 1) (α + m/(nB)), P. Patarasuk and X. Yuan, J. Parallel and Distributed
 Computing 69, 2009. The share asked for lies halfway between those of two neighbouring batches, so that no rounding
-decides. Left out: communication that is hidden behind the backward pass.
+decides; once it is that of a batch, in powers of 2. Left out: communication that is hidden behind the backward pass.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import are_whole, number, shown
+from worldsize.checks.kit.values import are_whole, is_whole, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import cost
 from worldsize.links import Link
+from worldsize.units import count as counted
 
 POINTS = {
     "the seconds of a ring all-reduce": 0.5,
@@ -127,6 +126,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, stairs.asking_for(64 * _between(arena, 3, 12) + 1), SMALLEST, ", compute in stairs of 64")
     small = _job(arena, n=3, latency_part=0.3, tile=8)
     yield _case(arena, fn, small.asking_for(8 * _between(arena, 2, 6) + 1), SMALLEST, ", compute in stairs of 8")
+    yield _case(arena, fn, _exact(arena), SMALLEST, ", of some batch just that share")
 
     yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
     yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")
@@ -146,6 +146,14 @@ def _telling(arena: Arena) -> LinkedTraining:
         if len(set(given)) == len(given):
             return job
     raise AssertionError(f"smallest_batch: {TRIES} draws, and in none does every slip give a batch of its own")
+
+
+def _exact(arena: Arena) -> LinkedTraining:
+    """A job in which a batch keeps the share exactly, so "at most" decides: powers of 2, with which nothing is rounded."""
+    alpha_s, share = 2.0 ** -_between(arena, 6, 9), 2.0 ** -_between(arena, 1, 3)
+    link = Link(2.0**24, alpha_s)
+    compute = ScriptedCompute(0.0, alpha_s / 2 ** _between(arena, 5, 7))
+    return LinkedTraining(2, int(alpha_s * 2.0**25), link, compute, MOST, share)
 
 
 def _between(arena: Arena, low: int, high: int) -> int:
@@ -190,7 +198,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
         return None
     if got is None:
         wanted = f"expected {expected}, where the all-reduce takes {job.share_at(expected):.2%} of the step, got None"
-        return wanted + _slip(None, job)
+        return wanted + (". The largest may be the answer, too" if expected == job.most else _slip(None, job))
 
     found = number(got)
     if isinstance(found, str):
@@ -205,8 +213,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
 
 def _no_count(got: Any) -> Complaint:
     """Refuse the right batch in a form by which nothing can be cut: the lab's next cell takes so many images."""
-    whole = are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
-    return None if whole else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
+    return None if is_whole(got) else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
 
 
 def _beside(got: float, job: LinkedTraining, expected: int) -> str:
@@ -215,7 +222,7 @@ def _beside(got: float, job: LinkedTraining, expected: int) -> str:
     batch = int(got)
     words = f", with which the all-reduce takes {job.share_at(batch):.2%} of the step; {job.share:.2%} is allowed"
     if batch > expected:
-        words += f", and {expected} examples keep it"
+        words += f", and {counted(expected, 'example')} keep it"
     return words
 
 

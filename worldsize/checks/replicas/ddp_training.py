@@ -180,6 +180,12 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             f"A part of each step is that of the one before: the optimizer has momentum={keep:g}. A plain step is "
             "weights -= rate · gradient.": alike(orders, keep=keep) for keep in USUAL_MOMENTA
         },
+        "The orders are those of epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": alike(
+            [library(lesson.count, n, 0, epoch + 1) for epoch in range(EPOCHS)]
+        ),
+        "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": alike(
+            orders, scale=0.0
+        ),
         f"The steps are {n} times as long: DDP has divided by the number of ranks already, and by nothing else.": alike(
             orders, scale=n
         ),
@@ -203,11 +209,11 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
             return dict.fromkeys(POINTS, complaint)
 
     told = [rows_of(got) for got in returned]
-    right = history(lesson, lesson.orders())
+    right, start = (history(lesson, lesson.orders(), scale=scale) for scale in (1.0, 0.0))
     found = {
         ALIKE: _apart(told),
-        TOGETHER: _first_difference(told, right, epochs=1),
-        ORDERS: _first_difference(told, right, epochs=EPOCHS),
+        TOGETHER: _first_difference(told, right, start, epochs=1),
+        ORDERS: _first_difference(told, right, start, epochs=EPOCHS),
     }
 
     slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
@@ -284,12 +290,12 @@ def _apart(told: Sequence[np.ndarray]) -> Complaint:
     return None
 
 
-def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, epochs: int) -> Complaint:
+def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:
     for rank, rows in enumerate(told):
         for epoch in range(epochs):
             if not alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
                 got, expected = _told_apart(rows[epoch], right[epoch])
-                frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO)
+                frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO) and not alike(rows, start, near_zero=NEAR_ZERO)
                 hint = " All rows are alike: keep a copy of the weights." if frozen else ""
                 return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 

@@ -86,7 +86,9 @@ class RankScript:
 
     @property
     def loaded_last(self) -> bool:
-        return bool(self.events) and self.events[-1].kind == "load"
+        """Whether nothing was trained or saved after the last load; waiting does no harm."""
+        done = self.all_of("train", "save", "load")
+        return bool(done) and done[-1].kind == "load"
 
 
 def _until(events: list[RankEvent], barriers: int) -> list[RankEvent]:

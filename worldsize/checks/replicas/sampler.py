@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import are_whole, differing, first_slip, is_row, kind_in_words, number
+from worldsize.checks.kit.values import differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.replica_mistakes import alike
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.verdict import Complaint, Verdict
@@ -65,7 +65,7 @@ def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         asked = [(count, rank, n, seed, epoch) for rank in range(n)]
         asked.append((count, 0, n, seed, epoch + 1))
         yield Case(
-            f"{ranks_in_words(n)}, {count} examples",
+            f"{ranks_in_words(n)}, {counted(count, 'example')}",
             lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
             lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned[0], *plan),
         )
@@ -119,7 +119,7 @@ def _no_indices(got: Any, rank: int, count: int) -> Complaint:
         return f"rank {rank}: expected a list of indices, got {kind_in_words(got)}"
 
     for place, index in enumerate(got):
-        if not are_whole(index) or not 0 <= index < count:
+        if not is_whole(index) or not 0 <= index < count:
             return f"rank {rank}, place {place}: expected an index from 0 to {count - 1}, got {index}"
 
     return None
@@ -199,7 +199,7 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
     if list(chain(*shares)) == order:
         return f"these are blocks of the order; the library deals it like cards: rank 1 begins with its second, {right[1][0]}."
     if _dealt(shares, count) == _dealt(right, count):
-        return f"the order is right, the padding is not: expected it to be filled up from its beginning, {order[:count]} …"
+        return f"the order is right, the padding is not: expected it to be filled up from its beginning, {order[count:]}."
 
     rank = next(r for r in range(n) if shares[r] != right[r])
     return (
@@ -315,7 +315,7 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     slips = {
         f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,
         f"The padding was among the right ones, though they were divided by {count}: what is padding follows from its "
-        "place, the k-th of rank r was number k n + r, and no longer shows when the hits are sorted.": [total / count] * n,
+        "place, the k-th of rank r was number k n + r, which no longer shows once hits are sorted.": [total / count] * n,
         "This is the mean of the ranks' accuracies: a rank with fewer examples counts as much as one with more. Add up "
         "right ones and examples, then divide.": [np.mean(means)] * n,
         "This is each rank's own accuracy: add up over the ranks.": means,
