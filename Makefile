@@ -66,9 +66,16 @@ endef
 
 .PHONY: lab known-lab setup test quick soak build site bench support constraints clean
 
-lab: known-lab setup
+# JupyterLab would ask about its news, over the first picture; what somebody has chosen in the environment stays
+QUIET := $(VENV)/share/jupyter/lab/settings/overrides.json
+
+lab: known-lab setup $(QUIET)
 	@$(RUN) worldsize doctor
 	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
+
+$(QUIET): | $(VENV)/.lab
+	@mkdir -p $(@D)
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $@
 
 known-lab:
 	@: $(NOTEBOOK)

@@ -496,17 +496,11 @@ world.close()
 # is in it. Ranks that stay to look around, to find a mistake, and to load once what takes long to load.</details>
 
 # %% [markdown]
-# ## Where to go from here
-#
-# An arrow leads from a lab to those that build on it. You may leave out what you know.
-
-# %%
-lab.course_map()
-
-# %% [markdown]
 # ## What you predicted, and what came out
 #
-# Your numbers and points are kept beside this notebook, so nothing is lost when the kernel restarts.
+# Your numbers and points are kept beside this notebook, so nothing is lost when the kernel restarts. Below them is the map
+# of the course, as below every lab: each card says on which labs it stands and leads to its notebook. You may leave out
+# what you know.
 
 # %% tags=["summary"]
 lab.summary()

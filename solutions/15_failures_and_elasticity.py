@@ -1160,9 +1160,6 @@ else:
 # %% [markdown]
 # ## What you predicted, and what came out
 
-# %%
-lab.course_map()
-
 # %% tags=["summary"]
 lab.summary()
 

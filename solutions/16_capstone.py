@@ -1004,9 +1004,6 @@ figures.stacks(
 # %% [markdown]
 # ## What you predicted, and what came out
 
-# %%
-lab.course_map()
-
 # %% tags=["summary"]
 lab.summary()
 

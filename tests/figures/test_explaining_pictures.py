@@ -11,7 +11,7 @@ from worldsize import figures
 from worldsize.fabric import Fabric
 from worldsize.fabric.collectives import all_reduce, reduce_scatter
 from worldsize.fabric.watched import Watched
-from worldsize.figures import Bandwidth, MappedLab, tokens
+from worldsize.figures import Bandwidth, tokens
 from worldsize.formulas import sharding
 from worldsize.links import Link
 from worldsize.simulate import simulate
@@ -123,20 +123,3 @@ def test_a_legend_names_only_what_is_drawn() -> None:
 def test_a_bandwidth_that_is_none_is_refused_by_name(wrong: float) -> None:
     with pytest.raises(ValueError, match="the cable"):
         figures.bandwidth_ladder([Bandwidth("the cable", wrong)])
-
-
-def mapped(**after: tuple[str, ...]) -> list[MappedLab]:
-    return [MappedLab(n[1:], f"Lab {n}", 6, 6.0 * (n == "L00"), needed) for n, needed in after.items()]
-
-
-def test_the_course_map_counts_what_is_done() -> None:
-    labs = mapped(L00=(), L01=("00",), L02=("00", "01"))
-    alt = figures.course_map(labs).alt
-    assert alt.startswith("1 of 3 labs done, 6 of 18 points") and "Lab 02, after 00, 01" in alt
-    assert len(figures.course_map(labs).axes[0].patches) == 3 + 3
-
-
-@pytest.mark.parametrize("wrong", ["07", "01"])
-def test_a_lab_on_the_map_stands_on_another_that_is_there(wrong: str) -> None:
-    with pytest.raises(ValueError, match=f"lab 01 stands on {wrong}"):
-        figures.course_map(mapped(L00=(), L01=(wrong,)))

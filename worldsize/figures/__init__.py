@@ -12,7 +12,6 @@ from worldsize.figures.chunk_contents import contributions
 from worldsize.figures.device_traffic import moved
 from worldsize.figures.diagrams.bandwidth_ladder import Bandwidth, bandwidth_ladder
 from worldsize.figures.diagrams.collective_strip import collective_strip
-from worldsize.figures.diagrams.course_map import MappedLab, course_map
 from worldsize.figures.diagrams.matrix_cuts import matrix_cuts
 from worldsize.figures.diagrams.two_level_rings import two_level_rings
 from worldsize.figures.diagrams.zero_stages import zero_stages
@@ -37,8 +36,8 @@ from worldsize.figures.wait_graph import waiting
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
-    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "MappedLab", "Sample", "Timing", "bands", "bandwidth_ladder",
-    "collective_strip", "contributions", "course_map", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
+    "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "bands", "bandwidth_ladder",
+    "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
     "predicted", "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
     "timeline", "two_level_rings", "waiting", "zero_stages",

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize import units
-from worldsize.figures.base import Picture
 from worldsize.lab import seals
+from worldsize.lab.course_map import CourseMap
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.rehearsal import rehearsed
@@ -176,10 +176,10 @@ class Lab:
         course = progress_in(self.path.parent)
         return Summary(
             f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible,
-            course.earned, course.possible, next_lab(self.number),
+            course.earned, course.possible, next_lab(self.number), self.course_map(),
         )  # fmt: skip
 
-    def course_map(self) -> Picture:
+    def course_map(self) -> CourseMap:
         """The labs of the course and what each stands on, with the points so far; this one is marked."""
         return map_of_course(self.path.parent, self.number)
 

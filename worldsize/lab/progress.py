@@ -10,9 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from worldsize.figures.base import Picture
-from worldsize.figures.diagrams.course_map import MappedLab, course_map
-from worldsize.lab.course_folder import labs_folder
+from worldsize.lab.course_folder import labs_folder, notebooks_in
+from worldsize.lab.course_map import CourseMap, MappedLab
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.released import EXERCISES
 from worldsize.lab.state import State, counted_points, load_state, state_folder
@@ -143,15 +142,19 @@ def _open_exercise(number: str, state: State) -> str:
     return ""
 
 
-def map_of_course(folder: Path, here: str = "") -> Picture:
-    """The map of the labs that are released, with the points in `folder`; `here` is the number of the open one."""
+def map_of_course(folder: Path, here: str = "") -> CourseMap:
+    """The map of the labs that are released, with the points in `folder`; `here` is the number of the open one.
+
+    Each leads to its notebook where that lies in the current folder, as it does for a notebook of the course.
+    """
+    beside = notebooks_in(Path.cwd())
     found = []
     for lab in progress_in(folder).labs:
         after = tuple(number for number in LABS[lab.number].after if number in EXERCISES)
         found.append(
             MappedLab(
                 number=lab.number, title=lab.title, possible=lab.possible, earned=lab.earned, after=after,
-                here=lab.number == here,
+                here=lab.number == here, link=beside[lab.number].name if lab.number in beside else "",
             )
         )  # fmt: skip
-    return course_map(found)
+    return CourseMap(tuple(found))

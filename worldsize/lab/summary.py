@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from worldsize import pages, units
+from worldsize.lab.course_map import CourseMap
 
 CLOSE_RATIO = 1.05
 SAME = 1e-9  # relative: what rounding alone can do
@@ -134,7 +135,7 @@ class Score:
 class Summary:
     """A lab's rows and scores; shown as a table by a notebook and by `print`.
 
-    Of the course: the points so far over all labs, and the lab that follows, "" after the last.
+    Of the course: the points so far over all labs, the lab that follows, "" after the last, and a notebook shows its map.
     """
 
     heading: str
@@ -144,6 +145,7 @@ class Summary:
     course_points: float
     course_possible: float
     next_lab: str
+    course_map: CourseMap | None = None
 
     @property
     def points(self) -> float:
@@ -192,7 +194,7 @@ class Summary:
             reach=reach(self.rows),
             points=self.point_lines(),
             course=self.course_lines(),
-        )
+        ) + (self.course_map._repr_html_() if self.course_map else "")
 
 
 def _points(count: float) -> str:

@@ -1,0 +1,98 @@
+"""The map of the course: a card a lab, in layers by what it stands on, with the points so far and a way into each.
+
+Plain data and its two texts (HTML for a notebook, lines for a terminal). A lab's layer is the longest way to it. The HTML
+(`pages`) sets no colours, so that light and dark themes both read. Left out: what is in a lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from worldsize import pages, units
+
+
+@dataclass(frozen=True)
+class MappedLab:
+    """A lab on the map: `after` are the numbers of the labs that it stands on; `here` marks the one that is open.
+
+    `link` leads to its notebook, "" where there is none.
+    """
+
+    number: str
+    title: str
+    possible: float
+    earned: float
+    after: tuple[str, ...] = ()
+    here: bool = False
+    link: str = ""
+
+    @property
+    def done(self) -> bool:
+        return self.earned >= self.possible
+
+    @property
+    def points(self) -> str:
+        return f"{units.number(self.earned)} of {units.number(self.possible)} points"
+
+    @property
+    def mark(self) -> str:
+        return " ".join(["✔"] * self.done + ["▶"] * self.here)
+
+
+@dataclass(frozen=True, repr=False)
+class CourseMap:
+    """The labs of the course, shown in layers by a notebook and by `print`.
+
+    Raises ValueError where a lab stands on one that is not among them, or on itself.
+    """
+
+    labs: tuple[MappedLab, ...]
+
+    def __post_init__(self) -> None:
+        known = [lab.number for lab in self.labs]
+        for lab in self.labs:
+            unknown = [other for other in lab.after if other not in known or other == lab.number]
+            if unknown:
+                wrong = f"lab {lab.number} stands on {', '.join(unknown)}"
+                raise ValueError(f"course map: {wrong}; expected some of {', '.join(known)}")
+
+    @property
+    def heading(self) -> str:
+        earned, possible = sum(lab.earned for lab in self.labs), sum(lab.possible for lab in self.labs)
+        done = sum(lab.done for lab in self.labs)
+        return f"{done} of {units.count(len(self.labs), 'lab')} done, {units.number(earned)} of {units.number(possible)} points"
+
+    @property
+    def layers(self) -> list[list[MappedLab]]:
+        """The labs by the longest way to them, in the order of their numbers."""
+        depth: dict[str, int] = {}
+        for _ in self.labs:  # as many rounds as there are labs are enough for any chain
+            for lab in self.labs:
+                depth[lab.number] = 1 + max((depth.get(other, 0) for other in lab.after), default=-1)
+
+        found: list[list[MappedLab]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+        for lab in sorted(self.labs, key=lambda lab: lab.number):
+            found[depth[lab.number]].append(lab)
+        return found
+
+    def __str__(self) -> str:
+        lines = [self.heading]
+        for layer in self.layers:
+            lines += [_line(lab) for lab in layer]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return pages.render("course_map.html", heading=self.heading, layers=self.layers, names=_names(self.layers))
+
+
+def _line(lab: MappedLab) -> str:
+    after = f", after {', '.join(lab.after)}" if lab.after else ""
+    return f"{lab.mark:3} {lab.number} {lab.title}{after}: {lab.points}"
+
+
+def _names(layers: Sequence[Sequence[MappedLab]]) -> list[str]:
+    """What each layer is called: the first begins, each later one stands on what is above it."""
+    return ["Begin here", "Then, in any order", *["Stands on those above"] * len(layers)][: len(layers)]
