@@ -199,7 +199,7 @@ figures.messages(run)
 # The **asynchronous** server does not wait. Whatever gradient comes is applied at once, with the whole learning rate,
 # and its sender gets the newest weights. Nobody else is disturbed. But while a worker computed, others have changed
 # the weights. The **staleness** of a gradient is the number of updates between the weights that it was computed on
-# and those that it is applied to: `version - base`.
+# and those that it is applied to: `version - base`, where `base` is its letter's version.
 #
 # Write it now. With `scaled=True` a gradient of staleness above 1 is applied with the rate divided by its staleness.
 # We need that later.
@@ -397,20 +397,20 @@ knobs(crowd, workers=[8, 16, 64, 128], slowdown=[1, 2, slow, 10])
 # %% [markdown]
 # ## Steps or seconds?
 #
-# Now train for real, with both servers and the same straggler, and the same learning rate. The loss is drawn twice:
-# against the number of updates, as most papers draw it, and against the clock.
+# Now train for real: both servers, with one straggler and one learning rate. The loss is drawn twice: against the number
+# of updates, as most papers draw it, and against the clock.
 
 # %%
-rate = 0.12
+rate, behind = 0.12, 4
 lab.predict(
     "sooner",
-    f"{workers} workers, one straggler. How many times sooner does asynchronous training come to a tenth of the start?",
+    f"{workers} workers, one takes {behind} times as long. A tenth of the first loss: how many times sooner asynchronously?",
     "times",
 )
 
 # %%
-sync_run = train(sync_server, workers, slowed(4), 40, rate)
-async_run = train(async_server, workers, slowed(4), 360, rate)
+sync_run = train(sync_server, workers, slowed(behind), 40, rate)
+async_run = train(async_server, workers, slowed(behind), 360, rate)
 curves = {"synchronous": history(sync_run), "asynchronous": history(async_run)}
 
 # %%
@@ -432,9 +432,10 @@ figures.descents(
 # %% [markdown]
 # On the left, a synchronous step is the mean of eight fresh gradients, an asynchronous one is a single stale gradient. On
 # the right the asynchronous server makes many steps while the other waits for one. You pay for seconds. But keep a
-# doubt: both ran at *one* learning rate, and a mean of eight gradients bears a larger one than a single gradient. The
-# last section asks again.
-#
+# doubt: both ran at *one* learning rate, and a mean of eight gradients bears a larger one than a single gradient. “A fair
+# race” asks again.
+
+# %% [markdown]
 # Now look at the *end* of the curves: which is smooth, which trembles? Call the standard deviation of the loss over the
 # last third of the steps its **jitter**.
 
@@ -558,15 +559,17 @@ check.bounded_server(bounded_server)
 
 # %% [markdown]
 # What does the gate cost, and what does it buy? This time nobody is always slow. Instead every worker has a
-# **hiccup** now and then: with a small chance a gradient takes ten times as long. How stale can a gradient get behind a
-# gate of bound s? When its weights leave, each other worker is at most s behind it; when it comes back, at most s + 1
-# ahead. How many updates can the others make meanwhile?
+# **hiccup** now and then: with a small chance a gradient takes ten times as long.
 
 # %%
 chance, longer, bounds = 0.08, 10, (0, 1, 4)
 
 def hiccups(rank):
     return work_s * (longer if random.random() < chance else 1)
+
+# %% [markdown]
+# How stale can a gradient get behind a gate of bound s? When its weights leave, each other worker is at most s behind it;
+# when it comes back, at most s + 1 ahead. How many updates can the others make meanwhile?
 
 # %%
 lab.predict("gate", f"{workers} workers, bound 1: no gradient can be staler than …?", "updates")
@@ -634,7 +637,7 @@ print(f"a synchronous step of {pool} workers has a hiccup in {100 * (1 - nobody)
 
 # %% [markdown]
 # Write the barrier. A late gradient must be *received*, or its sender would stay in its `send` for ever; you tell it
-# by its version. Count how many you drop.
+# by its version. Count how many you drop; what `dismiss` takes at the end does not count.
 #
 # <details><summary>Hint 1</summary>Keep a list of who waits for the next version. At the start that is everybody. A step
 # is done when the list is long enough.</details>
@@ -647,7 +650,7 @@ def backup_server(fabric, weights, updates, rate, backups):
     """Synchronous, but a step is the mean of the first gradients of its version: of all workers but `backups`.
 
     A late gradient is dropped, and its sender answered at once with the newest weights. Returns the weights and how
-    many gradients were dropped.
+    many gradients were dropped while steps were made.
     """
     ### BEGIN SOLUTION
     everybody = range(1, fabric.world_size)
@@ -735,13 +738,14 @@ for b, row in done.items():
 # Chen and others found this curve with about a hundred workers, and trained an image model with it, faster and better
 # than asynchronously.
 #
-# **Federated learning** on phones works so in production. Rounds are synchronous, and the server selects more phones than
-# a round needs, about 130 %, for some drop out; those that report late are ignored (Bonawitz and others, 2019).
-#
 # **In one sentence:** why not as many backup workers as there are workers that count?
 #
 # <details><summary>Compare</summary>The first ones cut off the hiccups. A hiccup lasts for several short steps, so it may take
 # some; but every later one saves less time than the gradient that it throws away is worth.</details>
+
+# %% [markdown]
+# **Federated learning** on phones works so in production. Rounds are synchronous, and the server selects more phones than
+# a round needs, about 130 %, for some drop out; those that report late are ignored (Bonawitz and others, 2019).
 
 # %%
 needed = round(pool / 1.3)
@@ -848,7 +852,8 @@ for rate in (0.1, 0.4, 1.6):
 def time_at_best_rate(train, goal, rates, seeds, fresh):
     """The rate whose median time to the goal over `seeds` is least, and its times with the seeds in `fresh`, a list.
 
-    `train(rate, seed)` returns [(version, seconds, loss), …]. While the best rate is an end of the grid, the grid grows.
+    `train(rate, seed)`, called without names, returns [(version, seconds, loss), …]. While the best rate is an end of the
+    grid as it is then, the grid grows.
     """
     ### BEGIN SOLUTION
     def time_of(rate, seed):

@@ -81,7 +81,8 @@ print("gradients became ready in the order of layers", *seen)
 #
 # A `task` is a dict that says all about a training. `network(fabric, task)` makes this rank's copy of the model; every
 # rank draws *other* weights, on purpose. `train(fabric, task, model, gradients)` is the loop around it: at each step it
-# calls your `gradients(loss)`, which has to leave in every `p.grad` what the step shall use. Then it takes the step.
+# clears all gradients and calls your `gradients(loss)`, which has to leave in every `p.grad` what the step shall use. Then
+# it takes the step.
 
 # %%
 big = task(
@@ -212,8 +213,9 @@ figures.overlaps(forms, layers, "All at once: what does it save, and what does t
 # ## Form 3: inside backward
 #
 # Now begin each all-reduce in the hook, the moment its gradient is ready. A plain `all_reduce` in a hook would hold
-# backward up. `Background(fabric)` has a helper thread: `work = sums.start(t)` returns at once, and `work.wait()` comes
-# back when `t` holds the sum. It carries the sums one after the other, in the order of your calls.
+# backward up. Make one `sums = Background(fabric)`, before the first step. It has a helper thread: `work = sums.start(t)`
+# returns at once, and `work.wait()` comes back when `t` holds the sum. It carries the sums one after the other, in the
+# order of your calls.
 
 # %% [markdown]
 # In this exercise all ranks use the same layers, so their hooks fire in one order. Mind three things. Do not touch a
@@ -296,8 +298,8 @@ def fill_buckets(sizes, cap):
 check.fill_buckets(fill_buckets)
 
 # %% [markdown]
-# Now the real thing. `task["buckets"]` holds such lists; the numbers count the tensors that learn. When the hooks of
-# *all* of a bucket's tensors have fired, pack it and begin its sum.
+# Now the real thing. `task["buckets"]` holds such lists; the numbers count only the tensors that learn, from 0. When the
+# hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
 #
 # One trap is left. Rank 1's loss may pass a layer by. Its hook never fires, its bucket is never full, and rank 1's next
 # bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the order of the
@@ -533,7 +535,9 @@ class Crossed(torch.nn.Module):
         return self.c(self.b(self.a(x)))
 
 # %%
-lab.predict("refilled", "Layers used as a, b, c. In the third step: which number has layer a's bucket, from 0?", "")
+lab.predict(
+    "refilled", "Layers used as a, b, c; two fill a bucket. In the third step: which number has layer a's bucket, from 0?", ""
+)
 
 # %%
 def buckets_of_steps(steps, as_views):

@@ -181,3 +181,10 @@ answers.mistake("returns_the_weights_that_it_was_given", {
 }, "counts 0 times, expected 1 times", "It was received and never applied")
 answers.mistake("takes_the_last_letter_to_anybody_for_the_base", {"staleness.append(age)": "staleness.append(0)"},
     "the staleness of gradient", "it was computed on version", "applied to version")
+answers.mistake("divides_the_rate_for_good", {
+    "weights -= (rate / max(1, age) if scaled else rate) * gradient": """
+        if scaled and age > 1:
+            rate /= age
+        weights -= rate * gradient
+    """,
+}, "3 workers, scaled=True", "An earlier update's rate was divided, and still is")

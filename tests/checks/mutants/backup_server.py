@@ -171,3 +171,10 @@ answers.mistake("never_waits_for_the_answers_to_late_ones", {
         fabric.isend(letter(version, weights), to=worker)
     """,
 }, "rank 0 ended with an isend that nobody waited for")
+answers.mistake("keeps_letters_that_look_into_one_box", {
+    "waiting, total = [], torch.zeros_like(weights)": "waiting, kept = [], []",
+    "total += gradient": "kept.append(gradient)",
+    "total / need": "torch.stack(kept).mean(dim=0)",
+}, "counts 0 times, expected 0.5 times", "counts for it", "the next recv writes over them")
+answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost": "return weights, lost + n - len(waiting)"},
+    "the number of gradients that came late while steps were made")

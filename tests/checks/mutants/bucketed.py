@@ -287,3 +287,6 @@ answers.mistake("one_bucket_for_everything", {
 answers.mistake("takes_the_numbers_for_layers",
     {"[p for p in model.parameters() if p.requires_grad]": "list(model.weights)"},
     "expected")
+answers.mistake("begins_with_the_first_hook_of_a_bucket",
+    {"if not ready.issuperset(numbers):": "if ready.isdisjoint(numbers):"},
+    "It has not moved, and one process moves it", "begun before the hooks of all its tensors had fired")

@@ -112,3 +112,5 @@ answers.mistake("gives_a_large_tensor_a_bucket_of_its_own",
     "before it holds the cap of")
 answers.mistake("gives_sizes_with_their_numbers", {"append(i)": "append((i, sizes[i]))"},
     "expected a list of lists of numbers of tensors")
+answers.mistake("gives_sizes", {"append(i)": "append(sizes[i])"}, "are sizes: a bucket holds its tensors' numbers, 0 to 3")
+answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")

@@ -97,6 +97,8 @@ def with_torchs_own_flat_vectors(fabric, task):
     return train(fabric, task, model, gradients)
 
 
+answers.twin("broadcasts_a_state_dict_that_has_tied_ones_twice",
+    {"broadcast(fabric, model.parameters())": "broadcast(fabric, model.state_dict().values())"})
 answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())": ""},
     "each from random weights of its own")
 answers.mistake("adds_up", {".div_(fabric.world_size)": ""}, "The step is 3 times the mean gradient")

@@ -391,3 +391,5 @@ answers.mistake("one_step_alone_overlaps", {
 }, "on rank 0 backward stands still while messages travel")
 answers.mistake("adds_up_a_copy", {"sums.start(p.grad)": "sums.start(p.grad.clone())"},
     "steps by its own gradient, divided by 3: no sum is in it", "not a copy of it")
+answers.mistake("has_a_background_for_each_tensor", {"sums.start(p.grad)": "Background(fabric).start(p.grad)"},
+    "3 ranks, all layers learn", "begun by one Background", chance=True)

@@ -114,6 +114,21 @@ def computes_in_tensors(train, goal, rates, seeds, fresh):
         rates = [rates[0] / 2, *rates] if k == 0 else [*rates, rates[-1] * 2]
 
 
+@answers.is_right
+def stays_within_the_grid_where_an_end_is_no_better(train, goal, rates, seeds, fresh):
+    known = {}
+    rates = sorted(rates)
+    while True:
+        for rate in rates:
+            if rate not in known:
+                known[rate] = median(stays(train(rate, seed), goal) for seed in seeds)
+        ends = rates[0], rates[-1]
+        best = min(rates, key=lambda rate: (known[rate], rate in ends))
+        if best not in ends:
+            return best, [stays(train(best, seed), goal) for seed in fresh]
+        rates = sorted([*rates, best / 2 if best == rates[0] else best * 2])
+
+
 # ---- wrong -------------------------------------------------------------------------------------
 answers.mistake("takes_the_luckiest_seed", {"median(": "min("}, "One lucky seed has the least time: take the median")
 answers.mistake("takes_the_mean", {
@@ -201,3 +216,20 @@ answers.mistake("goes_on_by_two_places_alone", {
     "if best == rates[0]:": "if False:",
     "elif best == rates[-1]:": "elif False:",
 }, "beyond the grid's", "expected rate")
+answers.mistake("hands_over_names", {"stays(train(rate, seed)": "stays(train(rate=rate, seed=seed)"},
+    "unexpected keyword argument", "without names: train(rate, seed)")
+answers.mistake("has_no_time_for_a_run_that_never_stays", {
+    "median([stays(train(rate, seed), goal) for seed in seeds])":
+        "median([t if t < math.inf else None for t in (stays(train(rate, seed), goal) for seed in seeds)])",
+}, "not supported between instances of", "One that does not stay at the goal has math.inf")
+
+
+@answers.is_wrong("had not ended", "compare the best rate with the ends of the grid as it is then")
+def never_ends(train, goal, rates, seeds, fresh):
+    """It compares with the ends that the grid had at first."""
+    found = {rate: median([stays(train(rate, seed), goal) for seed in seeds]) for rate in rates}
+    while not rates[0] < min(found, key=found.get) < rates[-1]:
+        for rate in (rates[0] / 2, 2 * rates[-1]):
+            found[rate] = median([stays(train(rate, seed), goal) for seed in seeds])
+    best = min(found, key=found.get)
+    return best, [stays(train(best, seed), goal) for seed in fresh]

@@ -70,11 +70,14 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
 
     what = f"{_nth(play, k)} counts {_times(counted[k])}, expected {_times(wanted[k])}. "
     if plan.need:
-        return what + _miscounted_in_a_step(k, counted[k], wanted[k], play, plan)
+        return what + _miscounted_in_a_step(k, counted, wanted[k], play, plan)
 
     arrived = slice(len(play.order))
     if play.workers > 1 and same(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
         return f"every gradient counts 1/{play.workers}. There is no mean here: each is an update, with the whole rate."
+    before = np.prod([share for use in plan.uses[:k] for share in use.values()])
+    if before < 1 and close(counted[k], before * wanted[k], TOLERANCE):
+        return f"{what}An earlier update's rate was divided, and still is: leave `rate` itself as it was given."
     return what + _miscounted_alone(counted[k], wanted[k], plan.ages[k])
 
 
@@ -90,9 +93,13 @@ def _miscounted_alone(got: float, want: float, age: int) -> str:
     return ""
 
 
-def _miscounted_in_a_step(k: int, got: float, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
+def _miscounted_in_a_step(k: int, counted: np.ndarray, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
+    got = counted[k]
     if not want:
         return f"It was computed on version {plan.bases[k]}, and the weights are at {plan.at[k]}: throw it away."
+    last = max(plan.uses[plan.at[k]])
+    if close(got, 0, TOLERANCE) and close(counted[last], 1, TOLERANCE):
+        return f"Gradient {last + 1} counts for it: a letter's values look into the box, and the next recv writes over them."
     if close(got, 1 / play.workers, TOLERANCE):
         return f"The mean of {count(plan.need, 'gradient')} is their sum over {plan.need}, not over all {play.workers} workers."
     if close(got, 1, TOLERANCE):

@@ -17,6 +17,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.asynchronous.scripted_trainings import GOAL, RunShape, ScriptedTrainings, seconds_to_goal
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
@@ -29,6 +30,11 @@ POINTS = {
 }
 MEDIAN, STAYS, ENDS, FRESH = POINTS
 GRID = 5
+ADVICE = {
+    "unexpected keyword argument": "Hand `train` its two values without names: train(rate, seed).",
+    "not supported between instances of": "Is there a run that has no time? One that does not stay at the goal has math.inf.",
+    "had not ended": "When the grid grows, its end moves: compare the best rate with the ends of the grid as it is then.",
+}
 
 
 def time_at_best_rate(arena: Arena, fn: Callable) -> Verdict:
@@ -115,7 +121,9 @@ def _case(arena: Arena, fn: Callable, what: str, name: str, table: ScriptedTrain
 
     return Case(
         f"{len(table.seeds)} seeds, {name}",
-        lambda: arena.call(fn, table.train, GOAL, list(table.rates), list(table.seeds), list(table.fresh)),
+        lambda: with_advice(
+            arena.call(fn, table.train, GOAL, list(table.rates), list(table.seeds), list(table.fresh)), ADVICE
+        ),
         examine,
     )
 

@@ -51,7 +51,7 @@ def _examine(got: Any, sizes: Sequence[int], cap: int) -> dict[str, Complaint]:
     if not isinstance(got, tuple) or not all(map(_is_bucket, got)):
         return {order: f"expected a list of lists of numbers of tensors, got {shown(got)}"}
 
-    complaint = _wrong_order(got, len(sizes))
+    complaint = _wrong_order(got, sizes)
     if complaint:
         return {order: complaint}
     return {order: None, closing: _wrong_close(got, sizes, cap)}
@@ -61,13 +61,18 @@ def _is_bucket(got: Any) -> bool:
     return isinstance(got, tuple) and are_whole(*got)
 
 
-def _wrong_order(got: tuple, length: int) -> Complaint:
-    buckets = [list(map(int, bucket)) for bucket in got]
+def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:
+    buckets, length = [list(map(int, bucket)) for bucket in got], len(sizes)
     flat, wanted = list(chain(*buckets)), list(range(length))[::-1]
     if flat == wanted and [] in buckets:
         return f"{buckets} has an empty bucket: nothing would travel in it"
     if flat == wanted:
         return None
+
+    if sorted(flat) == sorted(sizes):
+        return f"{buckets} are sizes: a bucket holds its tensors' numbers, 0 to {length - 1}"
+    if not set(flat) <= set(wanted):
+        return f"{buckets} has other numbers than 0 to {length - 1}"
 
     missing = sorted(set(wanted) - set(flat))
     if missing:

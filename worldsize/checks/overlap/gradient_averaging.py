@@ -91,9 +91,10 @@ HINTS = {
     "frozen": "A frozen tensor (p.requires_grad is False) has no gradient: p.grad is None, and it can have no hook.",
     "tied": "Tied layers share one tensor, which has one gradient: model.parameters() gives it once.",
     "unused": "A loss that passes a layer by leaves its p.grad None. All ranks have to begin the same all-reduces in the "
-    "same order, so it counts as zeros; and a bucket that is full waits for those before it in the list.",
+    "same order, so it counts as zeros{}.",
 }
-
+IN_TURN = "; and a bucket that is full waits for those before it in the list"
+MIXED = "Is every sum begun by one Background, made before the first step? The messages of two get mixed up."
 
 ON_ITS_WAY = (
     "Where you wrote no isend it is that of a sum that was begun: between start and wait() its gradient is left alone. Wait for "
@@ -187,7 +188,9 @@ def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraini
 
     if ended.state == "raised" and "of its isend" in ended.message:
         return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
-    hints = [complaint for kind, complaint in HINTS.items() if training.task[kind]]
+    hints = [hint.format(IN_TURN * bool(training.task["buckets"])) for kind, hint in HINTS.items() if training.task[kind]]
+    if not hints and "Receive into a tensor like the one" in ended.message:
+        hints = [MIXED]
     if hints and ended.state in ("raised", "deadlock", "timeout"):
         return replace(ended, message=f"{ended.message}\n{hints[0]}")
     return ended
@@ -222,9 +225,10 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
     others, steps = training.world_size - 1, training.task["steps"]
     sizes = [w.nbytes for w in training.expected]
     learning = sum(compress(sizes, training.learns))
+    shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
     sent, at_the_start = trace.total_bytes(), others * sum(sizes)
     extra = sent - at_the_start - steps * 2 * others * learning
-    if extra == 0:
+    if extra in (0, others * shared):  # a state_dict has a tied tensor twice, and so it is broadcast twice
         return None
 
     if extra == -steps * others * learning:
@@ -235,20 +239,19 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
             f"start and an all-reduce of each gradient at each step."
         )
 
-    known = _known_by_size(extra / (others * steps), training, sizes, learning) if others else None
+    known = _known_by_size(extra / (others * steps), training, sum(sizes), learning, shared) if others else None
     return known or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _known_by_size(each: float, training: OverlapTraining, sizes: list[int], learning: int) -> Complaint:
+def _known_by_size(each: float, training: OverlapTraining, every: int, learning: int, shared: int) -> Complaint:
     """Words where the bytes too many, `each` a step and rank but one, are just those of a known mistake."""
     parts = training.task["parts"]
-    shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
     mistakes = {
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
-        2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
+        2 * (every - learning): "frozen tensors are added up at every step, although they have no gradient.",
         2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
         2 * learning: "every gradient is added up twice a step.",
-        sum(sizes): "the weights travel at every step too: once at the start is enough.",
+        every: "the weights travel at every step too: once at the start is enough.",
     }
     return mistakes.get(each)
 

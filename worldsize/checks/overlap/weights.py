@@ -270,7 +270,8 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
     if complaint:
         return f"{complaint}{tied}"
     if not step.any():
-        return f"It has not moved, and one process moves it.{tied}"
+        early = " Was its bucket begun before the hooks of all its tensors had fired? Then zeros travelled."
+        return f"It has not moved, and one process moves it.{early * bool(training.task['buckets'])}{tied}"
     if parts > 1:
         return f"{parts} micro-batches count alike: is a gradient zeroed, or averaged over the ranks, between them?"
     return f"The gradient should be the mean over the ranks' gradients.{tied}"
