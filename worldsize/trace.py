@@ -157,8 +157,12 @@ class Trace:
     def save_chrome(self, path: str | Path) -> Path:
         """Write a file that ui.perfetto.dev and chrome://tracing open. Returns the path."""
         path = Path(path)
-        path.write_text(json.dumps({"traceEvents": chrome_events(self), "displayTimeUnit": "ms"}))
+        path.write_text(self.chrome_json())
         return path
+
+    def chrome_json(self) -> str:
+        """The text of the file that `save_chrome` writes."""
+        return json.dumps({"traceEvents": chrome_events(self), "displayTimeUnit": "ms"})
 
 
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:

@@ -243,3 +243,44 @@ def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
     lab_tab.wait_for_output("again", "4 ranks, done")
     cell = lab_tab.cell("again")
     assert cell.query_selector(".worldsize-picture svg") and len(cell.query_selector_all("tbody tr")) == 4
+
+
+@SOAK
+def test_each_button_below_a_run_gives_what_it_says(lab_tab, tmp_path):
+    lab_tab.run_cell("computes")
+    row = lab_tab.page.locator(".ws-run-buttons").last
+    row.wait_for(timeout=60_000)
+    for name, file in (("open in Perfetto", "run.json"), ("save as a page", "run.html")):
+        with lab_tab.page.expect_download() as download:
+            row.get_by_role("button", name=name).click()
+        saved = tmp_path / file
+        download.value.save_as(saved)
+        assert download.value.suggested_filename == file and saved.stat().st_size > 500
+        assert "in your downloads" in row.get_by_role("status").inner_text()
+
+    lab_tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    row.get_by_role("button", name="copy as text").click()
+    copied = "row => row.querySelector('[role=status]').textContent === 'Copied.'"
+    lab_tab.page.wait_for_function(copied, arg=row.element_handle())
+    assert "Timeline of" in lab_tab.page.evaluate("navigator.clipboard.readText()")
+    lab_tab.screenshot("buttons", row)
+
+
+@SOAK
+def test_the_page_of_a_run_plays_with_no_error_and_asks_for_nothing(lab_tab, tmp_path):
+    lab_tab.run_cell("computes")
+    row = lab_tab.page.locator(".ws-run-buttons").last
+    row.wait_for(timeout=60_000)
+    with lab_tab.page.expect_download() as download:
+        row.get_by_role("button", name="save as a page").click()
+    download.value.save_as(tmp_path / "run.html")
+
+    errors, asked = [], []
+    page = lab_tab.page.context.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url) if not request.url.startswith(("file:", "data:")) else None)
+    page.goto((tmp_path / "run.html").as_uri())
+    page.wait_for_selector(".worldsize-picture svg")
+    page.close()
+    assert (errors, asked) == ([], [])

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from worldsize.figures.base import notice
-from worldsize.lab.fallback import WidgetWithFallback
 from worldsize.launch.run import unobserved
+from worldsize.pages.fallback import WidgetWithFallback
 
 RERUN = "Run again"
 

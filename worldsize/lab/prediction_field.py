@@ -12,8 +12,8 @@ import html
 from collections.abc import Callable
 
 from worldsize import pages, units
-from worldsize.lab.fallback import WidgetWithFallback
 from worldsize.lab.typed_number import parse_number
+from worldsize.pages.fallback import WidgetWithFallback
 
 HOW = "Enter saves, and so does leaving the field."
 NOTHING_YET = "○ no prediction yet"

@@ -20,6 +20,7 @@ from worldsize.engines.job import Progress
 from worldsize.figures import tokens, wait_graph
 from worldsize.launch.run import Run
 from worldsize.live import result
+from worldsize.live.run_buttons import RunButtons
 from worldsize.live.run_state import RunState
 from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
 
@@ -45,6 +46,7 @@ class LiveView(TextLines):
         self._broken = False
         self._helper: PlaceholderOutput | None = None
         self._helper_told_s = 0.0
+        self._offered: Run | None = None  # the cell's latest run that has anything to keep
 
     def warming(self, waited_s: float) -> None:
         if waited_s < WARMING_S or (self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S):
@@ -103,6 +105,7 @@ class LiveView(TextLines):
         if run.setup:
             self._held += self.screenful.rest()
             with self._no_harm():
+                self._offer(run)  # the buttons first: the picture may be lower than the view, and the page is not to jump
                 self._leave(run)
             say(self._held)
 
@@ -125,6 +128,20 @@ class LiveView(TextLines):
             self._held = []
         else:
             self._close_at_cell_end(window, run, run_state)
+
+    def _offer(self, run: Run) -> None:
+        """Put one line of buttons below what the cell shows of its latest run, when the cell has ended."""
+        if not result.has_picture(run):
+            return
+
+        def show() -> None:
+            offered, self._offered = self._offered, None
+            with self._no_harm():
+                RunButtons(offered)
+
+        if self._offered is None:
+            at_cell_end(show)
+        self._offered = run
 
     def _close_at_cell_end(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
         """Put picture and table there when the cell has ended, and below them, folded, the lines that were held back."""

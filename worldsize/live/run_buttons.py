@@ -1,0 +1,72 @@
+"""One line of buttons below a run in a notebook: open it in Perfetto, keep it as a page, copy it as text.
+
+What a button asks for is made when it is pressed, so a run that nobody asks about costs nothing. Left out: the page itself
+(`run_page`), and headless runs, which have nobody to press anything.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from worldsize.launch.run import Run
+from worldsize.live.run_page import run_page, run_text
+from worldsize.pages.fallback import WidgetWithFallback
+
+MOST_KEPT = 20  # runs whose files stay for their buttons; those of older ones are thrown away
+PERFETTO = "https://ui.perfetto.dev"
+_kept: deque[RunButtons] = deque(maxlen=MOST_KEPT)
+
+
+class RunButtons:
+    """The buttons of one run, shown at once."""
+
+    def __init__(self, run: Run) -> None:
+        self.run: Run | None = run
+        if len(_kept) == MOST_KEPT:
+            _kept[0].run = None
+        _kept.append(self)
+
+        self._widget = buttons_class()()
+        self._widget.on_msg(lambda _, content, __: self._widget.send(self.answer(content.get("ask"))))
+        WidgetWithFallback(self._widget, "", "")
+
+    def answer(self, asked: Any) -> dict[str, str]:
+        """What a press of the button `asked` gets: a file or a text, and what is said of it."""
+        run = self.run
+        if run is None:
+            return {"said": "The files of this run are gone: newer runs have taken their place. Run this cell again."}
+        try:
+            return _MADE[asked](run)
+        except Exception as error:
+            return {"said": f"That did not work: {type(error).__name__}: {error}"}
+
+
+def _perfetto(run: Run) -> dict[str, str]:
+    said = f"run.json is in your downloads: open {PERFETTO} and drop the file there."
+    return {"file": "run.json", "type": "application/json", "data": run.trace.chrome_json(), "said": said}
+
+
+def _page(run: Run) -> dict[str, str]:
+    said = "run.html is in your downloads: one file, which needs no network."
+    return {"file": "run.html", "type": "text/html", "data": run_page(run), "said": said}
+
+
+def _text(run: Run) -> dict[str, str]:
+    return {"file": "run.txt", "type": "text/plain", "copy": "yes", "data": run_text(run), "said": "Copied."}
+
+
+_MADE = {"perfetto": _perfetto, "page": _page, "text": _text}
+
+
+@functools.cache
+def buttons_class() -> type:
+    """The buttons' widget, made when it is first needed: a headless run has no use for its libraries."""
+    import anywidget
+
+    class RunButtonsWidget(anywidget.AnyWidget):
+        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+    return RunButtonsWidget
