@@ -1,5 +1,6 @@
 """Framework collectives are recorded as events of every rank, on the launch's clock."""
 
+import time
 import warnings
 
 import pytest
@@ -72,3 +73,26 @@ def test_a_pytorch_with_the_older_names_alone_is_recorded_too():
         return [(row.op, row.size_bytes) for row in log.rows()]
 
     assert launch(on_the_older_names, 2).results == 2 * [[("all_gather_single", 12)]]
+
+
+def late_message(way):
+    dist.init_process_group("gloo")
+    x = torch.ones(3)
+    if dist.get_rank() == 1:
+        time.sleep(0.3)  # is late: the other stands and waits
+        dist.send(x, 0)
+    elif way == "recv":
+        dist.recv(x, 1)
+    elif way == "recv by name":
+        dist.recv(x, src=1)
+    elif way == "irecv":
+        dist.irecv(x, 1).wait()
+    else:
+        (work,) = dist.batch_isend_irecv([dist.P2POp(dist.irecv, x, 1)])
+        work.wait()
+
+
+@pytest.mark.parametrize("way", ["recv", "recv by name", "irecv", "batch"])
+def test_a_wait_for_a_message_of_torch_s_own_names_its_peer(way):
+    found = [s.label for s in launch(late_message, 2, args=(way,)).trace.spans if s.rank == 0 and s.kind == "wait"]
+    assert "recv from rank 1" in found

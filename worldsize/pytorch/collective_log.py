@@ -147,7 +147,9 @@ class CollectiveLog:
         return wrapper
 
     def _wait_for_peer(self, op: MessageKind, name: str, *args: Any, **kwargs: Any) -> Wait:
-        peer = args[1] if len(args) > 1 else kwargs.get(name)
+        peer = args[1] if len(args) > 1 else None
+        for given in (name, f"group_{name}"):  # the latter in a batch
+            peer = kwargs.get(given) if peer is None else peer
         return Wait(self._rank, op, None if peer is None else int(peer))
 
     def _waiting_in(self, original: Callable, what: Callable[..., str | Wait]) -> Callable:
