@@ -127,6 +127,14 @@ answers.mistake("a_session_of_its_own", {
     "server.target": '""',
 }, "Is the session connected? Give MonitoredTrainingSession master=server.target")
 answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: has it the hooks?")
+answers.mistake("no_hooks_and_a_number_of_steps", {"hooks=hooks, ": "", "while not session.should_stop()": "for _ in range(4)"},
+    "the session was not given the hooks that build returned", "Run steps while not session.should_stop()")
+answers.mistake("never_closes", {
+    "with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:": """
+        session = tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2)
+        if session:
+    """,
+}, "its session was never closed: use it in `with")
 answers.mistake("one_step", {
     """
         while not session.should_stop():

@@ -27,10 +27,15 @@ _PROMISE = (
     "the numbers themselves."
 )
 _ARGS = "`args` is a tuple, also of one part: schedule(right_in, args=(part,))."
+_RETURNED = (
+    "This coordinator is played: it has schedule, join, done and fetch. Add up what the closures return, here on the chief: what "
+    "they add to a variable may be added twice."
+)
 _ADVICE = {
     "ScheduledValue": _PROMISE,
     "missing 1 required positional argument: 'part'": _ARGS,
     "'int' object is not iterable": _ARGS,
+    "has no attribute 'strategy'": _RETURNED,
 }
 SCORE_POINTS = {
     "the score of all examples": 0.25,
