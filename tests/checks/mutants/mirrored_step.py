@@ -145,6 +145,10 @@ answers.mistake("returns_the_share_of_one_replica", {
     'strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
         "strategy.experimental_local_results(strategy.run(on_replica, args=(x, y)))[0]",
 }, "This is the share of replica 0 alone: strategy.reduce adds all up")
+answers.mistake("weighs_the_mean_of_no_examples",
+    {"tf.reduce_sum(per_example(model, x, y)) / count":
+        "tf.reduce_mean(per_example(model, x, y)) * tf.cast(tf.shape(x)[0], tf.float32) / count"},
+    "got nan. A replica without examples has a mean of 0/0")
 answers.mistake("returns_the_loss_after_the_step", {
     "return loss": "return tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()",
 }, "This is the loss after the step")

@@ -149,6 +149,9 @@ answers.mistake("forgets_to_return_with_several", {
 }, "six parts of different size", "got None (does the function return it?)")
 answers.mistake("returns_a_count", {" / sum(of for _, of in found)": ""},
     "That is the number of right answers, expected is their share")
+answers.mistake("counts_the_same_answers_once", {
+    "return sum(right": "found = {(int(right), int(of)) for right, of in found}\nreturn sum(right",
+}, "six parts of different size", "Parts with the same answers count, each of them")
 answers.mistake("keeps_the_last_answer",
     {"sum(right for right, _ in found) / sum(of for _, of in found)": "found[-1][0] / found[-1][1]"},
     "six parts of different size", "That is the last part alone")

@@ -65,6 +65,11 @@ _ADVICE = {
         'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s '
         "task_index."
     ),
+    "Graph is finalized": "A session freezes the graph, so build comes before it.",
+    "after should_stop requested": "Look at session.should_stop() before every run: the hooks decide when it is over.",
+    "Could not start gRPC server": (
+        'Another worker listens there already: task_index is this worker\'s own, config["task"]["index"].'
+    ),
     "after timeout_s": (
         "Does every worker start its own Server, and is its session connected to that (master=server.target)? And is build told "
         "is_chief=True on worker 0, and False on others? It is no number of a worker."

@@ -178,7 +178,7 @@ def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: in
 
 def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
     if np.isnan(copy).any():
-        return "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
+        return _EMPTY
 
     moved = (step.before - copy) / RATE
     n, total, mean, penalty = len(step.counts), sum(step.counts), step.mean, step.penalty
@@ -209,6 +209,7 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
     return "Is the gradient that of the loss, and is every replica's in it?"
 
 
+_EMPTY = "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
 _TIMES = (
     "either each replica takes the mean over its own examples, or gradients were added up before apply_gradients, which "
     "adds them up itself."
@@ -238,4 +239,6 @@ def _wrong_return(got: Any, step: OneDeviceStep, later: OneDeviceStep) -> Compla
         "This is the loss after the step, expected is the one before": later.loss + later.cost,
     } | {f"This is the share of replica {k} alone: strategy.reduce adds all up": part for k, part in enumerate(step.parts)}
     complaint = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
+    if np.isnan(value):
+        return f"{complaint}. {_EMPTY}"
     return complaint + first_named(value, mistakes, RETURNED)
