@@ -739,7 +739,8 @@ print(f"score of all {len(truth)} pictures: {exact:.4f}")
 # %% [markdown]
 # Write the chief's part. If a worker is lost, the coordinator gives its closure to another: each closure runs **at
 # least once**. One that was nearly done runs a second time, and what it *added* to a variable was then added twice.
-# What it *returns* arrives once. Parts may differ in size.
+# What it *returns* arrives once. `join` before you `fetch`: a `fetch` that is still waiting may get the error of a
+# worker that dies. Parts may differ in size.
 #
 # <details><summary>Hint</summary><code>later = coordinator.schedule(right_in, args=(part,))</code> returns at once;
 # <code>coordinator.fetch(later)</code> gives the two numbers, also for a list of them.</details>
