@@ -543,7 +543,7 @@ figures.placement(in_turn["placed"], "Round robin over two servers: does each ha
 def place_variables(sizes_bytes, servers):
     """The number of a server, 0 to servers - 1, for each variable, in the order of sizes_bytes.
 
-    Each goes to the server that holds the fewest bytes at that moment.
+    Each goes to the server that holds the fewest bytes at that moment; to any of them, where several do.
     """
     ### BEGIN SOLUTION
     held_bytes = [0] * servers

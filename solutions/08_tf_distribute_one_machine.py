@@ -460,8 +460,8 @@ check.replica_loss(replica_loss)
 
 # %% [markdown]
 # TensorFlow has helpers for just this: `tf.nn.compute_average_loss` and `tf.nn.scale_regularization_loss`. The first takes
-# `global_batch_size`, a whole number; if you leave it out, it guesses. Two replicas with losses 1, 2 and 6, and a penalty of
-# 5: the right sum is the mean 3, plus 5.
+# `global_batch_size`, a whole number; if you leave it out, it guesses from the replica's own share. One replica has the losses
+# 1 and 2, the other 6, and the penalty is 5: the right sum is the mean 3, plus 5.
 
 # %%
 lab.predict("guess", "The same without global_batch_size: what do the two replicas' losses add up to, with the penalty?", "")
@@ -516,7 +516,8 @@ def per_example(model, x, y):
 def mirrored_step(strategy, model, optimizer, x, y):
     """x, y: a value for each replica. Every replica takes the same step, that of the mean over all their examples.
 
-    Returns the loss of the step, one number: the mean over all examples, plus the model's own penalties.
+    Returns the loss before the step, one number: the mean over all examples, plus the model's own penalties. Runs eagerly and
+    in a tf.function.
     """
     import tensorflow as tf
 

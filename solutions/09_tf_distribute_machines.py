@@ -320,7 +320,8 @@ figures.shares(policies, "Under which policy does an example come twice?")
 def worker_share(dataset, global_batch, workers, index):
     """A tf.data.Dataset: at step k this worker's global_batch // workers examples of global batch k.
 
-    `dataset` gives single examples (x, y), perhaps of unknown length. An incomplete last global batch is left out.
+    `dataset` gives single examples (x, y), perhaps of unknown length. An incomplete last global batch is left out; the workers
+    divide a whole one evenly.
     """
     ### BEGIN SOLUTION
     def part(*arrays):
@@ -588,7 +589,7 @@ print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
 # finds. `checkpoints_iterator` looks once a second.
 
 # %%
-lab.predict("scored", "Four epochs of about a second, a checkpoint after each: how many does the evaluator score?", "of 4")
+lab.predict("scored", "Four epochs of about 1.5 s, a checkpoint after each: how many does the evaluator score?", "of 4")
 
 # %%
 new_x = np.random.default_rng(10).normal(size=(200, 3)).astype("float32")
@@ -638,7 +639,7 @@ for pause in (slow, 0.0):
 # %% [markdown]
 # ## A parameter server and its coordinator
 #
-# Now without waiting for each other. A *ps* holds the variables. The chief runs your program and trains nothing itself:
+# Now without waiting for each other. A *ps* holds the variables. The chief runs your program; here it trains nothing itself:
 # it hands out **closures**, each a function to run, to whichever worker is free. `schedule` puts one into the queue and
 # returns at once; `join` waits until all have run; `fetch` gets what they returned. Workers and servers run no
 # program of yours.
@@ -738,7 +739,8 @@ print(f"score of all {len(truth)} pictures: {exact:.4f}")
 # %% [markdown]
 # Write the chief's part. If a worker is lost, the coordinator gives its closure to another: each closure runs **at
 # least once**. One that was nearly done runs a second time, and what it *added* to a variable was then added twice.
-# What it *returns* arrives once. Parts may differ in size.
+# What it *returns* arrives once. `join` before you `fetch`: a `fetch` that is still waiting may get the error of a
+# worker that dies. Parts may differ in size.
 #
 # <details><summary>Hint</summary><code>later = coordinator.schedule(right_in, args=(part,))</code> returns at once;
 # <code>coordinator.fetch(later)</code> gives the two numbers, also for a list of them.</details>
@@ -849,9 +851,10 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 # variables and a new step, and restores.
 
 # %% [markdown]
-# `start()` does the making. You write the rest: rounds of at most `every` steps, a checkpoint after each, and what to
-# do when the server is gone. Let `state["step"]`, which lies on the server and in the checkpoint, say what is done. Any
-# other error is a fault of the program: it has to come through, since no new start mends it.
+# `start()` does the making. You write the rest: rounds of `every` steps, the last one shorter if need be, a join and a
+# checkpoint after each, and what to do when the server is gone. Let `state["step"]`, which lies on the server and in the
+# checkpoint, say what is done. Any other error is a fault of the program: it has to come through, since no new start
+# mends it.
 #
 # <details><summary>Hint 1</summary><code>checkpoint = tf.train.Checkpoint(**state)</code>, then
 # <code>manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=2)</code>. A manager can
@@ -865,6 +868,7 @@ def train_through(start, steps, every, folder):
     """Runs `steps` steps in all, a checkpoint in `folder` after every `every`; returns the state.
 
     start() gives (coordinator, step, state): step is to be scheduled, state holds the variables, new and 0.
+    What is saved in `folder` already, perhaps by an earlier chief, counts.
     """
     import tensorflow as tf
 
@@ -908,6 +912,7 @@ def through(task, steps=100, every=20):
     def start():
         if down:
             task.restart(down.pop(), 0)
+            time.sleep(2)  # a lost address is not reached again at once, and each miss would be one more loss
         coordinator = coordinator_of()
         with coordinator.strategy.scope():
             state = {"step": tf.Variable(0), "weights": tf.Variable(tf.zeros(3))}
@@ -956,8 +961,7 @@ lab.measure("again", last[-1] if last else None)
 
 # %% [markdown]
 # The weights at the end are those of 100 steps. More were scheduled: those after the last checkpoint had to be done
-# again. With a checkpoint every `every` steps that is at most `every`. In a large job one saves by the clock instead;
-# lab 15 works out how often.
+# again, at most `every` for each new start. In a large job one saves by the clock instead; lab 15 works out how often.
 
 # %% [markdown]
 # ## Updates that disappear
@@ -1090,7 +1094,7 @@ figures.tallies({f"{updates} closures on 3 workers": launch(two_ways, cluster=th
 # that.
 
 # %%
-lab.predict("tpu_line", "Which of the four lines is the first to say that there is no TPU?", "")
+lab.predict("tpu_line", "Which of the four lines, by its number, is the first to say that there is no TPU?", "")
 
 # %%
 def tpu_lines():
@@ -1128,7 +1132,8 @@ for line, said in answers.items():
 #
 # Which strategy goes with which way to train? Documentation is often older than the code. So the course runs every
 # combination in its tests: a synchronous strategy works if the weights are NumPy's, a parameter server if every update
-# is there. The result is kept with date and versions. Before you look: which of the five ways has the most marks?
+# is there. The result is kept with date and versions. The ways are `fit` and a loop, each with Keras 3 and with tf_keras,
+# and a loop with plain variables. Before you look: which of the five works for the fewest strategies?
 
 # %%
 def mark(row, outcome):

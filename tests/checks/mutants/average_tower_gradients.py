@@ -127,7 +127,7 @@ answers.mistake("everything_is_float32", {
 
         return [
     """,
-}, "variable 3: expected the mean over the towers as float64, got float32")
+}, "variable 3: expected the mean over the towers as float64, got float32. A gradient keeps the dtype of its variable")
 answers.mistake("the_last_variable_first", {"strict=True)]": "strict=True)][::-1]"},
     "expected the variables in the order [0, 1, 2, 3], got [3, 2, 1, 0]")
 answers.mistake("two_towers_for_ever", {"len(pairs)": "2"},

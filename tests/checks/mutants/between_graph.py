@@ -127,6 +127,38 @@ answers.mistake("a_session_of_its_own", {
     "server.target": '""',
 }, "Is the session connected? Give MonitoredTrainingSession master=server.target")
 answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: has it the hooks?")
+answers.mistake("no_hooks_and_a_number_of_steps", {"hooks=hooks, ": "", "while not session.should_stop()": "for _ in range(4)"},
+    "the session was not given the hooks that build returned", "Run steps while not session.should_stop()")
+answers.mistake("never_closes", {
+    "with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:": """
+        session = tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2)
+        if session:
+    """,
+}, "its session was never closed: use it in `with")
+answers.mistake("runs_once_more_than_it_asks", {
+    "diary.append(session.run(fetches))": "session.run(fetches)\ndiary.append(session.run(fetches))",
+
+}, "Look at session.should_stop() before every run")
+answers.mistake("everybody_is_server_0", {
+    "server, chief, diary = server_of(config),": """
+        server = tf.train.Server(config["cluster"], job_name="worker", task_index=0)
+        chief, diary =
+    """,
+}, "task_index is this worker's own")
+
+
+@answers.is_wrong("A session freezes the graph, so build comes before it")
+def builds_too_late(config, build):
+    import tensorflow.compat.v1 as tf
+
+    server, chief = server_of(config), config["task"]["index"] == 0
+    with tf.Graph().as_default():
+        with tf.train.MonitoredTrainingSession(server.target, chief, stop_grace_period_secs=2) as session:
+            with setter_of(config):
+                fetches, hooks = build(chief)
+            return [session.run(fetches)]
+
+
 answers.mistake("one_step", {
     """
         while not session.should_stop():

@@ -134,6 +134,24 @@ answers.mistake("goes_round_the_optimizer", {
             variable.assign(variable - optimizer.learning_rate * context.all_reduce("SUM", slope))
     """,
 }, "the optimizer counts 0 steps, expected 2: let it apply the gradients")
+answers.mistake("goes_round_the_optimizer_with_another_rate", {
+    "optimizer.apply_gradients(zip(slopes, model.trainable_variables, strict=True))": """
+        context = tf.distribute.get_replica_context()
+        for slope, variable in zip(slopes, model.trainable_variables, strict=True):
+            variable.assign(variable - 0.2 * context.all_reduce("SUM", slope))
+    """,
+}, "The optimizer counts no step: let it apply the gradients")
+answers.mistake("returns_the_share_of_one_replica", {
+    'strategy.reduce("SUM", strategy.run(on_replica, args=(x, y)), axis=None)':
+        "strategy.experimental_local_results(strategy.run(on_replica, args=(x, y)))[0]",
+}, "This is the share of replica 0 alone: strategy.reduce adds all up")
+answers.mistake("weighs_the_mean_of_no_examples",
+    {"tf.reduce_sum(per_example(model, x, y)) / count":
+        "tf.reduce_mean(per_example(model, x, y)) * tf.cast(tf.shape(x)[0], tf.float32) / count"},
+    "got nan. A replica without examples has a mean of 0/0")
+answers.mistake("returns_the_loss_after_the_step", {
+    "return loss": "return tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()",
+}, "This is the loss after the step")
 answers.mistake("tensorflows_guess_of_the_batch",
     {"tf.reduce_sum(per_example(model, x, y)) / count": "tf.nn.compute_average_loss(per_example(model, x, y))"},
     "3 examples", "mean of the replicas' means")

@@ -109,6 +109,23 @@ def collects_in_a_list(coordinator, right_in, parts):
     return sum(int(r) for r, _ in found) / sum(int(n) for _, n in found)
 
 
+@answers.is_wrong("This coordinator is played", "may be added twice")
+def adds_to_variables_on_the_server(coordinator, right_in, parts):
+    import tensorflow as tf
+
+    with coordinator.strategy.scope():
+        right, of = tf.Variable(0), tf.Variable(0)
+
+    def add(part):
+        for total, more in zip((right, of), right_in(part), strict=True):
+            total.assign_add(more)
+
+    for part in parts:
+        coordinator.schedule(add, args=(part,))
+    coordinator.join()
+    return int(right) / int(of)
+
+
 answers.mistake("mean_of_shares", {
     "sum(right for right, _ in found) / sum(of for _, of in found)":
         "sum(right / of for right, of in found) / len(parts)",
@@ -132,6 +149,9 @@ answers.mistake("forgets_to_return_with_several", {
 }, "six parts of different size", "got None (does the function return it?)")
 answers.mistake("returns_a_count", {" / sum(of for _, of in found)": ""},
     "That is the number of right answers, expected is their share")
+answers.mistake("counts_the_same_answers_once", {
+    "return sum(right": "found = {(int(right), int(of)) for right, of in found}\nreturn sum(right",
+}, "six parts of different size", "Parts with the same answers count, each of them")
 answers.mistake("keeps_the_last_answer",
     {"sum(right for right, _ in found) / sum(of for _, of in found)": "found[-1][0] / found[-1][1]"},
     "six parts of different size", "That is the last part alone")

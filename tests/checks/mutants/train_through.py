@@ -122,7 +122,7 @@ def one_file_that_is_written_again(start, steps, every, folder):
                 coordinator.join()
                 checkpoint.write(path)
             return state
-        except tf.errors.OpError:
+        except tf.errors.UnavailableError:
             continue
 
 
@@ -201,6 +201,19 @@ answers.mistake("joins_after_each_step", {
     "coordinator.join()": "",
     "coordinator.schedule(step)": "coordinator.schedule(step)\ncoordinator.join()",
 }, "each step was joined by itself", "then join once")
+answers.mistake("starts_once", {
+    """
+        while True:
+            coordinator, step, state = start()
+            manager = opened(state, folder)
+            manager.restore_or_initialize()
+    """: """
+        coordinator, step, state = start()
+        manager = opened(state, folder)
+        while True:
+            manager.restore_or_initialize()
+    """,
+}, "steps were handed to its coordinator again and again", "After a loss call start() again")
 answers.mistake("schedules_again_on_the_old_coordinator", {
     """
         while True:
@@ -251,11 +264,13 @@ answers.mistake("restores_and_does_all_rounds_again", {
     'steps - int(state["step"])': "steps - first",
 }, "Steps that a checkpoint holds are done: schedule min(every, what is left)")
 answers.mistake("catches_every_error", {"except tf.errors.UnavailableError:": "except Exception:"},
-    "step 7 raises ValueError", "it did not come through", "and no other error")
+    "step 7 raises InvalidArgumentError", "it did not come through", "and no other error")
+answers.mistake("catches_every_error_of_tensorflow", {"except tf.errors.UnavailableError:": "except tf.errors.OpError:"},
+    "step 7 raises InvalidArgumentError", "it did not come through", "and no other error")
 answers.mistake("catches_every_error_but_gives_up_at_the_third", {
     "while True:": "for attempt in range(3):",
     "except tf.errors.UnavailableError:": "except (tf.errors.OpError, ValueError):",
-}, "step 7 raises ValueError", "it did not come through")
+}, "step 7 raises InvalidArgumentError", "it did not come through")
 answers.mistake("never_joins", {"coordinator.join()": ""}, "steps scheduled, and never waited for", "coordinator.join() returns")
 answers.mistake("never_joins_and_counts_its_rounds", {
     'while int(state["step"]) < steps:': 'for _ in range(int(state["step"]), steps, every):',

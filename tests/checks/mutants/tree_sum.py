@@ -172,6 +172,11 @@ def says_no_device(copies, devices):
     return [total for _ in devices]
 
 
+@answers.is_wrong("11 devices", "It is float32, and the copies are float64")
+def everything_is_float32(copies, devices):
+    return up_and_down([tf.cast(copy, tf.float32) for copy in copies], devices)
+
+
 @answers.is_wrong("is in it 2 times")
 def pairs_that_overlap(copies, devices):
     sums, gap = list(copies), 1

@@ -82,6 +82,7 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
         """Stops after a worker's own steps. Its helper thread ends when the session has been asked to end, not before."""
 
         def after_create_session(self, session: Any, coord: Any) -> None:
+            noted["hooked"] = True
             ended, join = threading.Event(), coord.join
             helper = threading.Thread(target=ended.wait, daemon=True)
             helper.start()

@@ -18,15 +18,18 @@ from worldsize.checks.drivers.coordinator import Coordinator, lost_server
 
 GONE = -999  # what a variable of a lost server holds here
 NONE, NO_STEP = -1, -2  # in place of the step that a checkpoint holds
-MOST_WAITING = 100  # steps that are scheduled and never waited for
+MOST_WAITING = 100  # steps that are scheduled and never waited for, or handed to a lost server
 
 
 class TooOften(Exception):
     """`start` has been called far more often than a server was lost, or far more steps tried, or scheduled, than asked for."""
 
 
-class BrokenStep(ValueError):
-    """A step's own error, which no new server mends."""
+def broken_step() -> Exception:
+    """A step's own error, which no new server mends: one of TensorFlow's, as that of a lost server is."""
+    import tensorflow as tf
+
+    return tf.errors.InvalidArgumentError(None, None, "this step's own error")
 
 
 class Chief:
@@ -34,7 +37,8 @@ class Chief:
 
     def __init__(self, folder: str, seen: Mapping[str, Callable], eager: bool) -> None:
         self.folder, self._seen, self._eager = folder, seen, eager
-        self.starts = self.since_saved = self.most_unsaved = self.waiting = 0
+        self.starts = self.since_saved = self.most_unsaved = self.waiting = self.refused = 0
+        self.broken: Exception | None = None
         self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
         self._newest: bytes | None = None
 
@@ -53,10 +57,14 @@ class Chief:
         return coordinator, partial(self._step, server, state, []), state
 
     def _schedule(self, server: int) -> int | None:
-        self.waiting += 1
-        if self.waiting > MOST_WAITING:
+        number = self._seen["schedule"](server)
+        if number is None:
+            self.refused += 1
+        else:
+            self.waiting += 1
+        if max(self.waiting, self.refused) > MOST_WAITING:
             raise TooOften
-        return self._seen["schedule"](server)
+        return number
 
     def _step(self, server: int, state: dict[str, Any], used: list[bool]) -> None:
         self._look_for_checkpoint()
@@ -68,7 +76,8 @@ class Chief:
             raise TooOften
 
         if len(update) == 1:
-            raise BrokenStep("this step's own error")
+            self.broken = broken_step()
+            raise self.broken
 
         if not used:
             self.began.append([int(state["step"]), self.saved_step()])
@@ -141,12 +150,14 @@ def _run(fn: Callable, chief: Chief, steps: int, every: int) -> dict[str, Any]:
             row["state"] = type(state).__name__
     except tf.errors.UnavailableError:
         row["ended"] = "unavailable"
-    except BrokenStep:
+    except tf.errors.OpError as error:
+        if error is not chief.broken:
+            raise
         row["ended"] = "broken"
     except TooOften:
         row["ended"] = "endless"
 
     files = {path.name: np.fromfile(path, "uint8") for path in Path(chief.folder).iterdir() if path.is_file()}
     noted = {"starts": chief.starts, "began": chief.began, "unsaved": chief.most_unsaved, "saved": chief.saved_step()}
-    noted["waiting"] = chief.waiting
+    noted |= {"waiting": chief.waiting, "refused": chief.refused}
     return row | noted | {"files": files}

@@ -65,6 +65,11 @@ _ADVICE = {
         'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s '
         "task_index."
     ),
+    "Graph is finalized": "A session freezes the graph, so build comes before it.",
+    "after should_stop requested": "Look at session.should_stop() before every run: the hooks decide when it is over.",
+    "Could not start gRPC server": (
+        'Another worker listens there already: task_index is this worker\'s own, config["task"]["index"].'
+    ),
     "after timeout_s": (
         "Does every worker start its own Server, and is its session connected to that (master=server.target)? And is build told "
         "is_chief=True on worker 0, and False on others? It is no number of a worker."
@@ -91,12 +96,16 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
         if "waited" in one:
             return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {LATE}"}
 
+    for worker, one in enumerate(told):
+        if "hooked" not in one:
+            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker}: {_NO_HOOKS}"}
+
     found: dict[str, Complaint] = {
         PLACES: None, CHIEF: None, STEPS: None, THREADS: None, WEIGHTS: _wrong_weights(told, inputs),
     }  # fmt: skip
     for worker, one in enumerate(told):
         found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
-        found[THREADS] = found[THREADS] or _long_wait(worker, one["grace_s"])
+        found[THREADS] = found[THREADS] or _long_wait(worker, one.get("grace_s"))
 
     return found
 
@@ -139,7 +148,15 @@ _KINDS = {
 _ONE_CHIEF = "give MonitoredTrainingSession is_chief=True on worker 0, and False on all others."
 
 
-def _long_wait(worker: int, grace_s: float) -> Complaint:
+_NO_HOOKS = (
+    "the session was not given the hooks that build returned (hooks=hooks): they say when it stops. Run steps while not "
+    "session.should_stop()."
+)
+
+
+def _long_wait(worker: int, grace_s: float | None) -> Complaint:
+    if grace_s is None:
+        return f"worker {worker}: its session was never closed: use it in `with tf.train.MonitoredTrainingSession(…) as session`"
     if grace_s <= MOST_GRACE_S:
         return None
     return (

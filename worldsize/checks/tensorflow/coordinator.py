@@ -27,10 +27,15 @@ _PROMISE = (
     "the numbers themselves."
 )
 _ARGS = "`args` is a tuple, also of one part: schedule(right_in, args=(part,))."
+_RETURNED = (
+    "This coordinator is played: it has schedule, join, done and fetch. Add up what the closures return, here on the chief: what "
+    "they add to a variable may be added twice."
+)
 _ADVICE = {
     "ScheduledValue": _PROMISE,
     "missing 1 required positional argument: 'part'": _ARGS,
     "'int' object is not iterable": _ARGS,
+    "has no attribute 'strategy'": _RETURNED,
 }
 SCORE_POINTS = {
     "the score of all examples": 0.25,
@@ -153,16 +158,23 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
     while True:
         sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
         truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
+        truth[3] = list(truth[1])  # two parts have the same answers, and both count
         if not _hides_mistakes(truth):
             return truth
 
 
 def _hides_mistakes(truth: list[list[int]]) -> bool:
-    """Whether one part, a mean of shares, the wrong answers, or any three parts that count twice have the share of all."""
+    """Whether one part, a mean of shares, the wrong answers, a set of the parts, or any three that count twice have the share
+    of all."""
     share = Fraction(*np.sum(truth, axis=0).tolist())
     shares = [Fraction(*part) for part in truth]
     twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
-    return share in (*shares, sum(shares) / len(shares), 1 - share, *twice)
+    return share in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *twice)
+
+
+def _of_a_set(truth: list[list[int]]) -> Fraction:
+    """The share of right answers where parts with the same answers count once."""
+    return Fraction(*np.sum(list(set(map(tuple, truth))), axis=0).tolist())
 
 
 class PlayedParts:
@@ -240,6 +252,7 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
         "Closures that ran twice count twice. What a closure returns is there once; what it adds somewhere is not":
             ran_right / ran_of,
         "Closures that ran twice count twice in the right answers. Add up what they return": ran_right / of,
+        "Parts with the same answers count, each of them: was one left out, as if it had come twice": float(_of_a_set(truth)),
         "That is the number of right answers, expected is their share": right,
         "That is the share of wrong answers": 1 - right / of,
         "A share is a number from 0 to 1, not in per cent": 100 * right / of,

@@ -172,7 +172,7 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
         return dict.fromkeys(TREE, f"the traced graph could not be run by itself: {row['raised']}")
 
     told, others = row["sums"]
-    wrong = _wrong_sums(n, told) or _wrong_with_others(others, drawn)
+    wrong = _wrong_sums(n, told, drawn.dtype) or _wrong_with_others(others, drawn)
     if wrong:
         return dict.fromkeys(TREE, wrong)
 
@@ -181,7 +181,7 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
     return {sums: None, tree: _wrong_load(n, row["moves"], rounds) or _wrong_depth(row["depth"], rounds)}
 
 
-def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> Complaint:
+def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Complaint:
     expected = sum(10**k for k in range(n))
     for k, got in enumerate(sums):
         value = float(got[0])
@@ -189,6 +189,8 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...]) -> Complaint:
             continue
 
         complaint = f"copy k is 10^k, and device {k} holds {value:g}; expected {expected:g}. "
+        if got.dtype != dtype:
+            return f"{complaint}It is {got.dtype}, and the copies are {dtype}."
         if close(value * n, expected, MEAN):
             return complaint + "That is the mean: add up, and do not divide."
         if not np.isfinite(value) or value < 0 or value >= 10**n or value != int(value):

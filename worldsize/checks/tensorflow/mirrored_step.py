@@ -68,16 +68,28 @@ def _examples(generator: np.random.Generator, count: int) -> tuple[np.ndarray, n
 
 @dataclass(frozen=True)
 class OneDeviceStep:
-    """A step as one device takes it, with the examples of all replicas; `slopes` are each replica's, added up."""
+    """A step as one device takes it, with the examples of all replicas.
+
+    `slopes` and `losses` are each replica's, added up over its own.
+    """
 
     before: np.ndarray
     counts: Sequence[int]
     slopes: Sequence[np.ndarray]
-    loss: float
+    losses: Sequence[float]
 
     @property
     def mean(self) -> np.ndarray:
         return sum(self.slopes) / sum(self.counts)
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses) / sum(self.counts)
+
+    @property
+    def parts(self) -> list[float]:
+        """What each replica returns of the loss, penalties too."""
+        return [own / sum(self.counts) + self.cost / len(self.counts) for own in self.losses]
 
     @property
     def penalty(self) -> np.ndarray:
@@ -97,7 +109,7 @@ class OneDeviceStep:
 def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> OneDeviceStep:
     counts = [len(y) for _, y in shares]
     slopes, losses = zip(*(_softmax(weights, *share) for share in shares), strict=True)
-    return OneDeviceStep(before=weights, counts=counts, slopes=slopes, loss=sum(losses) / sum(counts))
+    return OneDeviceStep(before=weights, counts=counts, slopes=slopes, losses=losses)
 
 
 def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
@@ -126,8 +138,8 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     weights = case["start"].astype(float)
     for index, shares in enumerate(case["steps"]):
         step = _on_one_device(weights, shares)
-        complaint = _wrong_copies(got["weights"][index], step)
-        returned = _wrong_return(got["losses"][index], step)
+        complaint = _wrong_copies(got["weights"][index], step, got["applied"])
+        returned = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
         if index == len(case["steps"]) - 1 and not complaint:
             complaint = _wrong_count(got["applied"], len(case["steps"]))
         if complaint or returned:
@@ -151,22 +163,22 @@ def _under(name: str, complaint: Complaint) -> Complaint:
     return name + complaint
 
 
-def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep) -> Complaint:
+def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int) -> Complaint:
     expected = step.after
     for k, copy in enumerate(copies):
         if not same(copy, expected, **WEIGHTS):
             where = np.unravel_index(int(np.argmax(np.abs(copy - expected))), expected.shape)
             return (
                 f"replica {k}, weight {tuple(map(int, where))}: expected {expected[where]:.6g}, as on one device, "
-                f"got {copy[where]:.6g}. {_mistake(copy, step)}"
+                f"got {copy[where]:.6g}. {_mistake(copy, step, applied)}"
             )
 
     return None
 
 
-def _mistake(copy: np.ndarray, step: OneDeviceStep) -> str:
+def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
     if np.isnan(copy).any():
-        return "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
+        return _EMPTY
 
     moved = (step.before - copy) / RATE
     n, total, mean, penalty = len(step.counts), sum(step.counts), step.mean, step.penalty
@@ -190,11 +202,14 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep) -> str:
         if n > 1 and same(moved, value, **WEIGHTS):
             return said
 
+    if not applied:
+        return "The optimizer counts no step: let it apply the gradients, by its own rule and rate."
     if len(set(step.counts)) > 1:
         return "Equal shares are right: is global_batch the number of examples that this step really has?"
     return "Is the gradient that of the loss, and is every replica's in it?"
 
 
+_EMPTY = "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
 _TIMES = (
     "either each replica takes the mean over its own examples, or gradients were added up before apply_gradients, which "
     "adds them up itself."
@@ -205,7 +220,7 @@ _OF_MEANS = (
 )
 
 
-def _wrong_return(got: Any, step: OneDeviceStep) -> Complaint:
+def _wrong_return(got: Any, step: OneDeviceStep, later: OneDeviceStep) -> Complaint:
     if isinstance(got, (tuple, list)) or size(got) > 1:
         return f"expected one number, got {size(got)}, a value for each replica: strategy.reduce adds them up"
 
@@ -221,6 +236,9 @@ def _wrong_return(got: Any, step: OneDeviceStep) -> Complaint:
         'This is divided by the replicas: reduce with "SUM", each loss is a share already': expected / n,
         "This is one for each replica, added up": n * expected,
         "The model's own penalties are left out": step.loss,
-    }
+        "This is the loss after the step, expected is the one before": later.loss + later.cost,
+    } | {f"This is the share of replica {k} alone: strategy.reduce adds all up": part for k, part in enumerate(step.parts)}
     complaint = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
+    if np.isnan(value):
+        return f"{complaint}. {_EMPTY}"
     return complaint + first_named(value, mistakes, RETURNED)

@@ -56,7 +56,7 @@ FIRST = {
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
     "9 steps, every 3, the server is lost twice, first in step 2": ((LOST,), RecoveryPlan(9, 3, lost=(2, 8))),
     "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
-    "10 steps, every 4, step 7 raises ValueError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
+    "10 steps, every 4, step 7 raises InvalidArgumentError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
 }
 LATER = {  # what an earlier chief kept elsewhere than in the folder was no checkpoint, which all of it is about
     "13 steps, every 4, after an earlier chief has done 10": (tuple(POINTS), RecoveryPlan(13, 4, after=10)),
@@ -194,8 +194,8 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         return None
     if row["ended"] == "returned" and plan.broken:
         return (
-            "the step raised ValueError, and it did not come through. A new start mends the loss of a server alone: catch "
-            "tf.errors.UnavailableError, and no other error"
+            "the step raised InvalidArgumentError, and it did not come through. A new start mends the loss of a server alone: "
+            "catch tf.errors.UnavailableError, and no other error"
         )
     if row["waiting"] > {"returned": 0}.get(row["ended"], MOST_WAITING):
         return (
@@ -211,6 +211,8 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         return "the server was lost, and UnavailableError came through: catch it round schedule and join, then start() again"
     if row["ended"] == "endless" and _wrong_beginning(row):
         return _wrong_beginning(row)
+    if row["refused"] > MOST_WAITING:
+        return f"{_REFUSED}. After a loss call start() again, and take all three that it returns."
     if row["ended"] == "endless" and row["starts"] < MOST_STARTS:
         return f"{MOST_TRIED} steps were tried, and no end; {plan.steps} were asked for"
     if row["ended"] == "endless":
@@ -233,6 +235,9 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         or _wrong_weights(state.get("weights"), server)
         or _one_by_one(server)
     )
+
+
+_REFUSED = "the server was lost, and steps were handed to its coordinator again and again"
 
 
 def _one_by_one(server: PlayedServer) -> Complaint:

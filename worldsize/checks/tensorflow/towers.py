@@ -119,6 +119,9 @@ def _wrong_mean(told: dict, towers: Sequence[Sequence[np.ndarray]]) -> Complaint
 
 def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
     n = len(own)
+    if got.dtype != own[0].dtype:
+        return "A gradient keeps the dtype of its variable."
+
     halves = own[0]
     for gradient in own[1:]:
         halves = (halves + gradient) / 2
