@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from datetime import timedelta
 
 import pytest
 import torch
@@ -96,3 +97,14 @@ def late_message(way):
 def test_a_wait_for_a_message_of_torch_s_own_names_its_peer(way):
     found = [s.label for s in launch(late_message, 2, args=(way,)).trace.spans if s.rank == 0 and s.kind == "wait"]
     assert "recv from rank 1" in found
+
+
+def test_a_wait_that_gave_up_has_ended():
+    def gives_up():
+        dist.init_process_group("gloo")
+        store = dist.distributed_c10d._get_default_store()
+        with pytest.raises(dist.DistStoreError):
+            store.wait(["nobody sets this"], timedelta(milliseconds=200))
+
+    (wait,) = [s for s in launch(gives_up, 1).trace.spans if s.label == "store.wait"]
+    assert wait.ended and wait.end_s - wait.start_s > 0.1

@@ -150,7 +150,7 @@ class CollectiveLog:
         peer = args[1] if len(args) > 1 else None
         for given in (name, f"group_{name}"):  # the latter in a batch
             peer = kwargs.get(given) if peer is None else peer
-        return Wait(self._rank, op, None if peer is None else int(peer))
+        return Wait(self._rank, op, peer if isinstance(peer, int) else None)
 
     def _waiting_in(self, original: Callable, what: Callable[..., str | Wait]) -> Callable:
         """Make a call whose time in the rank's own thread is recorded as a wait; within a recorded call it is that call's."""
@@ -160,22 +160,19 @@ class CollectiveLog:
             if self._inside or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
 
-            self._inside += 1
             awaited = what(*args, **kwargs)
             if isinstance(awaited, Wait):
                 self._peer_wait = awaited
                 awaited = where_it_waits(awaited).removeprefix("in ")
             self._waiting = waiting = awaited, time.monotonic()
-            ended = False
+            self._inside += 1
             try:
-                made = original(*args, **kwargs)
-                ended = True
-                return made
+                return original(*args, **kwargs)
             finally:
-                self._waiting = self._peer_wait = None
                 self._inside -= 1
-                if not ended or time.monotonic() - waiting[1] >= _LEAST_WAIT_S:
-                    self._waits.append(self._wait(*waiting, ended=ended))
+                self._waiting = self._peer_wait = None
+                if time.monotonic() - waiting[1] >= _LEAST_WAIT_S:
+                    self._waits.append(self._wait(*waiting))
 
         return wrapper
 
