@@ -107,9 +107,10 @@ def test_play_goes_to_the_end_by_itself(ran):
     star.host.get_by_role("button", name="Play").wait_for()
 
 
-def test_of_a_live_view_the_saved_notebook_holds_the_picture_and_the_table_alone(ran):
+def test_of_a_live_view_the_saved_notebook_holds_the_picture_the_table_and_the_buttons_of_its_run(ran):
     kinds = [sorted(output["data"]) for output in outputs(ran.path, "browser-live") if "data" in output]
-    assert kinds == [["text/html", "text/plain"]]
+    buttons = ["application/vnd.jupyter.widget-view+json", "text/html", "text/plain"]
+    assert kinds == [["text/html", "text/plain"], buttons, ["text/html", "text/plain"]]  # the last: what stays of a widget
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", pytest.param("JupyterLab Light", marks=SOAK)])

@@ -44,9 +44,11 @@ def test_a_value_that_is_not_given_is_an_error():
         pages.render("summary.html", heads=(), rows=(), points=())
 
 
-def test_one_value_alone_is_trusted_to_be_html():
+def test_what_is_trusted_to_be_html_is_what_figures_of_the_course_drew():
     texts = {path.name: path.read_text() for path in FILES}
-    assert [name for name, text in texts.items() for _ in re.findall(r"\bsafe\b", text)] == ["verdict.html"]
+    trusted = {(name, value) for name, text in texts.items() for value in re.findall(r"{{ (\w+) \| safe }}", text)}
+    assert trusted == {("verdict.html", "picture"), ("run_page.html", "picture"), ("run_page.html", "player")}
+    assert sum(len(re.findall(r"\bsafe\b", text)) for text in texts.values()) == len(trusted)
     assert not any(re.search(r"autoescape|Markup", text) for text in texts.values())
 
 
@@ -56,7 +58,7 @@ def test_no_template_has_a_script_or_asks_for_anything_elsewhere():
 
 
 def test_what_a_notebook_shows_has_no_style_sheet_and_a_page_no_style_attribute():
-    fragments = {"verdict.html", "summary.html", "strip.html"}
+    fragments = {"course_map.html", "verdict.html", "summary.html", "strip.html"}
     assert {path.name for path in TEMPLATES if " style=" in path.read_text()} == fragments
     assert {path.name for path in TEMPLATES if 'extends "page.html"' in path.read_text()}.isdisjoint(fragments)
 
