@@ -196,3 +196,11 @@ def test_collectives_within_a_marked_phase_are_drawn_in_it():
 def test_a_phase_that_ends_before_its_collectives_is_a_bar_of_its_own():
     after = trace((0, "compute", 0.0, 1.0, "forward"), collectives=[("all_gather", 8, 0, 1.0, 1.4)])
     assert phase_heights(figures.timeline(after)) == []
+
+
+def test_waits_with_less_than_a_pixel_between_them_are_one_bar_and_count_as_they_are():
+    received = [(0, "recv", k * 1e-3, k * 1e-3 + 9e-4) for k in range(1000)]
+    picture = figures.timeline(trace(*received, world_size=1))
+    said = [text.get_text() for text in picture.axes[0].texts]
+    assert "the rank waits 90 % of the time" in picture.alt
+    assert any(text.endswith("; recv: height is the part of the time") for text in said)  # not of the waits

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -115,10 +115,11 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     open_bars = [b for b in shown if not b.ended]
     for b in shown:
         groups[b.rank, b.kind].append(b)
-    crowded = {kind for (_, kind), group in groups.items() if len(group) > MOST_BARS}
+    drawn = {key: _without_gaps(group, whole_s / PIXELS) if key[1] == "wait" else group for key, group in groups.items()}
+    crowded = {kind for (_, kind), group in drawn.items() if len(group) > MOST_BARS}
     hollow = "compute" not in crowded and any(_holds_collectives(groups, rank) for rank in range(trace.world_size))
 
-    for (rank, kind), group in groups.items():
+    for (rank, kind), group in drawn.items():
         depth = [kind in track for track in tracks].index(True)
         y = rank * (len(tracks) + 0.5) + depth
         closed = [b for b in group if b.ended or kind in crowded]
@@ -162,6 +163,19 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 def _moved(group: Sequence[Bar], start_s: float, scale: float) -> list[list[float]]:
     """The intervals of bars as they are drawn: from `start_s` on, in the axis's unit."""
     return [[(b.start_s - start_s) * scale, (b.end_s - start_s) * scale] for b in group]
+
+
+def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
+    """Waits between which there is less than can be drawn, as one bar; those that are named or never ended stay."""
+    found: list[Bar] = []
+    for b in waiting:
+        before = found[-1] if found else None
+        plain = before is not None and not (before.label or b.label) and before.ended and b.ended
+        if plain and b.start_s - before.end_s < least_s:
+            found[-1] = replace(before, end_s=max(before.end_s, b.end_s))
+        else:
+            found.append(b)
+    return found
 
 
 def _crowded_words(crowded: set[str]) -> str:
