@@ -9,7 +9,7 @@
 # `recv`), gradient descent with PyTorch.
 
 # %% [markdown]
-# ![Timeline of 9 ranks over 1.46 s: rank 1 computes 4.3 times as long as the others; rank 0 waits …](../labs/covers/05.png)
+# ![Timeline of 9 ranks over 1.45 s: rank 1 computes 4.3 times as long as the others; rank 0 waits …](../labs/covers/05.png)
 
 # %%
 # Set-up: the tools of this lab
