@@ -208,11 +208,10 @@ def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Trans
 
 
 def _span_of(rank: int, event: Event) -> Span:
-    way = "to" if event.kind == "send" else "from"
-    span = Span(rank, event.kind, start_s=event.start_s, end_s=event.end_s, label=f"{way} rank {event.peer}")
+    label = f"{'to' if event.kind == 'send' else 'from'} rank {event.peer}"
     if event.kind == "send":
-        return replace(span, wait_start_s=event.wait_start_s)
-    return replace(span, beside=event.wait_start_s is None)
+        return Span(rank, "send", event.start_s, event.end_s, label, wait_start_s=event.wait_start_s)
+    return Span(rank, "recv", event.start_s, event.end_s, label, beside=event.wait_start_s is None)
 
 
 def chrome_events(trace: Trace) -> list[dict]:

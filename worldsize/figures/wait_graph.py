@@ -39,7 +39,7 @@ class WaitArrow:
 
 
 def hangs(run: Any) -> bool:
-    """Whether a run broke off because ranks waited for each other, so that there is something to draw."""
+    """Tell whether a run broke off because ranks waited for each other, so that there is something to draw."""
     outcome = getattr(run, "outcome", None)
     if outcome is None or outcome.status not in ("deadlock", "timeout"):
         return False
@@ -48,7 +48,7 @@ def hangs(run: Any) -> bool:
 
 
 def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
-    """Who waits for whom when a run was stopped, in the order of the waiting ranks."""
+    """Return who waits for whom when a run was stopped, in the order of the waiting ranks."""
     found = []
     for standing in sorted(outcome.standings, key=lambda s: s.rank):
         rank, wait = standing.rank, standing.wait
@@ -63,7 +63,7 @@ def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
 
 
 def circle(found: Sequence[WaitArrow]) -> list[int]:
-    """A shortest circle of ranks, each of which waits for the next and the last for the first; [] where there is none."""
+    """Return a shortest circle of ranks, each of which waits for the next and the last for the first; [] where there is none."""
     awaited: dict[int, list[int]] = {}
     for arrow in found:
         if not arrow.one_of_many:
@@ -86,7 +86,7 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 
 
 def waiting(run: Any) -> Picture:
-    """Who waits for whom, in a run (`last_run()`) that ended in a deadlock or ran out of time while its ranks waited."""
+    """Draw who waits for whom, in a run (`last_run()`) that ended in a deadlock or ran out of time while its ranks waited."""
     if not hangs(run):
         return base.notice("no rank of this run waits for another one that never came")
     return _waiting(run, arrows(run.outcome, run.world_size))
@@ -162,7 +162,7 @@ def _cut(text: str) -> str:
 
 
 def _waited_s(run: Any) -> dict[int, float]:
-    """By rank, how long it had waited when the run was stopped, as far as that was recorded."""
+    """Return, by rank, how long it had waited when the run was stopped, as far as that was recorded."""
     found = {}
     for one in [*run.trace.spans, *run.trace.collectives]:
         if not one.ended:
@@ -173,7 +173,7 @@ def _waited_s(run: Any) -> dict[int, float]:
 def _row(
     rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, since: Mapping[int, float]
 ) -> tuple[str, str]:
-    """What is said of a rank: what it waits in and for how long; and where in the reader's code."""
+    """Say of a rank what it waits in and for how long; and where in the reader's code."""
     name = failures.name(rank, tasks)
     standing = standings.get(rank)
     if standing is None:
@@ -189,7 +189,7 @@ def _row(
 def _circle(
     ax: Axes, drawn: Sequence[int], found: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
 ) -> None:
-    """Ranks on a circle, from the top on clockwise, and the arrows between them."""
+    """Draw ranks on a circle, from the top on clockwise, and the arrows between them."""
     places = {}
     for k, rank in enumerate(drawn):
         angle = math.pi / 2 - 2 * math.pi * k / len(drawn)

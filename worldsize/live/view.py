@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from worldsize.engines.job import Progress
 from worldsize.figures import tokens, wait_graph
 from worldsize.launch.run import Run
 from worldsize.live import result
-from worldsize.live.run_buttons import RunButtons
+from worldsize.live.run_buttons import MOST_KEPT, RunButtons
 from worldsize.live.run_state import RunState
 from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
 
@@ -46,7 +47,7 @@ class LiveView(TextLines):
         self._broken = False
         self._helper: PlaceholderOutput | None = None
         self._helper_told_s = 0.0
-        self._offered: Run | None = None  # the cell's latest run that has anything to keep
+        self._offered: deque[Run] = deque(maxlen=MOST_KEPT)  # of the cell, the latest last
 
     def warming(self, waited_s: float) -> None:
         if waited_s < WARMING_S or (self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S):
@@ -130,18 +131,22 @@ class LiveView(TextLines):
             self._close_at_cell_end(window, run, run_state)
 
     def _offer(self, run: Run) -> None:
-        """Put one line of buttons below what the cell shows of its latest run, when the cell has ended."""
-        if not result.has_picture(run):
-            return
+        """Put one line of buttons below what the cell shows of its latest run with anything to keep, when the cell has ended.
+
+        Only then: to look reads what ranks recorded, and a launch is not to wait for that.
+        """
 
         def show() -> None:
-            offered, self._offered = self._offered, None
+            offered = [*reversed(self._offered)]
+            self._offered.clear()
             with self._no_harm():
-                RunButtons(offered)
+                kept = next(filter(result.has_picture, offered), None)
+                if kept is not None:
+                    RunButtons(kept)
 
-        if self._offered is None:
+        if not self._offered:
             at_cell_end(show)
-        self._offered = run
+        self._offered.append(run)
 
     def _close_at_cell_end(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
         """Put picture and table there when the cell has ended, and below them, folded, the lines that were held back."""

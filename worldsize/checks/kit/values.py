@@ -102,7 +102,7 @@ def are_whole(*values: Any) -> bool:
 
 
 def is_whole(got: Any) -> bool:
-    """Whether this is one whole number, also in a tensor of no dimension: a list that is made of a tensor has such."""
+    """Tell whether this is one whole number, also in a tensor of no dimension: a list that is made of a tensor has such."""
     return are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
 
 

@@ -351,7 +351,7 @@ def _fastest_slowest(seconds: Sequence[float], stages: int) -> float:
 
 
 def _least_spread(seconds: Sequence[float], stages: int) -> float:
-    """How far the slowest stage must be from the fastest, over all cuts."""
+    """Return how far the slowest stage must be from the fastest, over all cuts."""
     ways = ([0, *inner, len(seconds)] for inner in combinations(range(1, len(seconds)), stages - 1))
     sums = ([sum(seconds[start:stop]) for start, stop in pairwise(edges)] for edges in ways)
     return min(max(each) - min(each) for each in sums)

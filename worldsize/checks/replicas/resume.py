@@ -86,7 +86,7 @@ class RankScript:
 
     @property
     def loaded_last(self) -> bool:
-        """Whether nothing was trained or saved after the last load; waiting does no harm."""
+        """Tell whether nothing was trained or saved after the last load; waiting does no harm."""
         done = self.all_of("train", "save", "load")
         return bool(done) and done[-1].kind == "load"
 

@@ -134,7 +134,7 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
 
 
 def _bias_share(mistake: Mistake, n: int) -> float:
-    """What becomes of down_bias's gradient."""
+    """Say what becomes of down_bias's gradient."""
     if mistake.bias_in_parts:
         return 1 / n
     return float(n) if mistake.bias_times_ranks_backwards else 1.0

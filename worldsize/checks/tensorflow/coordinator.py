@@ -164,8 +164,8 @@ def _drawn_truth(draws: random.Random) -> list[list[int]]:
 
 
 def _hides_mistakes(truth: list[list[int]]) -> bool:
-    """Whether one part, a mean of shares, the wrong answers, a set of the parts, or any three that count twice have the share
-    of all."""
+    """Tell whether one part, a mean of shares, the wrong answers, a set of the parts, or any three that count twice have the
+    share of all."""
     share = Fraction(*np.sum(truth, axis=0).tolist())
     shares = [Fraction(*part) for part in truth]
     twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]

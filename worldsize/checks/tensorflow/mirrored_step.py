@@ -88,7 +88,7 @@ class OneDeviceStep:
 
     @property
     def parts(self) -> list[float]:
-        """What each replica returns of the loss, penalties too."""
+        """Compute what each replica returns of the loss, penalties too."""
         return [own / sum(self.counts) + self.cost / len(self.counts) for own in self.losses]
 
     @property
