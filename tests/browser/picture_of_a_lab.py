@@ -1,0 +1,47 @@
+"""Takes the README's picture of a lab in JupyterLab: `python -m tests.browser.picture_of_a_lab`.
+
+Lab 06 runs with small sizes; a guess is typed and its cell is run, as a student would do. Nothing is drawn by hand.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import nbformat
+
+from tests.support.lab06 import write
+from tests.support.lab_page import LabTab, chromium
+from tests.support.lab_server import LabServer
+
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "lab.png"
+RUN_S = 500
+GUESS = "2"
+ASKED, ANSWERED = 'lab.predict("fan_in"', 'lab.measure("fan_in"'
+
+
+def take(path: Path) -> None:
+    """Write the picture, 1280 × 860 pixels, to `path`."""
+    with tempfile.TemporaryDirectory() as folder, LabServer(Path(folder)) as server, chromium() as browser:
+        notebook = server.work / "06_ring_all_reduce.ipynb"
+        write(notebook, {})
+        cells = nbformat.read(notebook, as_version=4).cells
+        asks, answers = (next(cell.id for cell in cells if start in cell.source) for start in (ASKED, ANSWERED))
+        context = browser.new_context(viewport={"width": 1280, "height": 860})
+        tab = LabTab(context)
+        tab.open(server.notebook_url(notebook.name))
+        tab.run_all(RUN_S)
+        tab.cell(asks).query_selector("input").fill(GUESS)
+        tab.cell(asks).query_selector("input").press("Enter")
+        tab.page.get_by_text(f"saved: {GUESS}").first.wait_for()
+        tab.run_cell(answers)
+        tab.page.get_by_text(f"you said {GUESS} ").first.wait_for()
+        tab.ended(RUN_S)
+        tab.command("application:toggle-left-area")
+        tab.cell(asks).evaluate("(node) => node.scrollIntoView({ block: 'start' })")
+        tab.page.screenshot(path=path)
+
+
+if __name__ == "__main__":
+    take(PICTURE)
+    print(f"written: {PICTURE}")
