@@ -1,4 +1,4 @@
-"""What the checks of lab 12 run beside a student's function in a rank: meters of what it holds, gradients at weights as they are.
+"""What the checks of labs 12 and 17 run beside a student's function in a rank: meters of what it holds, gradients at weights as they are.
 
 Inputs and what came of them, no expected value. What is noted here is noted in the function's own process: a check lets it take
 points, and never give them. Left out: what should have come (`checks.sharding`).
@@ -150,3 +150,19 @@ def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dic
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         returned = fn(fabric, task)
     return {"returned": returned, "kept": [list(x.shape) for x in kept.values()]}
+
+
+# ---- ring attention --------------------------------------------------------------------------
+
+
+def blocks_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
+    """`fn(fabric, task)`, and how many tensors as large as a block of keys the rank held at the work on each block."""
+    block_bytes = task["k"].nbytes
+    held: list[int] = []
+
+    def note(meter: LiveBytes) -> None:
+        held.append(sum(size >= block_bytes for size in meter.sizes()))
+
+    with metered(fabric, [task["q"], task["k"], task["v"]], note):
+        returned = fn(fabric, task)
+    return {"returned": returned, "held": held}

@@ -1,0 +1,187 @@
+"""The check of `attention_seconds`: how long one layer's attention takes, round a ring and with its heads dealt out.
+
+A formula's value, held against that of `formulas.attention` for drawn sizes, and each slip by its own value. Before the ring
+wins by its hidden blocks, or the heads by their fewer bytes, is another question: the lab draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import attention
+from worldsize.links import Link
+from worldsize.units import count
+from worldsize.units import number as in_words
+
+POINTS = {
+    "the ring: blocks on their way under work, or work under blocks on their way": 0.5,
+    "heads dealt out, where the ranks divide them": 0.5,
+}
+RING, HEADS = POINTS
+CLEAR, TRIES = 1e-4, 1000
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's attention on `ranks` ranks; `work_s` is what all of it takes on one device, `bytes_per_s` a rank's card."""
+
+    ranks: int
+    tokens: int
+    heads: int
+    head_width: int
+    item_bytes: int
+    latency_s: float
+    bytes_per_s: float
+    work_s: float
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.head_width
+
+    def link(self) -> Link:
+        return Link(self.bytes_per_s, self.latency_s)
+
+    def __str__(self) -> str:
+        return (
+            f"{count(self.ranks, 'rank')}, {self.tokens:,} tokens, {self.heads} heads of {self.head_width} numbers of "
+            f"{self.item_bytes} bytes, {self.bytes_per_s:.4g} bytes/s, {self.latency_s:.4g} s, work {self.work_s:.4g} s"
+        )
+
+
+def attention_seconds(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a formula: `attention_seconds(layer)` returns (seconds round the ring, seconds with heads dealt out).
+
+    `layer` is a dict with the fields of `Layer`; the second is math.inf where the ranks do not divide the heads.
+    """
+    return judge("attention_seconds", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for ranks, heads, sent_over_work, what in (
+        (4, 8, (0.05, 0.5), "the work is longer than a block's way"),
+        (8, 16, (2.0, 9.0), "a block's way is longer than the work"),
+        (16, 16, (0.5, 2.0), "a head a rank"),
+        (6, 16, (0.3, 3.0), "6 ranks do not divide 16 heads"),
+        (64, 16, (0.3, 3.0), "more ranks than heads"),
+        (1, 8, (0.3, 3.0), "nothing travels"),
+    ):
+        layer = _drawn(arena, ranks, heads, sent_over_work)
+        yield Case(
+            f"{layer} ({what})",
+            lambda layer=layer: arena.call(fn, asdict(layer)),
+            lambda ended, layer=layer: _examine(ended, layer),
+        )
+
+
+def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, float]) -> Layer:
+    """A layer whose slips can be told from what is right, which nearly all drawn ones can."""
+    draws = arena.draws
+    for _ in range(TRIES):
+        tokens = ranks * draws.randint(500, 5000)
+        head_width, item_bytes = draws.choice((64, 96, 128)), draws.choice((2, 4))
+        bytes_per_s = draws.uniform(5e9, 9e10)
+        block_s = 2 * attention.block_bytes(tokens, heads * head_width, ranks, item_bytes) / bytes_per_s
+        latency_s = block_s * draws.uniform(0.05, 0.4)
+        work_s = (block_s + latency_s) * ranks**2 / draws.uniform(*sent_over_work)
+        layer = Layer(ranks, tokens, heads, head_width, item_bytes, latency_s, bytes_per_s, work_s)
+        if _tells(layer):
+            return layer
+    raise AssertionError(f"attention_seconds: {TRIES} draws of {ranks} ranks, and in each a slip gives the right answer")
+
+
+def _tells(layer: Layer) -> bool:
+    if layer.ranks == 1:
+        return True
+    pairs = ((_ring(layer), _ring_slips(layer)), (_heads(layer), _heads_slips(layer)))
+    return not any(
+        math.isfinite(right) and close(value, right, CLEAR, near_zero=0.0)
+        for right, slips in pairs
+        for value in slips.values()
+        if not math.isclose(value, right, rel_tol=1e-12)  # such as the way where only the work is seen
+    )
+
+
+def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
+    got = ended.returned[0]
+    if not isinstance(got, tuple) or len(got) != 2:
+        wrong = f"expected two numbers, the seconds of the ring and of the heads, got {_what(got)}"
+        return {RING: wrong, HEADS: wrong}
+    return {
+        RING: _wrong(got[0], _ring(layer), "round the ring", _ring_slips(layer)),
+        HEADS: _wrong(got[1], _heads(layer), "with heads dealt out", _heads_slips(layer)),
+    }
+
+
+def _what(got: Any) -> str:
+    return "nothing" if got is None else f"{got!r}"[:80]
+
+
+def _wrong(got: Any, right: float, what: str, slips: dict[str, float]) -> Complaint:
+    value = number(got)
+    if isinstance(value, str):
+        return f"expected the seconds {what} as a number, {value}"
+    if value == right or (math.isfinite(right) and close(value, right, near_zero=0.0)):
+        return None
+    if math.isinf(right):
+        return f"expected math.inf {what}, got {in_words(value, 's')}: a head lies on one rank, and the ranks do not divide the heads."
+    return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}{first_named(value, slips)}"
+
+
+# ---- what is right, and what slips give ------------------------------------------------------
+
+
+def _ring(layer: Layer) -> float:
+    return attention.ring_seconds(layer.ranks, layer.tokens, layer.width, layer.link(), layer.work_s, layer.item_bytes)
+
+
+def _heads(layer: Layer) -> float:
+    return attention.heads_seconds(
+        layer.ranks, layer.heads, layer.tokens, layer.width, layer.link(), layer.work_s, layer.item_bytes
+    )
+
+
+def _ring_slips(layer: Layer) -> dict[str, float]:
+    n, alpha = layer.ranks, layer.latency_s
+    rows_s = attention.block_bytes(layer.tokens, layer.width, n, layer.item_bytes) / layer.bytes_per_s
+    block_s, sent_s = layer.work_s / n**2, alpha + 2 * rows_s
+    head_s = attention.block_bytes(layer.tokens, layer.head_width, n, layer.item_bytes) / layer.bytes_per_s
+    return {
+        "Work and way were added: a block travels while the rank works on it.": (n - 1) * (block_s + sent_s) + block_s,
+        "The last round sends nothing: n − 1 blocks travel.": n * max(block_s, sent_s),
+        "The work of the last block hides nothing, and nothing hides it: add it.": (n - 1) * max(block_s, sent_s),
+        "Keys and values both travel.": (n - 1) * max(block_s, alpha + rows_s) + block_s,
+        "Queries stay where they are.": (n - 1) * max(block_s, alpha + 3 * rows_s) + block_s,
+        "Each round costs a latency too.": (n - 1) * max(block_s, 2 * rows_s) + block_s,
+        "Keys and values leave together: their latencies overlap.": (n - 1) * max(block_s, 2 * alpha + 2 * rows_s) + block_s,
+        "A round's work is that on one block: 1/n of the queries with 1/n of the keys.": (n - 1) * max(n * block_s, sent_s) + n * block_s,
+        "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
+        "What hides is decided round by round, not for all of it: the last block's work comes behind the last way.": max(
+            n * block_s, (n - 1) * sent_s
+        ),
+        "Only the work was counted: where a block's way is longer, the rank waits for it.": n * block_s,
+        "Only the way was counted.": (n - 1) * sent_s + block_s,
+    }
+
+
+def _heads_slips(layer: Layer) -> dict[str, float]:
+    n, alpha = layer.ranks, layer.latency_s
+    rows_s = attention.block_bytes(layer.tokens, layer.width, n, layer.item_bytes) / layer.bytes_per_s
+    work_s, share = layer.work_s / n, (n - 1) / n
+    return {
+        "The rows come back too: queries, keys and values there, and their result.": alpha + 3 * share * rows_s + work_s,
+        "Queries travel too: a rank needs all tokens' queries of its heads.": 2 * alpha + 3 * share * rows_s + work_s,
+        "A rank keeps its own part: (n − 1)/n of the rows travel.": 2 * alpha + 4 * rows_s + work_s,
+        "Each of the two exchanges costs a latency.": 4 * share * rows_s + work_s,
+        "Queries, keys and values leave together: two exchanges, two latencies.": 4 * alpha + 4 * share * rows_s + work_s,
+        "To every other rank goes a message, and their latencies overlap.": 2 * (n - 1) * alpha + 4 * share * rows_s + work_s,
+        "To each of the others goes 1/n of the rows.": 2 * alpha + 4 * (n - 1) * rows_s + work_s,
+        "Each rank has 1/n of the work.": 2 * alpha + 4 * share * rows_s + layer.work_s,
+        "It cannot work on its heads before all tokens are there: nothing hides.": max(2 * alpha + 4 * share * rows_s, work_s),
+    }

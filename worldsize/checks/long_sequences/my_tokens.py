@@ -1,0 +1,106 @@
+"""The check of `my_tokens`: which tokens a rank owns, so that under a causal mask no rank of the ring idles.
+
+A query sees its own token and the earlier ones, so a block of a ring's round costs as many pairs as its mask leaves. A round
+lasts as long as its busiest rank works. Dealt out one by one (W. Brandon et al., "Striped Attention", arXiv:2311.09431, 2023)
+or folded in 2n parts (zigzag: J. Zhu's ring-flash-attention; Llama 3, arXiv:2407.21783, section 3.3.2), rounds are even to within
+a token; any other layout passes that is as even. Left out: what travels (`ring_attention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from worldsize.checks.arena import Arena
+from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words
+from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import attention
+from worldsize.units import count, times
+
+POINTS = {
+    "every token has one owner, and no rank owns more than two more than another": 0.25,
+    "no round of the causal ring waits for a rank, to within 2 %": 0.75,
+}
+OWNERS, EVEN = POINTS
+SMALL = ((2, 8), (3, 10), (1, 5), (4, 4), (5, 23))  # (ranks, tokens)
+RANKS = (4, 2, 3, 7)  # of long sequences, whose lengths are drawn
+TOKENS_OF_A_RANK = (400, 800)
+MOST = 1.02
+
+
+def my_tokens(arena: Arena, fn: Callable) -> Verdict:
+    """Check of who owns which tokens: `my_tokens(rank, world_size, length)` returns the numbers of a rank's tokens."""
+    return judge("my_tokens", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    long = [(n, n * arena.draws.randint(*TOKENS_OF_A_RANK) + arena.draws.randint(0, n - 1)) for n in RANKS]
+    for n, length in (*SMALL, *long):
+        asked = [(rank, n, length) for rank in range(n)]
+        yield Case(
+            f"{ranks_in_words(n)}, {count(length, 'token')}",
+            lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
+            lambda ended, n=n, length=length: _examine(ended.returned[0]["returned"], n, length),
+        )
+
+
+def _examine(returned: Sequence[Any], n: int, length: int) -> dict[str, Complaint]:
+    wrong = _wrong_owners(returned, n, length)
+    if wrong or (n, length) in SMALL:
+        return {OWNERS: wrong} | ({EVEN: wrong} if wrong else {})
+    return {OWNERS: None, EVEN: _uneven([[int(token) for token in own] for own in returned], length)}
+
+
+def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
+    owner: dict[int, int] = {}
+    for rank, got in enumerate(returned):
+        if not is_row(got):
+            return f"rank {rank}: expected the numbers of its tokens, got {kind_in_words(got)}"
+        for token in got:
+            if not are_whole(token):
+                return f"rank {rank}: expected whole numbers, got {token!r}"
+            if not 0 <= token < length:
+                return f"rank {rank} owns token {token}: expected numbers from 0 to {length - 1}"
+            if token in owner:
+                return f"token {token} is owned by rank {owner[int(token)]} and by rank {rank}"
+            owner[int(token)] = rank
+
+    missing = sorted(set(range(length)) - set(owner))
+    if missing:
+        lost = "the last tokens are left over where the ranks do not divide them" if missing[-1] == length - 1 else ""
+        return f"{count(len(missing), 'token')} of {length} have no owner, the first is {missing[0]}. {lost}".rstrip(". ") + "."
+    sizes = [len(got) for got in returned]
+    if max(sizes) - min(sizes) > 2:
+        most, least = (sizes.index(f(sizes)) for f in (max, min))
+        return (
+            f"rank {most} owns {sizes[most]} tokens and rank {least} {sizes[least]}: keys and values take memory on each, so "
+            f"share them out evenly."
+        )
+    return None
+
+
+def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
+    """Words where the rounds of a causal ring take over 2 % longer than even work would."""
+    n = len(tokens)
+    pairs = attention.pairs_by_round(tokens)
+    even = attention.causal_pairs(length) / n
+    lasts = pairs.max(axis=1).sum()
+    if lasts <= MOST * even:
+        return None
+
+    first = int((pairs.max(axis=1) / pairs.mean(axis=1)).argmax())
+    busy, idle = int(pairs[first].argmax()), int(pairs[first].argmin())
+    told = (
+        f"the rounds take {times(lasts / even)} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
+        f"{pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on {pairs[first, idle]:,}. "
+    )
+    return told + _why(tokens)
+
+
+def _why(tokens: Sequence[Sequence[int]]) -> str:
+    if all(max(one) < min(other) for one, other in pairwise(sorted(tokens, key=min))):
+        return "Each rank has one stretch: who has the first sees next to nothing, who has the last sees all."
+    return "Late tokens see more keys: give every rank early and late tokens in the same mix."

@@ -1,0 +1,304 @@
+"""The check of `ring_attention`: blocks of keys and values travel round the ring, and the softmax over all of them is exact.
+
+Rows must be those of one device. What a rank holds is seen by what it receives: no more than one block beyond the one that it
+works on; who keeps blocks besides is found by counting tensors as large as a block, which the function's own process notes, and
+which can only take points. A block is on its way while a rank works on it: it is sent before the work begins, and most of the
+next ones have not arrived by then. Only the order of a rank's own acts decides.
+H. Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import sharding
+from worldsize.checks.kit.error_advice import with_advice
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import by_sender
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import first_difference, first_slip, same
+from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
+from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.checks.weighed_work import WeighedRank, on_other_numbers
+from worldsize.links import Link
+from worldsize.trace import Span, Trace, Transfer, ring_links
+from worldsize.units import count, times
+
+POINTS = {
+    "every rank's rows are those of one device, causal or not": 1.0,
+    "each block travels to the next rank, n − 1 times": 0.5,
+    "no more than two blocks are on a rank at once": 0.5,
+    "a block is on its way while the rank works on it": 0.5,
+}
+VALUES, BYTES, TWO, AHEAD = POINTS
+
+NEAR = {"float64": 1e-10, "float32": 2e-5}
+SLOW = Link("1 GB/s", "2 ms")  # so that what a helper thread receives is not there the moment after it was sent
+LARGE = 1000.0  # the exp of such a score is infinite
+
+
+class Size(NamedTuple):
+    ranks: int
+    length: int
+    width: int
+    causal: bool = False
+    layout: str = "in a row"
+    dtype: str = "float64"
+    greatest_score: float | None = None  # None: as drawn
+
+
+SIZES = (
+    Size(3, 9, 4), Size(2, 6, 3, True), Size(4, 11, 3, True), Size(1, 4, 3, True), Size(4, 12, 5, True, "dealt out"),
+    Size(5, 13, 2, True, "at random"), Size(3, 8, 3, greatest_score=LARGE), Size(3, 7, 4, True, dtype="float32"),
+)  # fmt: skip
+METERED = Size(7, 42, 16)
+MOST_HELD = 9  # keys and values of two blocks, a copy of what is sent, the sum, the part that is added to it, and what it gives
+
+
+def ring_attention(arena: Arena, fn: Callable) -> Verdict:
+    """Check of attention over a sequence that is cut over the ranks.
+
+    `ring_attention(fabric, task)` returns this rank's rows, [own tokens, width]. task["q"], ["k"] and ["v"] are its own rows,
+    task["tokens"] the numbers of every rank's tokens in the sequence.
+    """
+    return judge("ring_attention", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for size in (*SIZES, METERED):
+        sequence = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
+        seen = "causal" if size.causal else "not causal"
+        name = f"{ranks_in_words(size.ranks)}, {size.length} tokens {size.layout}, width {size.width}, {seen}, {size.dtype}"
+        driver = sharding.blocks_at_work if size is METERED else None
+        link = SLOW if size.ranks == 3 else None
+        yield Case(
+            name,
+            lambda sequence=sequence, link=link, driver=driver: with_advice(
+                arena.ranks(fn, sequence.inputs(), link=link, driver=driver), _ADVICE
+            ),
+            lambda ended, sequence=sequence: _examine(ended, sequence),
+        )
+
+
+_ADVICE = {
+    "which is what `out` is": (
+        "Blocks differ in length where the ranks do not divide the tokens: how many rows the next one has is "
+        'len(task["tokens"][its rank]).'
+    ),
+}
+
+
+def _drawn(size: Size, generator: np.random.Generator) -> Sequence1D:
+    """A sequence in which every slip would show."""
+    while True:
+        q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
+        if size.greatest_score:
+            q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
+        sequence = Sequence1D(q, k, v, _layout(size, generator), size.causal)
+        right = attended(sequence)
+        if all(_differs(rows, right, size.dtype) for rows in slips(sequence).values()):
+            return sequence
+
+
+def _differs(rows: Sequence[np.ndarray], right: Sequence[np.ndarray], dtype: str) -> bool:
+    return any(not same(a, b, 100 * NEAR[dtype]) for a, b in zip(rows, right, strict=True))
+
+
+def _layout(size: Size, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
+    n, numbers = size.ranks, np.arange(size.length)
+    if size.layout == "dealt out":
+        return tuple(tuple(numbers[rank::n].tolist()) for rank in range(n))
+    if size.layout == "at random":
+        numbers = generator.permutation(numbers)
+    return tuple(tuple(sorted(part.tolist())) for part in np.array_split(numbers, n))
+
+
+def _examine(ended: ArenaResult, sequence: Sequence1D) -> dict[str, Complaint]:
+    metered = [told["held"] for told in ended.returned if isinstance(told, dict) and "held" in told]
+    returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
+    sequence = replace(sequence, work=ended.work)
+    wrong = _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
+    sent = none_sent(ended.trace, "The keys of other ranks come over the fabric alone.") or _wrong_blocks(ended.trace, sequence)
+    found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
+    if wrong or sent or sequence.world_size == 1:
+        return found | ({TWO: wrong or sent, AHEAD: wrong or sent} if wrong or sent else {})
+
+    rounds = _Rounds(ended.trace, sequence)
+    unread = rounds.unread() or _invented_work(sequence)
+    held = unread or rounds.too_many_held() or (metered and _too_many_tensors(metered))
+    found[TWO] = though_right("the rows", held or None)
+    found[AHEAD] = though_right("the rows", unread or rounds.not_ahead())
+    return found
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
+    dtype = str(sequence.q.dtype)
+    named = None
+    for rank, expected in enumerate(attended(sequence)):
+        largest = float(np.abs(expected).max(initial=0.0))
+        near_zero = NEAR[dtype] * largest
+        complaint = first_difference(
+            returned[rank], expected.astype(dtype), rank, "its rows of the attention", NEAR[dtype], near_zero
+        )
+        if not complaint:
+            continue
+        named = slips(sequence) if named is None else named
+        got = returned[rank]
+        slip = first_slip(lambda rows, got=got, rank=rank: same(got, rows[rank], NEAR[dtype], near_zero), named)
+        if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
+            slip = "exp of a score that no greatest score was taken from is infinite, and ∞ / ∞ is NaN."
+        if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
+            slip = SINGLE_WORDS
+        return f"{complaint}. {slip}".rstrip()
+    return None
+
+
+def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
+    """Words where a rank's queries, keys or values were written to: the backward pass needs them."""
+    for rank, (task, given) in enumerate(zip(after, sequence.inputs(), strict=True)):
+        for key in ("q", "k", "v"):
+            complaint = changed(task[key], given[key], f'task["{key}"]', rank)
+            if complaint:
+                return complaint
+    return None
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
+    n = sequence.world_size
+    right = any(all((t.src, t.dst) in ring_links(n, step) for t in trace.transfers) for step in (1, -1))
+    if not right:
+        odd = next(t for t in by_sender(trace) if (t.src, t.dst) not in ring_links(n))
+        return (
+            f"rank {odd.src} sent to rank {odd.dst}; expected every message to go to the next rank, {(odd.src + 1) % n}, "
+            f"which passes it on: on a ring no link carries more than another."
+        )
+
+    for rank in range(n):
+        got = trace.sent_bytes(rank)
+        blocks = [sequence.block_bytes(source) for source in range(n)]
+        # all but the block that the next rank has had from the start
+        expected = {sum(blocks) - blocks[(rank + step) % n] for step in (1, -1)}
+        if got in expected:
+            continue
+        told = f"rank {rank} sent {got} bytes, {times(got / max(expected))} x n − 1 blocks of keys and values ({max(expected)}). "
+        return told + _known_bytes(got, expected, blocks)
+    return None
+
+
+def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
+    if got in {2 * e for e in expected} or got in {e // 2 for e in expected}:
+        return "Does what travels have the dtype of the task, and do both travel, keys and values?"
+    if got > max(expected):
+        return "Each block passes a link once, queries stay where they are, and the last round sends nothing: no block goes home."
+    return "Each rank sends its own block, and passes on every other one but the last."
+
+
+# ---- rounds ----------------------------------------------------------------------------------
+
+
+class _Rounds:
+    """A rank's own acts in order: its work on each block, what it had received by then, and what it had sent."""
+
+    def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
+        self._trace, self._sequence = trace, sequence
+        n = sequence.world_size
+        forward = all((t.src, t.dst) in ring_links(n) for t in trace.transfers)
+        self._step = 1 if forward else -1
+
+    def _spans(self, rank: int) -> list[Span]:
+        return sorted((s for s in self._trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
+
+    def unread(self) -> Complaint:
+        """Words where a rank did not work once on each block."""
+        n = self._sequence.world_size
+        for rank in range(n):
+            got = len(self._spans(rank))
+            if got != n:
+                return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
+        return None
+
+    def too_many_held(self) -> Complaint:
+        """Words where a rank has received more than the block after the one at hand when it begins to work."""
+        for rank, spans, blocks in self._each():
+            for work, span in enumerate(spans):
+                received = self._bytes(span.start_s, dst=rank)
+                if received > sum(blocks[1 : work + 2]):
+                    held = _whole_blocks(received, blocks[1:])
+                    return (
+                        f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of {len(spans)}: "
+                        f"it holds more than the one at hand and the next. Receive one, work on one, let one go."
+                    )
+        return None
+
+    def not_ahead(self) -> Complaint:
+        """Words where a block is sent only after the work on it, or the next one is waited for before that work."""
+        for rank, spans, blocks in self._each():
+            for work, span in enumerate(spans[:-1]):
+                if self._bytes(span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
+                    return (
+                        f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: nothing "
+                        f"of its way is hidden. isend it first, then work, then receive the next one."
+                    )
+        for rank, spans, blocks in self._each():
+            early = [
+                work for work, span in enumerate(spans[:-1]) if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2])
+            ]
+            if 2 * len(early) > len(spans) - 1:
+                return (
+                    f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the one at hand: work first, "
+                    f"and receive then."
+                )
+        return None
+
+    def _each(self) -> Iterator[tuple[int, list[Span], list[int]]]:
+        """(rank, its work in order, the bytes of the blocks in the order in which it has them)."""
+        n = self._sequence.world_size
+        for rank in range(n):
+            order = [(rank - self._step * k) % n for k in range(n)]
+            yield rank, self._spans(rank), [self._sequence.block_bytes(source) for source in order]
+
+    def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
+        def counts(t: Transfer) -> bool:
+            return src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s
+
+        return sum(t.size_bytes for t in self._trace.transfers if counts(t))
+
+
+def _whole_blocks(received: int, blocks: Sequence[int]) -> int:
+    """How many of the blocks, in their order, are whole within so many bytes."""
+    return int(np.searchsorted(np.cumsum(blocks), received, side="right"))
+
+
+def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
+    for rank, held in enumerate(metered):
+        if max(held, default=0) > MOST_HELD:
+            return (
+                f"rank {rank} holds {max(held)} tensors as large as a block of keys while it works, and {MOST_HELD} are enough: "
+                f"keys and values of two blocks, what is on its way, and the sums. Does a list keep blocks that are over?"
+            )
+    return None
+
+
+def _invented_work(sequence: Sequence1D) -> Complaint:
+    """Words for declared work on other numbers than the parts of blocks."""
+    if sequence.work is None:
+        return None
+    for rank in range(sequence.world_size):
+        weighed = WeighedRank(rank, sequence.work[rank])
+        for _, _, weighted in replace(sequence, work=None).parts(rank).values():
+            weighed.weights_of(sequence.inputs()[rank]["work_s"], weighted.astype(sequence.q.dtype))
+        if not weighed.all_done:
+            return on_other_numbers(rank)
+    return None

@@ -1,0 +1,296 @@
+"""The check of `to_experts`: each token goes to its expert's rank and comes back to its place, within a capacity.
+
+A rank has its own tokens and its own experts' weights alone, so rows have to travel. The same function is called with the gradient
+of the rows and the experts' way back: both must be those of one device. Rows are counted link by link; how often an expert works
+is noted in the function's own process, and can only take points.
+D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes so many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import long_sequences
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import experts
+from worldsize.trace import Trace
+from worldsize.units import count
+
+POINTS = {
+    "rows and gradients are those of one device, each in its place": 0.75,
+    "what is over the capacity is dropped, and named": 0.25,
+    "a row travels to its expert and back, and no other": 0.25,
+    "each expert works once, on the tokens of all ranks": 0.25,
+}
+VALUES, DROPPED, BYTES, ONCE = POINTS
+NEAR = {"float64": 1e-10, "float32": 2e-5}
+
+
+class Size(NamedTuple):
+    ranks: int
+    experts: int
+    tokens: tuple[int, ...]  # of each rank
+    width: int
+    capacity: int | None = None
+    hot: float = 0.0  # the part of the tokens that goes to expert 0
+    dtype: str = "float64"
+
+
+SIZES = (
+    Size(3, 3, (5, 7, 4), 6), Size(2, 4, (6, 9), 8, hot=0.5), Size(4, 4, (8, 8, 8, 8), 6, capacity=2), Size(1, 3, (7,), 6),
+    Size(4, 8, (11, 3, 9, 6), 10, capacity=1, hot=0.4), Size(5, 5, (2, 1, 4, 3, 2), 7), Size(3, 6, (6, 6, 6), 8, hot=1.0),
+    Size(3, 3, (6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Tokens of each rank and the expert that each of them has chosen; `weights[expert]` is [width, width]."""
+
+    x: tuple[np.ndarray, ...]
+    gradient: tuple[np.ndarray, ...]
+    chosen: tuple[tuple[int, ...], ...]
+    weights: tuple[np.ndarray, ...]
+    capacity: int | None
+
+    @property
+    def world_size(self) -> int:
+        return len(self.x)
+
+    @property
+    def on_each(self) -> int:
+        """Experts on a rank."""
+        return len(self.weights) // self.world_size
+
+    def inputs(self) -> list[dict[str, Any]]:
+        given = []
+        for rank in range(self.world_size):
+            own = range(rank * self.on_each, (rank + 1) * self.on_each)
+            task = {
+                "x": self.x[rank], "chosen": list(self.chosen[rank]), "experts": len(self.weights), "capacity": self.capacity,
+            }  # fmt: skip
+            weights = {expert: self.weights[expert] for expert in own}
+            given.append({"task": task, "weights": weights, "gradient": self.gradient[rank]})
+        return given
+
+    def kept(self, rank: int) -> list[int]:
+        return experts.kept(self.chosen[rank], self.capacity)
+
+    def forward(self, rank: int) -> np.ndarray:
+        """A rank's rows as if no token were dropped."""
+        return np.stack([np.tanh(x @ self.weights[e].T) for x, e in zip(self.x[rank], self.chosen[rank], strict=True)])
+
+    def backward(self, rank: int) -> np.ndarray:
+        made = self.forward(rank)
+        inward = self.gradient[rank] * (1 - made**2)
+        return np.stack([g @ self.weights[e] for g, e in zip(inward, self.chosen[rank], strict=True)])
+
+
+def to_experts(arena: Arena, fn: Callable) -> Verdict:
+    """Check of tokens that go to experts on other ranks.
+
+    `to_experts(fabric, task, work)` returns (rows, dropped): rows [own tokens, width], zeros where a token was dropped, and the
+    places of those. task["x"] are a rank's tokens, task["chosen"] their experts; `work(expert, rows)` is one of its experts.
+    """
+    return judge("to_experts", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for size in SIZES:
+        mixture = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
+        most = "no capacity" if size.capacity is None else f"capacity {size.capacity}"
+        yield Case(
+            f"{ranks_in_words(size.ranks)}, {count(size.experts, 'expert')}, {', '.join(map(str, size.tokens))} tokens, {most}",
+            lambda mixture=mixture: arena.ranks(fn, mixture.inputs(), driver=long_sequences.there_and_back),
+            lambda ended, mixture=mixture: _examine(ended, mixture),
+        )
+
+
+def _drawn(size: Size, generator: np.random.Generator) -> Mixture:
+    weights = tuple((generator.normal(size=(size.experts, size.width, size.width)) / size.width**0.5).astype(size.dtype))
+    x, gradient = ([generator.normal(size=(t, size.width)).astype(size.dtype) for t in size.tokens] for _ in range(2))
+    chosen = []
+    for tokens in size.tokens:
+        drawn = generator.integers(0, size.experts, tokens)
+        drawn[generator.random(tokens) < size.hot] = 0
+        chosen.append(tuple(drawn.tolist()))
+    return Mixture(tuple(x), tuple(gradient), tuple(chosen), weights, size.capacity)
+
+
+def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
+    wrong = _wrong_shape(ended.returned, mixture) or _changed(ended.inputs, mixture)
+    lost = wrong or _wrong_dropped(ended.returned, mixture)
+    wrong = lost or _wrong_rows(ended.returned, mixture)
+    found = {VALUES: wrong}
+    if mixture.capacity is not None or lost:
+        found[DROPPED] = lost
+    sent = none_sent(ended.trace, "A token whose expert is on another rank has to go there.") or _wrong_bytes(ended.trace, mixture)
+    found[BYTES] = wrong or though_right("the rows", sent)
+    found[ONCE] = wrong or though_right("the rows", _worked_often(ended.returned, mixture))
+    return found
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
+    for rank, told in enumerate(returned):
+        for way in ("forward", "backward"):
+            got = told[way]
+            if not isinstance(got, tuple) or len(got) != 2:
+                came = f"{len(got)} values" if isinstance(got, tuple) else kind_in_words(got)
+                return f"rank {rank}: expected two things, the rows and the places of the dropped tokens, got {came}"
+            if not _is_places(got[1]):
+                return f"rank {rank}: expected the places of the dropped tokens as whole numbers, got {got[1]!r}"
+    return None
+
+
+def _is_places(got: Any) -> bool:
+    array = np.asarray(got if isinstance(got, (tuple, list, np.ndarray)) else None)
+    return array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+
+
+def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
+    for rank, given in enumerate(after):
+        complaint = changed(given["task"]["x"], mixture.x[rank], 'task["x"]', rank)
+        if complaint:
+            return complaint
+    return None
+
+
+def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
+    for rank, told in enumerate(returned):
+        for way in ("forward", "backward"):
+            got = sorted(int(place) for place in told[way][1])
+            kept = mixture.kept(rank)
+            expected = sorted(set(range(len(mixture.x[rank]))) - set(kept))
+            if got != expected:
+                return (
+                    f"rank {rank} dropped the tokens at {got}; expected {expected}. {_why_dropped(got, rank, mixture)}"
+                ).rstrip()
+    return None
+
+
+def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
+    own, most = mixture.chosen[rank], mixture.capacity
+    if most is None:
+        return "Without a capacity none is dropped."
+    if got == _last_kept(own, most):
+        return "An expert takes the first tokens of a rank, and drops the later ones."
+    if got == _over_all(rank, mixture):
+        return "The capacity is for each rank's tokens: each rank's first ones are taken, whatever others send."
+    if set(got) < set(range(len(own))) - set(mixture.kept(rank)):
+        return f"An expert takes {most} of a rank's tokens at most."
+    if any(own[place] for place in got) and len(got) > len(own) - most:
+        return "The capacity is for each expert, not for all of a rank's tokens."
+    return ""
+
+
+def _last_kept(own: Sequence[int], most: int) -> list[int]:
+    last = experts.kept(own[::-1], most)
+    return sorted(set(range(len(own))) - {len(own) - 1 - place for place in last})
+
+
+def _over_all(rank: int, mixture: Mixture) -> list[int]:
+    taken: Counter[int] = Counter()
+    dropped = []
+    for other in range(rank + 1):
+        for place, expert in enumerate(mixture.chosen[other]):
+            taken[expert] += 1
+            if other == rank and taken[expert] > mixture.capacity:
+                dropped.append(place)
+    return dropped
+
+
+def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
+    for way, whole_of, what in (
+        ("forward", mixture.forward, "its tokens' rows"),
+        ("backward", mixture.backward, "the gradient of its tokens, which takes the same way"),
+    ):
+        for rank, told in enumerate(returned):
+            whole, kept = whole_of(rank), mixture.kept(rank)
+            expected = np.zeros_like(whole)
+            expected[kept] = whole[kept]
+            dtype = str(mixture.x[rank].dtype)
+            complaint = first_difference(told[way][0], expected, rank, what, NEAR[dtype], NEAR[dtype])
+            if complaint:
+                slips = _slips(mixture, rank, whole, mixture.x[rank] if way == "forward" else mixture.gradient[rank])
+                got = told[way][0]
+                return f"{complaint}. {first_slip(lambda rows, got=got, dtype=dtype: same(got, rows, NEAR[dtype], NEAR[dtype]), slips)}".rstrip()
+    return None
+
+
+def _slips(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
+    kept, own = mixture.kept(rank), np.asarray(mixture.chosen[rank])
+    dropped = sorted(set(range(len(whole))) - set(kept))
+    by_expert = [place for place in np.argsort(own, kind="stable").tolist() if place in kept]
+    in_place = np.zeros_like(whole)
+    in_place[kept] = whole[kept]
+    sorted_rows = np.zeros_like(whole)
+    sorted_rows[: len(by_expert)] = whole[by_expert]
+    again = np.zeros_like(whole)
+    again[by_expert] = whole[np.asarray(by_expert, dtype=int)[np.argsort(np.argsort(by_expert))]] if by_expert else 0
+    passed = in_place.copy()
+    passed[dropped] = x[dropped]
+    return {
+        "The rows are in the order of the experts: put each back where its token was.": sorted_rows,
+        "A token was put back by the wrong permutation: y[order] = rows, not rows[order].": again,
+        "A dropped token's row is zero: it passes the layer by its residual connection, which is added later.": passed,
+        "No row has come back: these are the tokens themselves.": x,
+        "No token was dropped.": whole,
+    }
+
+
+# ---- messages and work -----------------------------------------------------------------------
+
+
+def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
+    n, item = mixture.world_size, mixture.x[0].itemsize
+    width = mixture.x[0].shape[1]
+    needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
+    # the function runs twice, there and back, and may say each time how many rows go to each expert
+    said = 2 * 2 * 8 * (mixture.on_each + 1)
+    got = trace.bytes_by_link()
+    for src in range(n):
+        for dst in range(n):
+            rows = 2 * int(needed[src, dst])
+            sent = got.get((src, dst), 0)
+            if src == dst or rows <= sent <= rows + said:
+                continue
+            told = (
+                f"rank {src} sent rank {dst} {sent} bytes in a forward and a backward pass; expected {rows} for "
+                f"{count(rows // (width * item), 'row')}, there and back, and up to {said} to say how many. "
+            )
+            return told + _known_bytes(sent, rows, src, mixture)
+    return None
+
+
+def _known_bytes(sent: int, rows: int, src: int, mixture: Mixture) -> str:
+    row = mixture.x[0][0].nbytes
+    if 2 * sent in range(rows, rows + row):
+        return "Does what travels have the dtype of the tokens?"
+    if mixture.capacity is not None and sent > rows:
+        return "What is dropped does not travel, and nothing is padded up to the capacity."
+    if sent > rows:
+        return "A row goes to its expert's rank alone: not to all ranks, and not padded."
+    return "Rows go straight to the expert's rank, and straight back."
+
+
+def _worked_often(returned: Sequence[Any], mixture: Mixture) -> Complaint:
+    for rank, told in enumerate(returned):
+        for expert, calls in sorted(Counter(int(expert) for expert in told["calls"]).items()):
+            if calls > 1:
+                return (
+                    f"rank {rank}'s expert {expert} worked {count(calls, 'time')}: put all ranks' rows together first, one product "
+                    f"of matrices is faster than many."
+                )
+    return None
