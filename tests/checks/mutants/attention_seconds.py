@@ -53,7 +53,7 @@ answers.mistake("forgets_the_latency_of_a_round", {'sent_s = layer["latency_s"] 
 answers.mistake("two_latencies_a_round", {'sent_s = layer["latency_s"] + 2': 'sent_s = 2 * layer["latency_s"] + 2'},
     "Keys and values leave together")
 answers.mistake("work_by_queries_alone", {"/ n**2": "/ n"}, ("A round's work is that on one block", "element", "expected"))
-answers.mistake("hides_all_in_all", {RING: "ring = max(n * block_s, (n - 1) * sent_s)"}, "What hides is decided round by round")
+answers.mistake("hides_all_in_all", {RING: "ring = max(n * block_s, (n - 1) * sent_s)"}, "The work of the last block hides nothing")
 answers.mistake("counts_the_work_alone", {RING: "ring = n * block_s"}, "Only the work was counted")
 answers.mistake("no_rows_back", {"exchanged = 4": "exchanged = 3"}, ("Queries travel too", "The rows come back too"))
 answers.mistake("sends_its_own_part_too", {"rows_bytes * (n - 1) / n": "rows_bytes"}, "A rank keeps its own part")

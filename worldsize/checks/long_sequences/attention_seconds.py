@@ -161,11 +161,8 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         "Each round costs a latency too.": (n - 1) * max(block_s, 2 * rows_s) + block_s,
         "Keys and values leave together: their latencies overlap.": (n - 1) * max(block_s, 2 * alpha + 2 * rows_s) + block_s,
         "A round's work is that on one block: 1/n of the queries with 1/n of the keys.": (n - 1) * max(n * block_s, sent_s) + n * block_s,
-        "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
-        "What hides is decided round by round, not for all of it: the last block's work comes behind the last way.": max(
-            n * block_s, (n - 1) * sent_s
-        ),
         "Only the work was counted: where a block's way is longer, the rank waits for it.": n * block_s,
+        "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
         "Only the way was counted.": (n - 1) * sent_s + block_s,
     }
 
