@@ -1,4 +1,4 @@
-"""The labs of the course by number: the title of each and its points, a hundred in all."""
+"""The labs of the course by number: the title of each and its points, and what it stands on."""
 
 from __future__ import annotations
 
@@ -31,4 +31,5 @@ LABS = {
     "14": Listing("Communicate less", 6, ("04", "06")),
     "15": Listing("Failures and elasticity", 6, ("04", "06")),
     "16": Listing("Capstone: predict a 10,000-GPU run", 6, ("03", "06", "12")),
+    "17": Listing("Long sequences and experts", 6, ("02", "06")),
 }

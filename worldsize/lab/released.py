@@ -19,6 +19,7 @@ SETUPS = {
     "14": ("471390255acc",),
     "15": ("4dc171d25eb4", "9950423f2ef8",),
     "16": ("f18fa100d25a", "20ae797ed31e", "2b21b9973ef8",),
+    "17": ("eeeb91864b15", "ee0d0f7fbcef", "961c534bd4fc",),
 }
 
 # the first lines of its exercises' cells
@@ -124,5 +125,11 @@ EXERCISES = {
         "two_level_all_reduce": "# Exercise 16.2: an all-reduce of two levels",
         "predict_steps": "# Exercise 16.3: from 64 GPUs to 512",
         "best_plan": "# Exercise 16.4: the fastest plan that fits",
+    },
+    "17": {
+        "ring_attention": "# Exercise 17.1: exact attention, with keys and values that travel",
+        "my_tokens": "# Exercise 17.2: which tokens a rank owns",
+        "attention_seconds": "# Exercise 17.3: seconds of both ways",
+        "to_experts": "# Exercise 17.4: tokens to experts, and home again",
     },
 }

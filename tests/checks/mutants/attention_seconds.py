@@ -1,4 +1,4 @@
-"""Exercise 17.4: how long a layer's attention takes round a ring, and with its heads dealt out."""
+"""Exercise 17.3: how long a layer's attention takes round a ring, and with its heads dealt out."""
 
 from __future__ import annotations
 

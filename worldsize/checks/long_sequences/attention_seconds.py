@@ -13,7 +13,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_named, number
+from worldsize.checks.kit.values import close, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import attention
 from worldsize.links import Link
@@ -131,7 +131,8 @@ def _wrong(got: Any, right: float, what: str, slips: dict[str, float]) -> Compla
         return None
     if math.isinf(right):
         return f"expected math.inf {what}, got {in_words(value, 's')}: a head lies on one rank, and the ranks do not divide the heads."
-    return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}{first_named(value, slips)}"
+    slip = next((words for words, slipped in slips.items() if close(value, slipped, near_zero=0.0)), "")
+    return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
 
 # ---- what is right, and what slips give ------------------------------------------------------

@@ -1,7 +1,7 @@
 """The check of `to_experts`: each token goes to its expert's rank and comes back to its place, within a capacity.
 
-A rank has its own tokens and its own experts' weights alone, so rows have to travel. The same function is called with the gradient
-of the rows and the experts' way back: both must be those of one device. Rows are counted link by link; how often an expert works
+A rank has its own tokens and the weight of its one expert alone, so rows have to travel. The same function is called with the gradient
+of the rows and the expert's way back: both must be those of one device. Rows are counted link by link; how often an expert works
 is noted in the function's own process, and can only take points.
 D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes so many.
 """
@@ -36,8 +36,6 @@ NEAR = {"float64": 1e-10, "float32": 2e-5}
 
 
 class Size(NamedTuple):
-    ranks: int
-    experts: int
     tokens: tuple[int, ...]  # of each rank
     width: int
     capacity: int | None = None
@@ -46,15 +44,15 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(3, 3, (5, 7, 4), 6), Size(2, 4, (6, 9), 8, hot=0.5), Size(4, 4, (8, 8, 8, 8), 6, capacity=2), Size(1, 3, (7,), 6),
-    Size(4, 8, (11, 3, 9, 6), 10, capacity=1, hot=0.4), Size(5, 5, (2, 1, 4, 3, 2), 7), Size(3, 6, (6, 6, 6), 8, hot=1.0),
-    Size(3, 3, (6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
+    Size((5, 7, 4), 6), Size((6, 9), 8, hot=0.5), Size((8, 8, 8, 8), 6, capacity=2), Size((7,), 6, capacity=4),
+    Size((11, 3, 9, 6), 10, capacity=1, hot=0.4), Size((2, 1, 4, 3, 2), 7), Size((6, 6, 6), 8, hot=1.0),
+    Size((6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Tokens of each rank and the expert that each of them has chosen; `weights[expert]` is [width, width]."""
+    """Tokens of each rank and the expert that each of them has chosen; `weights[rank]` is the rank's expert, [width, width]."""
 
     x: tuple[np.ndarray, ...]
     gradient: tuple[np.ndarray, ...]
@@ -66,20 +64,11 @@ class Mixture:
     def world_size(self) -> int:
         return len(self.x)
 
-    @property
-    def on_each(self) -> int:
-        """Experts on a rank."""
-        return len(self.weights) // self.world_size
-
     def inputs(self) -> list[dict[str, Any]]:
         given = []
-        for rank in range(self.world_size):
-            own = range(rank * self.on_each, (rank + 1) * self.on_each)
-            task = {
-                "x": self.x[rank], "chosen": list(self.chosen[rank]), "experts": len(self.weights), "capacity": self.capacity,
-            }  # fmt: skip
-            weights = {expert: self.weights[expert] for expert in own}
-            given.append({"task": task, "weights": weights, "gradient": self.gradient[rank]})
+        for rank, x in enumerate(self.x):
+            task = {"x": x, "chosen": list(self.chosen[rank]), "capacity": self.capacity}
+            given.append({"task": task, "weight": self.weights[rank], "gradient": self.gradient[rank]})
         return given
 
     def kept(self, rank: int) -> list[int]:
@@ -99,7 +88,7 @@ def to_experts(arena: Arena, fn: Callable) -> Verdict:
     """Check of tokens that go to experts on other ranks.
 
     `to_experts(fabric, task, work)` returns (rows, dropped): rows [own tokens, width], zeros where a token was dropped, and the
-    places of those. task["x"] are a rank's tokens, task["chosen"] their experts; `work(expert, rows)` is one of its experts.
+    places of those. task["x"] are a rank's tokens, task["chosen"] their experts, by rank; `work(rows)` is the rank's own expert.
     """
     return judge("to_experts", POINTS, _cases(arena, fn))
 
@@ -109,18 +98,19 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         mixture = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
         most = "no capacity" if size.capacity is None else f"capacity {size.capacity}"
         yield Case(
-            f"{ranks_in_words(size.ranks)}, {count(size.experts, 'expert')}, {', '.join(map(str, size.tokens))} tokens, {most}",
+            f"{ranks_in_words(len(size.tokens))}, {', '.join(map(str, size.tokens))} tokens, {most}",
             lambda mixture=mixture: arena.ranks(fn, mixture.inputs(), driver=long_sequences.there_and_back),
             lambda ended, mixture=mixture: _examine(ended, mixture),
         )
 
 
 def _drawn(size: Size, generator: np.random.Generator) -> Mixture:
-    weights = tuple((generator.normal(size=(size.experts, size.width, size.width)) / size.width**0.5).astype(size.dtype))
+    n = len(size.tokens)
+    weights = tuple((generator.normal(size=(n, size.width, size.width)) / size.width**0.5).astype(size.dtype))
     x, gradient = ([generator.normal(size=(t, size.width)).astype(size.dtype) for t in size.tokens] for _ in range(2))
     chosen = []
     for tokens in size.tokens:
-        drawn = generator.integers(0, size.experts, tokens)
+        drawn = generator.integers(0, n, tokens)
         drawn[generator.random(tokens) < size.hot] = 0
         chosen.append(tuple(drawn.tolist()))
     return Mixture(tuple(x), tuple(gradient), tuple(chosen), weights, size.capacity)
@@ -188,10 +178,10 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
         return "An expert takes the first tokens of a rank, and drops the later ones."
     if got == _over_all(rank, mixture):
         return "The capacity is for each rank's tokens: each rank's first ones are taken, whatever others send."
+    if got == list(range(most, len(own))):
+        return "The capacity is for each expert, not for all of a rank's tokens."
     if set(got) < set(range(len(own))) - set(mixture.kept(rank)):
         return f"An expert takes {most} of a rank's tokens at most."
-    if any(own[place] for place in got) and len(got) > len(own) - most:
-        return "The capacity is for each expert, not for all of a rank's tokens."
     return ""
 
 
@@ -237,13 +227,12 @@ def _slips(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dic
     in_place[kept] = whole[kept]
     sorted_rows = np.zeros_like(whole)
     sorted_rows[: len(by_expert)] = whole[by_expert]
-    again = np.zeros_like(whole)
-    again[by_expert] = whole[np.asarray(by_expert, dtype=int)[np.argsort(np.argsort(by_expert))]] if by_expert else 0
+    permuted = sorted_rows[[*by_expert, *dropped]]
     passed = in_place.copy()
     passed[dropped] = x[dropped]
     return {
         "The rows are in the order of the experts: put each back where its token was.": sorted_rows,
-        "A token was put back by the wrong permutation: y[order] = rows, not rows[order].": again,
+        "A token was put back by the wrong permutation: y[order] = rows, not rows[order].": permuted,
         "A dropped token's row is zero: it passes the layer by its residual connection, which is added later.": passed,
         "No row has come back: these are the tokens themselves.": x,
         "No token was dropped.": whole,
@@ -257,8 +246,7 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
     n, item = mixture.world_size, mixture.x[0].itemsize
     width = mixture.x[0].shape[1]
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
-    # the function runs twice, there and back, and may say each time how many rows go to each expert
-    said = 2 * 2 * 8 * (mixture.on_each + 1)
+    said = 2 * 2 * 8  # the function runs twice, there and back, and may say each time how many rows come
     got = trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
@@ -287,10 +275,9 @@ def _known_bytes(sent: int, rows: int, src: int, mixture: Mixture) -> str:
 
 def _worked_often(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, told in enumerate(returned):
-        for expert, calls in sorted(Counter(int(expert) for expert in told["calls"]).items()):
-            if calls > 1:
-                return (
-                    f"rank {rank}'s expert {expert} worked {count(calls, 'time')}: put all ranks' rows together first, one product "
-                    f"of matrices is faster than many."
-                )
+        if told["calls"] > 1:
+            return (
+                f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, one product of "
+                f"matrices is faster than many."
+            )
     return None

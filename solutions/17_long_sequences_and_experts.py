@@ -1,0 +1,645 @@
+# %% [markdown]
+# # Lab 17. Long sequences and experts
+#
+# **After this lab you are able to** compute exact attention over a sequence that no rank holds, with keys and values that travel
+# round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on other ranks and back; and
+# to say which way is faster for how many ranks.
+#
+# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
+
+# %% [markdown]
+# ![](../labs/covers/17.png)
+
+# %%
+# Set-up: the tools of this lab
+from worldsize.notebook import *
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+from worldsize import data
+from worldsize.fabric.collectives import all_reduce
+from worldsize.formulas import attention, experts
+
+# %% tags=["parameters"]
+ranks = 4
+length = 1024
+width = 64
+lengths = [4_096, 16_384, 65_536, 262_144, 1_048_576]
+far_ranks = [2, 4, 16, 32, 64, 256, 1024]
+images_count = 1024
+steps = 60
+work_ms = 20
+
+# %%
+lab, check = open_lab("17")
+
+# %% [markdown]
+# ## A sequence that does not fit
+#
+# In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A **score**
+# is the product of a query with a key; a softmax over a query's scores says how much of each value it takes. So L tokens have
+# L² scores, for each head. Books, films and long programs have hundreds of thousands of tokens.
+
+# %%
+lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB are all scores of one layer?", "GB")
+
+# %%
+lab.measure("scores", attention.score_bytes(lengths[3], 32) / 1e9)
+figures.curves(
+    [
+        figures.Curve("all scores, 32 heads", predicted=[(n, attention.score_bytes(n, 32)) for n in lengths]),
+        figures.Curve("keys and values, width 4,096", predicted=[(n, 2 * attention.block_bytes(n, 4096, 1)) for n in lengths]),
+    ],
+    "What grows faster than the sequence?", x="tokens", y="one layer keeps (bytes)", log=True, growth=True,
+)
+
+# %% [markdown]
+# Twice as many tokens, four times as many scores. Weights can be cut (Lab 12) and batches can be shared out (Lab 04), and neither
+# helps here: one sequence alone is too long. So cut the **sequence**. Each rank owns some tokens: their queries, keys and values.
+# But a query needs *all* keys. Have all of them gathered, and every rank holds everything again.
+
+# %% [markdown]
+# ## Softmax, block by block
+#
+# Look at a query and two blocks of keys. Could each block have its own softmax, and the results be averaged? Try it.
+
+# %%
+torch.manual_seed(17)
+q, k, v = torch.randn(3, 6, 4, dtype=torch.float64)
+right = F.softmax(q @ k.T / 2, dim=1) @ v
+halves = [F.softmax(q @ k[part].T / 2, dim=1) @ v[part] for part in (slice(0, 3), slice(3, 6))]
+print("the right rows, first column:      ", [round(x, 3) for x in right[:, 0].tolist()])
+print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) / 2)[:, 0].tolist()])
+
+# %% [markdown]
+# A block whose scores are greater has to weigh more. So keep three things of each block: for every query its greatest score $m$,
+# the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone would overflow; that is why
+# $m$ goes off.) `attend` gives you these three.
+
+# %%
+# Set-up
+def attend(fabric, task, source, k, v):
+    """This rank's queries over the block of rank `source`: m [own tokens, 1], s [own tokens, 1], o [own tokens, width]."""
+    scores = task["q"] @ k.T / math.sqrt(k.shape[1])
+    if task["causal"]:  # a query sees its own token and the earlier ones
+        own, theirs = (torch.tensor(task["tokens"][rank]) for rank in (fabric.rank, source))
+        scores = scores.masked_fill(theirs > own[:, None], -math.inf)
+    m = scores.amax(dim=1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    weights = torch.exp(scores - m)
+    return m, weights.sum(dim=1, keepdim=True), fabric.compute(task["work_s"], weights @ v)
+
+# %% [markdown]
+# Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Both sums have to be brought to one $m$, the greater: what was divided by
+# $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are $o/s$. This **online
+# softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums is another.
+#
+# **Ring attention** (Liu and others, 2023) lets the *blocks* travel. A rank keeps its queries. It hands keys and values to the next
+# rank, while it works on them.
+
+# %%
+lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. How many kB does each rank send?", "kB")
+
+# %% [markdown]
+# A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: where the ranks do not
+# divide the sequence, blocks differ in length. Say `attend` whose block it is; it has to know for its mask.
+#
+# <details><summary>Hint 1</summary>In round s a rank has the block of rank (rank − s) mod n, its own first. n blocks, n − 1 rounds
+# in which something travels.</details>
+# <details><summary>Hint 2</summary>Order in a round: isend the block at hand, attend, recv the next one into new tensors, wait.</details>
+
+# %% tags=["exercise:ring_attention"]
+# Exercise 17.1: exact attention, with keys and values that travel
+def ring_attention(fabric, task):
+    """Return this rank's rows of the attention over all ranks' tokens, [own tokens, width].
+
+    Each block of keys and values goes to the next rank, n − 1 times, and is on its way while the rank works on it: two blocks are on
+    a rank at most. `attend` is called once for each block; the task's tensors stay as they are.
+    """
+    n, rank = fabric.world_size, fabric.rank
+    k, v = task["k"], task["v"]
+    ### BEGIN SOLUTION
+    for step in range(n):
+        source, handles = (rank - step) % n, []
+        if step < n - 1:
+            handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]
+        m, s, o = attend(fabric, task, source, k, v)
+        if step == 0:
+            greatest, total, rows = m, s, o
+        else:
+            new = torch.maximum(greatest, m)
+            old_scale, scale = torch.exp(greatest - new), torch.exp(m - new)
+            greatest, total, rows = new, total * old_scale + s * scale, rows * old_scale + o * scale
+        if handles:
+            coming = len(task["tokens"][(source - 1) % n])
+            k, v = (x.new_empty(coming, x.shape[1]) for x in (k, v))
+            for x in (k, v):
+                fabric.recv(x, frm=(rank - 1) % n)
+            for handle in handles:
+                handle.wait()
+    return rows / total
+    ### END SOLUTION
+
+# %% tags=["check:ring_attention"] points=2.5
+check.ring_attention(ring_attention)
+
+# %%
+def sequence_task(rank, tokens, causal=False, work_s=0.0):
+    """A rank's part of a sequence that everybody could draw, and nobody else keeps."""
+    whole = torch.randn(3, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(17))
+    q, k, v = whole[:, tokens[rank]]
+    return {"q": q, "k": k, "v": v, "tokens": tokens, "causal": causal, "work_s": work_s}
+
+def on_ring(fabric, tokens, causal=False, work_s=0.0):
+    return ring_attention(fabric, sequence_task(fabric.rank, tokens, causal, work_s))
+
+def in_a_row(n):
+    return [part.tolist() for part in torch.arange(length).tensor_split(n)]
+
+# %%
+slow = Link("20 MB/s", "1 ms")
+run = launch(on_ring, ranks, args=(in_a_row(ranks), False, work_ms / 1e3), link=slow)
+whole = torch.randn(3, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(17))
+if run.state == "done":
+    off = (torch.cat(run.results) - F.scaled_dot_product_attention(*whole)).abs().max()
+    print(f"largest difference from PyTorch's attention on one device: {off:.0e}")
+lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
+figures.timeline(run)
+
+# %% [markdown]
+# Each block of work has a block's way under it. What a rank sends does not hang on the number of ranks, in the end: $n-1$ blocks
+# of $2\frac Ln$ rows are nearly all keys and values. What it *holds* does: two blocks, whatever the length.
+#
+# **In one sentence:** why does the work hide the way more easily for longer sequences?
+#
+# <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel, and four times as many pairs are worked
+# on.</details>
+
+# %% [markdown]
+# ## Who idles
+#
+# A language model's queries see no later key: the mask is **causal**. Half of all pairs are gone. Is half of the time gone, too? Take
+# the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. The work of a round is in
+# proportion to them; a round lasts as long as its busiest rank.
+
+# %%
+lab.predict("idle", f"{ranks} ranks, tokens in a row, causal. How many times as long as with even work does it take?", "times")
+
+# %%
+def declared_ring(fabric, tokens, pair_s):
+    """The rounds of a causal ring, with the work on its pairs declared and a small message in place of each block."""
+    n, rank = fabric.world_size, fabric.rank
+    pairs = attention.pairs_by_round(tokens)
+    for step in range(n):
+        handle = fabric.isend(torch.zeros(16), to=(rank + 1) % n)
+        fabric.compute(float(pairs[step, rank]) * pair_s)
+        fabric.recv(torch.empty(16), frm=(rank - 1) % n)
+        handle.wait()
+
+def seconds_of_rounds(tokens):
+    """Seconds of the causal ring, and those of even work, in simulated time."""
+    pair_s = 1e-6
+    return simulate(declared_ring, len(tokens), args=(tokens, pair_s)).simulated_s, attention.causal_pairs(length) / len(tokens) * pair_s
+
+# %%
+row, even = seconds_of_rounds(in_a_row(ranks))
+lab.measure("idle", row / even)
+figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
+
+# %% [markdown]
+# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. The pairs were halved and the time was not. Now
+# you choose who owns what. A rank's tokens need not be neighbours: `attend` masks by their numbers.
+#
+# <details><summary>Hint</summary>A late token sees many keys, an early one few. Every rank should have early and late ones, in every
+# block that comes by.</details>
+
+# %% tags=["exercise:my_tokens"]
+# Exercise 17.2: which tokens a rank owns
+def my_tokens(rank, world_size, length):
+    """Return the numbers of this rank's tokens, from 0 to length − 1, in a list.
+
+    Every token has one owner, and no rank owns more than two more than another. Under a causal mask each round of the ring is as much
+    work for every rank, to within 2 % where each has hundreds of tokens.
+    """
+    ### BEGIN SOLUTION
+    return list(range(rank, length, world_size))
+    ### END SOLUTION
+
+# %% tags=["check:my_tokens"] points=1
+check.my_tokens(my_tokens)
+
+# %%
+lab.predict("balanced", "And with your tokens: how many times as long as with even work?", "times")
+
+# %%
+def dealt_out(n):
+    """All ranks' tokens; None where the exercise is not written yet."""
+    run = launch(lambda fabric: my_tokens(fabric.rank, fabric.world_size, length), n)
+    return [list(map(int, own)) for own in run.results] if run.state == "done" else None
+
+mine = dealt_out(ranks)
+lab.measure("balanced", seconds_of_rounds(mine)[0] / even if mine else None)
+figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else figures.not_yet("Exercise 17.2")
+
+# %% [markdown]
+# Dealt out one by one, the layout is called **striped** (Brandon and others, 2023); folded, with a part from the front and one from
+# the back for each rank, **zigzag**, as Llama 3 was trained. And the rows? The mask knows the tokens' numbers, so your ring should
+# give the same rows as one device, in any layout.
+
+# %%
+run = launch(on_ring, ranks, args=(mine or in_a_row(ranks), True))
+if run.state == "done" and mine:
+    rows = torch.empty(length, width, dtype=torch.float64)
+    for own, part in zip(mine, run.results):
+        rows[own] = part
+    off = (rows - F.scaled_dot_product_attention(*whole, is_causal=True)).abs().max()
+    print(f"causal, your tokens: largest difference from one device {off:.0e}")
+
+# %% [markdown]
+# ## Heads dealt out
+#
+# There is another way (**Ulysses**, Jacobs and others, 2023). Attention has heads, and a head needs nothing of the others. So before
+# the attention turn the cut round, from tokens to heads: each rank sends every other one the part of its rows that belongs to
+# *its* heads. That is an all-to-all. Then a rank has *all* tokens of some heads, and works alone. Another all-to-all brings the
+# rows back.
+
+# %%
+lab.predict("heads", f"{ranks} ranks: how many times as many bytes as that does the ring send?", "times")
+
+# %%
+# Helper: an all-to-all of equal parts, and attention with its heads dealt out
+def swap(fabric, parts):
+    """parts[r] goes to rank r; what comes back is from rank r in place r."""
+    n, me = fabric.world_size, fabric.rank
+    came = [torch.empty_like(part) for part in parts]
+    came[me] = parts[me]
+    handles = [fabric.isend(parts[(me + k) % n], to=(me + k) % n) for k in range(1, n)]
+    for k in range(1, n):
+        fabric.recv(came[(me - k) % n], frm=(me - k) % n)
+    for handle in handles:
+        handle.wait()
+    return came
+
+def heads_dealt_out(fabric, heads, work_s=0.0):
+    """Non-causal attention of `heads` heads; this rank owns a stretch of the tokens, before and after."""
+    n = fabric.world_size
+    task = sequence_task(fabric.rank, in_a_row(n))
+    three = torch.stack([task[name].view(-1, heads, width // heads) for name in "qkv"])
+    came = swap(fabric, [part.contiguous() for part in three.tensor_split(n, dim=2)])
+    q, k, v = torch.cat(came, dim=1).transpose(1, 2)  # [own heads, all tokens, head's width]
+    rows = fabric.compute(work_s, F.scaled_dot_product_attention(q, k, v)).transpose(0, 1)
+    home = swap(fabric, [part.contiguous() for part in rows.tensor_split(n)])
+    return torch.cat(home, dim=1).reshape(len(home[0]), width)
+
+# %%
+ring, turned = launch(on_ring, ranks, args=(in_a_row(ranks),)), launch(heads_dealt_out, ranks, args=(8,))
+split = [x.view(length, 8, -1).transpose(0, 1) for x in whole]
+right = F.scaled_dot_product_attention(*split).transpose(0, 1).reshape(length, width)
+print(f"heads dealt out: largest difference from one device {(torch.cat(turned.results) - right).abs().max():.0e}")
+print(f"each rank sends {turned.trace.sent_bytes(0) / 1e3:.0f} kB, by formula {attention.bytes_heads(ranks, length, width, 8) / 1e3:.0f} kB")
+lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ring.state == "done" else None)
+figures.links(turned)
+
+# %% [markdown]
+# The ring sends $2(n-1)$ blocks and the heads $4\frac{n-1}{n}$: fewer, the more ranks there are. But the ring hides what it sends,
+# and this way hides nothing; and it needs a head for each rank. Which one takes less time? Work it out.
+#
+# A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s` of a rank's
+# card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that leave together the
+# latencies overlap. Ranks work alike: no mask.
+
+# %% tags=["exercise:attention_seconds"]
+# Exercise 17.3: seconds of both ways
+def attention_seconds(layer):
+    """Return (seconds round the ring, seconds with heads dealt out) of one layer's attention, forwards.
+
+    Ring: in each round but the last a block is on its way under the work on it; keys and values leave together. Heads: queries, keys
+    and values together, then the work, then the rows back; math.inf where the ranks do not divide the heads.
+    """
+    n = layer["ranks"]
+    ### BEGIN SOLUTION
+    rows_bytes = layer["tokens"] / n * layer["heads"] * layer["head_width"] * layer["item_bytes"]
+    alpha, rows_s = layer["latency_s"], rows_bytes / layer["bytes_per_s"]
+    block_s = layer["work_s"] / n**2
+    ring = (n - 1) * max(block_s, alpha + 2 * rows_s) + block_s
+    if layer["heads"] % n:
+        return ring, math.inf
+    exchanges_s = 2 * alpha * (n > 1) + 4 * (n - 1) / n * rows_s
+    return ring, exchanges_s + layer["work_s"] / n
+    ### END SOLUTION
+
+# %% tags=["check:attention_seconds"] points=1
+check.attention_seconds(attention_seconds)
+
+# %% [markdown]
+# Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All pairs
+# are $4L^2$ products and sums for each number of the width. Real ranks would be a cluster; simulated ones do the same rounds, with
+# the work declared. Up to which number of ranks is dealing out heads faster? And what becomes of the ring at the end?
+
+# %%
+far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
+far_layer["work_s"] = 4 * 131_072**2 * 32 * 128 / 400e12
+lab.predict("turn", "From how many ranks on does the ring take longer than its work alone?", "ranks")
+
+# %%
+def far_ring(fabric, numbers, work_s):
+    n, rank = fabric.world_size, fabric.rank
+    for step in range(n):
+        if step == n - 1:
+            fabric.compute(work_s)
+            break
+        handle = fabric.isend(torch.zeros(numbers, dtype=torch.uint8, device="meta"), to=(rank + 1) % n)
+        fabric.compute(work_s)
+        fabric.recv(torch.empty(numbers, dtype=torch.uint8, device="meta"), frm=(rank - 1) % n)
+        handle.wait()
+
+def far_heads(fabric, numbers, work_s):
+    n, rank = fabric.world_size, fabric.rank
+    for many in (3, 1):
+        parts = [torch.zeros(many * numbers, dtype=torch.uint8, device="meta") for _ in range(n)]
+        swap(fabric, parts)
+        if many == 3:
+            fabric.compute(work_s)
+
+# %%
+far = Link(far_layer["bytes_per_s"], far_layer["latency_s"])
+rows_bytes = 131_072 * 32 * 128 * 2
+played = {"round the ring": [], "heads dealt out": []}
+for n in far_ranks:
+    for name, fn, args in (
+        ("round the ring", far_ring, (2 * rows_bytes // n, far_layer["work_s"] / n**2)),
+        ("heads dealt out", far_heads, (rows_bytes // n**2, far_layer["work_s"] / n)),
+    ):
+        if name == "round the ring" or n <= far_layer["heads"]:
+            played[name].append((n, simulate(fn, n, args=args, link=far, most_messages=40_000).simulated_s))
+    print(f"{n:5,} ranks: ring {played['round the ring'][-1][1] * 1e3:.2f} ms", flush=True)
+
+# %%
+predicted = {name: [] for name in played}
+for n in far_ranks:
+    both = launch(lambda fabric, layer: attention_seconds(layer), 1, args=(far_layer | {"ranks": n},))
+    for name, seconds in zip(predicted, both[0] if both.state == "done" else ()):
+        if seconds < math.inf:
+            predicted[name].append((n, seconds))
+work_alone = [(n, far_layer["work_s"] / n) for n in far_ranks]
+slower = [n for (n, seconds), (_, work) in zip(played["round the ring"], work_alone) if seconds > 1.01 * work]
+lab.measure("turn", slower[0] if slower else None)
+figures.curves(
+    [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
+    + [figures.Curve("the work alone", predicted=work_alone)],
+    "Which way is faster for how many ranks, and who reaches the work alone?", x="ranks", y="attention of a layer (s)", log=True,
+)
+
+# %% [markdown]
+# While a block's work, in proportion to $\frac{1}{n^2}$, is longer than its way, $\frac1n$, the ring costs nothing but the work. Then
+# the way shows, and more ranks help no more. Heads go as far as there are heads. Large runs use both: heads inside a machine, a
+# ring between machines.
+
+# %% [markdown]
+# ## Experts
+#
+# The other way to a larger model is not to use all of it. In a **mixture of experts** the MLP of a layer is there E times, and a
+# small **router** sends each token to one of them. A token costs as much as before, and the model has E times the weights. Each
+# rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for the router decides, and not you.
+
+# %%
+lab.predict(
+    "rows", f"{ranks} ranks with an expert each, 256 tokens a rank, experts chosen evenly, width {width}, float64. "
+    f"How many kB does a rank send, there and back?", "kB",
+)
+
+# %% [markdown]
+# An expert that everybody wants would have all ranks wait for its rank, and its memory overflows. So it has a **capacity** for each
+# rank's tokens (GShard's groups): it takes the first ones, and drops the rest. A dropped token's row is zero; it passes the layer by
+# the residual connection.
+#
+# And backwards? The gradient of a row goes where the row went, and comes back the same way. So a right function needs no
+# second one: call it again with gradients for tokens, and with the experts' way back for `work`.
+#
+# <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor of the right
+# shape. So counts travel first.</details>
+# <details><summary>Hint 2</summary>Keep for each rank the places of the tokens that went there. What comes home from it is in that
+# order: <code>y[places] = rows</code>.</details>
+
+# %%
+# Set-up
+def exchange(fabric, parts, came):
+    """parts[r] goes to rank r, and came[r], of the right shape, is filled from rank r. Returns `came`."""
+    n, me = fabric.world_size, fabric.rank
+    came[me].copy_(parts[me])
+    for k in range(1, n):
+        handle = fabric.isend(parts[(me + k) % n], to=(me + k) % n)
+        fabric.recv(came[(me - k) % n], frm=(me - k) % n)
+        handle.wait()
+    return came
+
+# %% tags=["exercise:to_experts"]
+# Exercise 17.4: tokens to experts, and home again
+def to_experts(fabric, task, work):
+    """Return (y, dropped): the expert's row of each of this rank's tokens in its place, and the places of the dropped tokens.
+
+    task["x"] [own tokens, width]; task["chosen"] the expert of each, which lives on the rank of that number. `work(rows)` is this
+    rank's expert, called once, with rank 0's rows first. An expert takes the first task["capacity"] tokens of a rank (None: all); a
+    dropped one does not travel, and its row is zero.
+    """
+    x, n = task["x"], fabric.world_size
+    ### BEGIN SOLUTION
+    places = [[] for _ in range(n)]
+    for place, expert in enumerate(task["chosen"]):
+        places[expert].append(place)
+    places = [own[: task["capacity"]] for own in places]
+    counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], [torch.tensor([0]) for _ in range(n)])
+    came = exchange(fabric, [x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts])
+    made = work(torch.cat(came)).split([len(rows) for rows in came])
+    home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])
+    y = torch.zeros_like(x)
+    for own, rows in zip(places, home):
+        y[own] = rows
+    return y, sorted(set(range(len(x))) - set(sum(places, [])))
+    ### END SOLUTION
+
+# %% tags=["check:to_experts"] points=1.5
+check.to_experts(to_experts)
+
+# %%
+def mixture_task(rank, n, hot=0.0):
+    """256 tokens and the experts that they chose; `hot` is the part that wants expert 0 whatever it is."""
+    random = torch.Generator().manual_seed(100 + rank)
+    chosen = torch.randint(n, (256,), generator=random)
+    chosen[torch.rand(256, generator=random) < hot] = 0
+    x = torch.randn(256, width, dtype=torch.float64, generator=random)
+    return {"x": x, "chosen": chosen.tolist(), "capacity": None}
+
+def expert_weight(expert):
+    return torch.randn(width, width, dtype=torch.float64, generator=torch.Generator().manual_seed(expert)) / width**0.5
+
+def mixed(fabric, hot):
+    own = expert_weight(fabric.rank)
+    return to_experts(fabric, mixture_task(fabric.rank, fabric.world_size, hot), lambda rows: (rows @ own.T).tanh())[0]
+
+# %%
+run = launch(mixed, ranks, args=(0.0,))
+if run.state == "done":
+    for rank, got in enumerate(run.results):
+        task = mixture_task(rank, ranks)
+        right = torch.stack([(x @ expert_weight(e).T).tanh() for x, e in zip(task["x"], task["chosen"])])
+        print(f"rank {rank}: largest difference from one device {(got - right).abs().max():.0e}")
+lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
+figures.links(run)
+
+# %%
+lab.predict("hot", f"Half of all tokens want expert 0 whatever they are. How many times its even share does it get?", "times")
+
+# %%
+run = launch(mixed, ranks, args=(0.5,))
+shares = [sum(mixture_task(rank, ranks, 0.5)["chosen"].count(e) for rank in range(ranks)) for e in range(ranks)]
+lab.measure("hot", experts.hottest(shares))
+figures.links(run)
+
+# %% [markdown]
+# The rank with the hot expert has a straggler's part (Lab 05): all others wait for its rows, in every layer. With a capacity nobody
+# waits, and tokens are lost.
+
+# %% [markdown]
+# ## A mixture that is trained
+#
+# Do routers become so uneven by themselves? Train one. Each rank has a quarter of the images and one expert, a linear layer with
+# ReLU; the router is a linear layer on every rank. A token's row is the expert's, times the router's probability $p$: that is how
+# the router learns. Who is chosen more often learns more, and so is chosen more often.
+#
+# The **balancing loss** of the Switch Transformer, $E\sum_e f_eP_e$, holds against it: $f_e$ is the share of tokens that expert e got,
+# $P_e$ the router's mean probability for it. It is 1 where all is even.
+
+# %%
+# Helper: a layer of experts over the ranks, that autograd can go through
+def all_to_experts(fabric, x, chosen, weight, grads):
+    """Rows of the experts' layers. Backwards the same way, with the gradient of `weight` added to `grads`."""
+    saved = []
+
+    def there(rows):
+        made = (rows @ weight.T).relu()
+        saved.append((rows, made))
+        return made
+
+    def back(grad):
+        rows, made = saved.pop()
+        inward = grad * (made > 0)
+        grads += inward.T @ rows
+        return inward @ weight
+
+    class Experts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return to_experts(fabric, {"x": x, "chosen": chosen, "capacity": None}, there)[0]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return to_experts(fabric, {"x": grad, "chosen": chosen, "capacity": None}, back)[0]
+
+    return Experts.apply(x)
+
+# %%
+def train_mixture(fabric, balance, x, labels):
+    """Gradient descent on a router, experts and a head. Returns the loss and the hottest expert's share, step by step."""
+    n, random = fabric.world_size, torch.Generator().manual_seed(3)
+    router, head = (torch.randn(rows, x.shape[1], generator=random) / 8 for rows in (n, 10))
+    expert = (torch.randn(n, x.shape[1], x.shape[1], generator=random)[fabric.rank] / 8).contiguous()
+    x, labels = x.tensor_split(n)[fabric.rank], labels.tensor_split(n)[fabric.rank]
+    seen = []
+    for _ in range(steps):
+        grads = torch.zeros_like(expert)
+        loss, shares = mixture_loss(fabric, balance, router, expert, head, x, labels, grads)
+        with torch.no_grad():
+            for w in (router, head):
+                w -= 0.5 * all_reduce(fabric, w.grad) / n
+                w.grad = None
+            expert -= 0.5 * grads / n
+        mean = float(all_reduce(fabric, loss.detach().reshape(1))) / n
+        seen.append((mean, experts.hottest(shares.tolist())))
+    return seen
+
+# %%
+def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
+    """The loss on this rank's images, with its gradients, and how many tokens of all ranks went to each expert."""
+    n = fabric.world_size
+    router.requires_grad_(), head.requires_grad_()
+    p = (x @ router.T).softmax(dim=1)
+    best, chosen = p.max(dim=1)
+    y = x + best[:, None] * all_to_experts(fabric, x, chosen.tolist(), expert, grads)
+    shares = all_reduce(fabric, torch.bincount(chosen, minlength=n).float())
+    loss = F.cross_entropy(y @ head.T, labels)
+    uneven = n * (shares / shares.sum() * p.mean(dim=0)).sum()
+    (loss + balance * uneven).backward()
+    return loss, shares
+
+# %%
+lab.predict("router", f"{ranks} experts, no balancing loss. After {steps} steps: how many times its even share has the hottest?", "times")
+
+# %%
+images = data.load("fashion-mnist")
+x = torch.from_numpy(images.train_images[:images_count]).float().view(images_count, 28, 28)
+x = F.avg_pool2d(x[:, None] / 255, 4).flatten(1)
+x = (x - x.mean()) / x.std()
+labels = torch.from_numpy(images.train_labels[:images_count]).long()
+trained = {}
+for name, balance in (("no balancing loss", 0.0), ("balancing loss, times 0.1", 0.1)):
+    run = launch(train_mixture, ranks, args=(balance, x, labels))
+    trained[name] = run[0] if run.state == "done" else None
+lab.measure("router", trained["no balancing loss"][-1][1] if trained["no balancing loss"] else None)
+
+# %%
+rows = {name: list(enumerate(share for _, share in seen)) for name, seen in trained.items() if seen}
+figures.curves(
+    [figures.Curve(name, points) for name, points in rows.items()] or [figures.Curve("Exercise 17.4")],
+    "Does the router stay even by itself?", x="steps", y="tokens of the hottest expert, in even shares",
+)
+
+# %%
+for name, seen in trained.items():
+    if seen:
+        print(f"{name}: loss {seen[0][0]:.2f} at first, {seen[-1][0]:.2f} in the end; the hottest expert has {seen[-1][1]:.2f} x its even share")
+
+# %% [markdown]
+# ## Where both stand in a plan
+#
+# Lab 16 plans with three ways to cut. Here are all five, for one layer of a large model: what a rank sends in a forward pass. Which
+# of them would you lay across the slowest links?
+
+# %%
+tokens, wide, n = 131_072, 8_192, 8
+sent = {
+    "tensor: two all-reduces of the tokens' rows": 2 * 2 * (n - 1) / n * tokens * wide * 2,
+    "ring of keys and values": attention.bytes_ring(n, tokens, wide),
+    "heads dealt out": attention.bytes_heads(n, tokens, wide),
+    "experts: there and back": 2 * (n - 1) / n * tokens / n * wide * 2,
+    "pipeline: the rows between two stages": tokens * wide * 2,
+}
+for name, size in sorted(sent.items(), key=lambda row: -row[1]):
+    print(f"{size / 1e6:7,.0f} MB  {name}")
+
+# %% [markdown]
+# A ring hides what it sends; an exchange of heads or of tokens, and an all-reduce, hold everybody up. So heads and tensor
+# parallelism stay inside a machine, a ring may cross to the next one, and experts travel as far as they must: that is why routers
+# are made to prefer near ones (DeepSeek-V3 lets a token reach four machines at most).
+#
+# **In one sentence:** a ring of 8 has 1 % of its time waiting. You double the sequence. What becomes of it?
+#
+# <details><summary>Compare</summary>Nothing is left of it: the work of a block grows fourfold, and its way twofold.</details>
+
+# %% [markdown]
+# ## What you predicted, and what came out
+
+# %% tags=["summary"]
+lab.summary()
+
+# %% [markdown]
+# **Further reading.** Milakov and Gimelshein, *Online normalizer calculation for softmax*
+# ([arXiv:1805.02867](https://arxiv.org/abs/1805.02867), 2018). Liu, Zaharia and Abbeel, *Ring Attention with Blockwise Transformers*
+# ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Brandon and others, *Striped Attention*
+# ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
+# ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Lepikhin and others, *GShard*
+# ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Fedus, Zoph and Shazeer, *Switch Transformers*
+# ([arXiv:2101.03961](https://arxiv.org/abs/2101.03961), JMLR 2022). DeepSeek-AI, *DeepSeek-V3*
+# ([arXiv:2412.19437](https://arxiv.org/abs/2412.19437), 2024).
