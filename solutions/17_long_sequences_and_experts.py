@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Lab 17. Long sequences and experts
 #
-# **After this lab you are able to** compute exact attention over a sequence that no rank holds, with keys and values that travel
-# round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on other ranks and back; and
-# to say which way is faster for how many ranks.
+# **After this lab you are able to** compute exact attention over a sequence that no rank holds, with keys and values
+# that travel round a ring; to deal out tokens so that no rank idles under a causal mask; to send tokens to experts on
+# other ranks and back; and to say which way is faster for how many ranks.
 #
-# **Minutes:** 120 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
+# **Minutes:** 110 · **Points:** 6 · **Prerequisites:** Lab 06 (rings), Lab 02 (all-to-all). Lab 12 helps.
 
 # %% [markdown]
 # ![](../labs/covers/17.png)
@@ -39,12 +39,12 @@ lab, check = open_lab("17")
 # %% [markdown]
 # ## A sequence that does not fit
 #
-# In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A **score**
-# is the product of a query with a key; a softmax over a query's scores says how much of each value it takes. So L tokens have
-# L² scores, for each head. Books, films and long programs have hundreds of thousands of tokens.
+# In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A
+# **score** is the product of a query with a key; a softmax over a query's scores says how much of each value it takes.
+# So L tokens have L² scores, for each head. Books, films and long programs have hundreds of thousands of tokens.
 
 # %%
-lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB are all scores of one layer?", "GB")
+lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB are a layer's scores?", "GB")
 
 # %%
 lab.measure("scores", attention.score_bytes(lengths[3], 32) / 1e9)
@@ -57,9 +57,10 @@ figures.curves(
 )
 
 # %% [markdown]
-# Twice as many tokens, four times as many scores. Weights can be cut (Lab 12) and batches can be shared out (Lab 04), and neither
-# helps here: one sequence alone is too long. So cut the **sequence**. Each rank owns some tokens: their queries, keys and values.
-# But a query needs *all* keys. Have all of them gathered, and every rank holds everything again.
+# Twice as many tokens, four times as many scores. Weights can be cut (Lab 12) and batches can be shared out (Lab 04),
+# and neither helps here: one sequence alone is too long. So cut the **sequence**. Each rank owns some tokens: their
+# queries, keys and values. But a query needs *all* keys. Have all of them gathered, and every rank holds everything
+# again.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -75,9 +76,9 @@ print("the right rows, first column:      ", [round(x, 3) for x in right[:, 0].t
 print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) / 2)[:, 0].tolist()])
 
 # %% [markdown]
-# A block whose scores are greater has to weigh more. So keep three things of each block: for every query its greatest score $m$,
-# the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone would overflow; that is why
-# $m$ goes off.) `attend` gives you these three.
+# A block whose scores are greater has to weigh more. So keep three things of each block: for every query its greatest
+# score $m$, the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone
+# would overflow; that is why $m$ goes off.) `attend` gives you these three.
 
 # %%
 # Set-up
@@ -92,31 +93,34 @@ def attend(fabric, task, source, k, v):
     return m, weights.sum(dim=1, keepdim=True), fabric.compute(task["work_s"], weights @ v)
 
 # %% [markdown]
-# Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Both sums have to be brought to one $m$, the greater: what was divided by
-# $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are $o/s$. This **online
-# softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums is another.
+# Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Both sums have to be brought to one $m$, the greater: what was
+# divided by $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are
+# $o/s$. This **online softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums
+# is another.
 #
-# **Ring attention** (Liu and others, 2023) lets the *blocks* travel. A rank keeps its queries. It hands keys and values to the next
-# rank, while it works on them.
+# **Ring attention** (Liu and others, 2023) lets the *blocks* travel. A rank keeps its queries. It hands keys and values
+# to the next rank, while it works on them.
 
 # %%
 lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. How many kB does each rank send?", "kB")
 
 # %% [markdown]
-# A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: where the ranks do not
-# divide the sequence, blocks differ in length. Say `attend` whose block it is; it has to know for its mask.
+# A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: where the
+# ranks do not divide the sequence, blocks differ in length. Say `attend` whose block it is; it has to know for its
+# mask.
 #
-# <details><summary>Hint 1</summary>In round s a rank has the block of rank (rank − s) mod n, its own first. n blocks, n − 1 rounds
-# in which something travels.</details>
-# <details><summary>Hint 2</summary>Order in a round: isend the block at hand, attend, recv the next one into new tensors, wait.</details>
+# <details><summary>Hint 1</summary>In round s a rank has the block of rank (rank − s) mod n, its own first. n blocks, n
+# − 1 rounds in which something travels.</details>
+# <details><summary>Hint 2</summary>Order in a round: isend the block at hand, attend, recv the next one into new
+# tensors, wait.</details>
 
 # %% tags=["exercise:ring_attention"]
 # Exercise 17.1: exact attention, with keys and values that travel
 def ring_attention(fabric, task):
     """Return this rank's rows of the attention over all ranks' tokens, [own tokens, width].
 
-    Each block of keys and values goes to the next rank, n − 1 times, and is on its way while the rank works on it: two blocks are on
-    a rank at most. `attend` is called once for each block; the task's tensors stay as they are.
+    Each block of keys and values goes to the next rank, n − 1 times, and is on its way while the rank works on it: at most
+    two blocks are on a rank. `attend` is called once for each block; the task's tensors stay as they are.
     """
     n, rank = fabric.world_size, fabric.rank
     k, v = task["k"], task["v"]
@@ -146,6 +150,7 @@ def ring_attention(fabric, task):
 check.ring_attention(ring_attention)
 
 # %%
+# Helper: a sequence, and your ring on a rank's part of it
 def sequence_task(rank, tokens, causal=False, work_s=0.0):
     """A rank's part of a sequence that everybody could draw, and nobody else keeps."""
     whole = torch.randn(3, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(17))
@@ -169,25 +174,27 @@ lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.timeline(run)
 
 # %% [markdown]
-# Each block of work has a block's way under it. What a rank sends does not hang on the number of ranks, in the end: $n-1$ blocks
-# of $2\frac Ln$ rows are nearly all keys and values. What it *holds* does: two blocks, whatever the length.
+# Each block of work has a block's way under it. What a rank sends does not hang on the number of ranks, in the end:
+# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* does: two blocks, whatever the
+# length.
 #
 # **In one sentence:** why does the work hide the way more easily for longer sequences?
 #
-# <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel, and four times as many pairs are worked
-# on.</details>
+# <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel, and four times as many pairs
+# are worked on.</details>
 
 # %% [markdown]
 # ## Who idles
 #
-# A language model's queries see no later key: the mask is **causal**. Half of all pairs are gone. Is half of the time gone, too? Take
-# the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. The work of a round is in
-# proportion to them; a round lasts as long as its busiest rank.
+# A language model's queries see no later key: the mask is **causal**. Half of all pairs are gone. Is half of the time
+# gone, too? Take the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. The
+# work of a round is in proportion to them; a round lasts as long as its busiest rank.
 
 # %%
 lab.predict("idle", f"{ranks} ranks, tokens in a row, causal. How many times as long as with even work does it take?", "times")
 
 # %%
+# Helper: the rounds of a causal ring, with their work declared
 def declared_ring(fabric, tokens, pair_s):
     """The rounds of a causal ring, with the work on its pairs declared and a small message in place of each block."""
     n, rank = fabric.world_size, fabric.rank
@@ -201,7 +208,8 @@ def declared_ring(fabric, tokens, pair_s):
 def seconds_of_rounds(tokens):
     """Seconds of the causal ring, and those of even work, in simulated time."""
     pair_s = 1e-6
-    return simulate(declared_ring, len(tokens), args=(tokens, pair_s)).simulated_s, attention.causal_pairs(length) / len(tokens) * pair_s
+    run = simulate(declared_ring, len(tokens), args=(tokens, pair_s))
+    return run.simulated_s, attention.causal_pairs(length) / len(tokens) * pair_s
 
 # %%
 row, even = seconds_of_rounds(in_a_row(ranks))
@@ -209,19 +217,19 @@ lab.measure("idle", row / even)
 figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 
 # %% [markdown]
-# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. The pairs were halved and the time was not. Now
-# you choose who owns what. A rank's tokens need not be neighbours: `attend` masks by their numbers.
+# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. The pairs were halved and the time
+# was not. Now you choose who owns what. A rank's tokens need not be neighbours: `attend` masks by their numbers.
 #
-# <details><summary>Hint</summary>A late token sees many keys, an early one few. Every rank should have early and late ones, in every
-# block that comes by.</details>
+# <details><summary>Hint</summary>A late token sees many keys, an early one few. Every rank should have early and late
+# ones, in every block that comes by.</details>
 
 # %% tags=["exercise:my_tokens"]
 # Exercise 17.2: which tokens a rank owns
 def my_tokens(rank, world_size, length):
     """Return the numbers of this rank's tokens, from 0 to length − 1, in a list.
 
-    Every token has one owner, and no rank owns more than two more than another. Under a causal mask each round of the ring is as much
-    work for every rank, to within 2 % where each has hundreds of tokens.
+    Every token has one owner, and no rank owns more than two more than another. Under a causal mask each round of the ring
+    is as much work for every rank, to within 2 % where each has hundreds of tokens.
     """
     ### BEGIN SOLUTION
     return list(range(rank, length, world_size))
@@ -244,9 +252,9 @@ lab.measure("balanced", seconds_of_rounds(mine)[0] / even if mine else None)
 figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else figures.not_yet("Exercise 17.2")
 
 # %% [markdown]
-# Dealt out one by one, the layout is called **striped** (Brandon and others, 2023); folded, with a part from the front and one from
-# the back for each rank, **zigzag**, as Llama 3 was trained. And the rows? The mask knows the tokens' numbers, so your ring should
-# give the same rows as one device, in any layout.
+# Dealt out one by one, the layout is called **striped** (Brandon and others, 2023); folded, with a part from the front
+# and one from the back for each rank, **zigzag**, as Llama 3 was trained. And the rows? The mask knows the tokens'
+# numbers, so your ring should give the same rows as one device, in any layout.
 
 # %%
 run = launch(on_ring, ranks, args=(mine or in_a_row(ranks), True))
@@ -260,10 +268,10 @@ if run.state == "done" and mine:
 # %% [markdown]
 # ## Heads dealt out
 #
-# There is another way (**Ulysses**, Jacobs and others, 2023). Attention has heads, and a head needs nothing of the others. So before
-# the attention turn the cut round, from tokens to heads: each rank sends every other one the part of its rows that belongs to
-# *its* heads. That is an all-to-all. Then a rank has *all* tokens of some heads, and works alone. Another all-to-all brings the
-# rows back.
+# There is another way (**Ulysses**, Jacobs and others, 2023). Attention has heads, and a head needs nothing of the
+# others. So before the attention turn the cut round, from tokens to heads: each rank sends every other one the part of
+# its rows that belongs to *its* heads. That is an all-to-all. Then a rank has *all* tokens of some heads, and works
+# alone. Another all-to-all brings the rows back.
 
 # %%
 lab.predict("heads", f"{ranks} ranks: how many times as many bytes as that does the ring send?", "times")
@@ -298,25 +306,26 @@ ring, turned = launch(on_ring, ranks, args=(in_a_row(ranks),)), launch(heads_dea
 split = [x.view(length, 8, -1).transpose(0, 1) for x in whole]
 right = F.scaled_dot_product_attention(*split).transpose(0, 1).reshape(length, width)
 print(f"heads dealt out: largest difference from one device {(torch.cat(turned.results) - right).abs().max():.0e}")
-print(f"each rank sends {turned.trace.sent_bytes(0) / 1e3:.0f} kB, by formula {attention.bytes_heads(ranks, length, width, 8) / 1e3:.0f} kB")
+by_formula = attention.bytes_heads(ranks, length, width, 8)
+print(f"each rank sends {turned.trace.sent_bytes(0) / 1e3:.0f} kB, by formula {by_formula / 1e3:.0f} kB")
 lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ring.state == "done" else None)
 figures.links(turned)
 
 # %% [markdown]
-# The ring sends $2(n-1)$ blocks and the heads $4\frac{n-1}{n}$: fewer, the more ranks there are. But the ring hides what it sends,
-# and this way hides nothing; and it needs a head for each rank. Which one takes less time? Work it out.
+# The ring sends $2(n-1)$ blocks and the heads $4\frac{n-1}{n}$: fewer, the more ranks there are. But the ring hides
+# what it sends, and this way hides nothing; and it needs a head for each rank. Which one takes less time? Work it out.
 #
-# A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s` of a rank's
-# card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that leave together the
-# latencies overlap. Ranks work alike: no mask.
+# A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
+# of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that
+# leave together the latencies overlap. Ranks work alike: no mask.
 
 # %% tags=["exercise:attention_seconds"]
 # Exercise 17.3: seconds of both ways
 def attention_seconds(layer):
     """Return (seconds round the ring, seconds with heads dealt out) of one layer's attention, forwards.
 
-    Ring: in each round but the last a block is on its way under the work on it; keys and values leave together. Heads: queries, keys
-    and values together, then the work, then the rows back; math.inf where the ranks do not divide the heads.
+    Ring: in each round but the last a block is on its way under the work on it; keys and values leave together. Heads:
+    queries, keys and values together, then the work, then the rows back; math.inf where the ranks do not divide the heads.
     """
     n = layer["ranks"]
     ### BEGIN SOLUTION
@@ -334,9 +343,10 @@ def attention_seconds(layer):
 check.attention_seconds(attention_seconds)
 
 # %% [markdown]
-# Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All pairs
-# are $4L^2$ products and sums for each number of the width. Real ranks would be a cluster; simulated ones do the same rounds, with
-# the work declared. Up to which number of ranks is dealing out heads faster? And what becomes of the ring at the end?
+# Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All
+# pairs are $4L^2$ products and sums for each number of the width. Real ranks would be a cluster; simulated ones do the
+# same rounds, with the work declared. Up to which number of ranks is dealing out heads faster? And what becomes of the
+# ring at the end?
 
 # %%
 far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
@@ -344,6 +354,7 @@ far_layer["work_s"] = 4 * 131_072**2 * 32 * 128 / 400e12
 lab.predict("turn", "From how many ranks on does the ring take longer than its work alone?", "ranks")
 
 # %%
+# Helper: both ways with their work declared, and tensors that have shapes alone
 def far_ring(fabric, numbers, work_s):
     n, rank = fabric.world_size, fabric.rank
     for step in range(n):
@@ -356,7 +367,7 @@ def far_ring(fabric, numbers, work_s):
         handle.wait()
 
 def far_heads(fabric, numbers, work_s):
-    n, rank = fabric.world_size, fabric.rank
+    n = fabric.world_size
     for many in (3, 1):
         parts = [torch.zeros(many * numbers, dtype=torch.uint8, device="meta") for _ in range(n)]
         swap(fabric, parts)
@@ -393,16 +404,17 @@ figures.curves(
 )
 
 # %% [markdown]
-# While a block's work, in proportion to $\frac{1}{n^2}$, is longer than its way, $\frac1n$, the ring costs nothing but the work. Then
-# the way shows, and more ranks help no more. Heads go as far as there are heads. Large runs use both: heads inside a machine, a
-# ring between machines.
+# While a block's work, in proportion to $\frac{1}{n^2}$, is longer than its way, $\frac1n$, the ring costs nothing but
+# the work. Then the way shows, and more ranks help no more. Heads go as far as there are heads. Large runs use both:
+# heads inside a machine, a ring between machines.
 
 # %% [markdown]
 # ## Experts
 #
-# The other way to a larger model is not to use all of it. In a **mixture of experts** the MLP of a layer is there E times, and a
-# small **router** sends each token to one of them. A token costs as much as before, and the model has E times the weights. Each
-# rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for the router decides, and not you.
+# The other way to a larger model is not to use all of it. In a **mixture of experts** the MLP of a layer is there E
+# times, and a small **router** sends each token to one of them. A token costs as much as before, and the model has E
+# times the weights. Each rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for
+# the router decides, and not you.
 
 # %%
 lab.predict(
@@ -411,17 +423,17 @@ lab.predict(
 )
 
 # %% [markdown]
-# An expert that everybody wants would have all ranks wait for its rank, and its memory overflows. So it has a **capacity** for each
-# rank's tokens (GShard's groups): it takes the first ones, and drops the rest. A dropped token's row is zero; it passes the layer by
-# the residual connection.
+# An expert that everybody wants would have all ranks wait for its rank, and its memory overflows. So it has a
+# **capacity** for each rank's tokens (GShard's groups): it takes the first ones, and drops the rest. A dropped token's
+# row is zero; it passes the layer by the residual connection.
 #
-# And backwards? The gradient of a row goes where the row went, and comes back the same way. So a right function needs no
-# second one: call it again with gradients for tokens, and with the experts' way back for `work`.
+# And backwards? The gradient of a row goes where the row went, and comes back the same way. So a right function needs
+# no second one: call it again with gradients for tokens, and with the experts' way back for `work`.
 #
-# <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor of the right
-# shape. So counts travel first.</details>
-# <details><summary>Hint 2</summary>Keep for each rank the places of the tokens that went there. What comes home from it is in that
-# order: <code>y[places] = rows</code>.</details>
+# <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
+# of the right shape. So counts travel first.</details>
+# <details><summary>Hint 2</summary>Keep for each rank the places of the tokens that went there. What comes home from it
+# is in that order: <code>y[places] = rows</code>.</details>
 
 # %%
 # Set-up
@@ -438,17 +450,15 @@ def exchange(fabric, parts, came):
 # %% tags=["exercise:to_experts"]
 # Exercise 17.4: tokens to experts, and home again
 def to_experts(fabric, task, work):
-    """Return (y, dropped): the expert's row of each of this rank's tokens in its place, and the places of the dropped tokens.
+    """Return (y, dropped): each of this rank's tokens' row, in its place, and the places of the dropped tokens.
 
-    task["x"] [own tokens, width]; task["chosen"] the expert of each, which lives on the rank of that number. `work(rows)` is this
-    rank's expert, called once, with rank 0's rows first. An expert takes the first task["capacity"] tokens of a rank (None: all); a
-    dropped one does not travel, and its row is zero.
+    task["x"] [own tokens, width]; task["chosen"] the expert of each, which lives on the rank of that number. `work(rows)` is
+    this rank's expert, called once, with rank 0's rows first. An expert takes the first task["capacity"] tokens of a rank
+    (None: all); a dropped one does not travel, and its row is zero.
     """
     x, n = task["x"], fabric.world_size
     ### BEGIN SOLUTION
-    places = [[] for _ in range(n)]
-    for place, expert in enumerate(task["chosen"]):
-        places[expert].append(place)
+    places = [[place for place, expert in enumerate(task["chosen"]) if expert == rank] for rank in range(n)]
     places = [own[: task["capacity"]] for own in places]
     counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], [torch.tensor([0]) for _ in range(n)])
     came = exchange(fabric, [x[own] for own in places], [x.new_empty(int(many), x.shape[1]) for many in counts])
@@ -464,6 +474,7 @@ def to_experts(fabric, task, work):
 check.to_experts(to_experts)
 
 # %%
+# Helper: tokens of a rank, and its expert
 def mixture_task(rank, n, hot=0.0):
     """256 tokens and the experts that they chose; `hot` is the part that wants expert 0 whatever it is."""
     random = torch.Generator().manual_seed(100 + rank)
@@ -477,7 +488,8 @@ def expert_weight(expert):
 
 def mixed(fabric, hot):
     own = expert_weight(fabric.rank)
-    return to_experts(fabric, mixture_task(fabric.rank, fabric.world_size, hot), lambda rows: (rows @ own.T).tanh())[0]
+    task = mixture_task(fabric.rank, fabric.world_size, hot)
+    return to_experts(fabric, task, lambda rows: (rows @ own.T).tanh())[0]
 
 # %%
 run = launch(mixed, ranks, args=(0.0,))
@@ -490,7 +502,7 @@ lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.links(run)
 
 # %%
-lab.predict("hot", f"Half of all tokens want expert 0 whatever they are. How many times its even share does it get?", "times")
+lab.predict("hot", "Half of all tokens want expert 0 whatever they are. How many times its even share does it get?", "times")
 
 # %%
 run = launch(mixed, ranks, args=(0.5,))
@@ -499,18 +511,18 @@ lab.measure("hot", experts.hottest(shares))
 figures.links(run)
 
 # %% [markdown]
-# The rank with the hot expert has a straggler's part (Lab 05): all others wait for its rows, in every layer. With a capacity nobody
-# waits, and tokens are lost.
+# The rank with the hot expert has a straggler's part (Lab 05): all others wait for its rows, in every layer. With a
+# capacity nobody waits, and tokens are lost.
 
 # %% [markdown]
 # ## A mixture that is trained
 #
-# Do routers become so uneven by themselves? Train one. Each rank has a quarter of the images and one expert, a linear layer with
-# ReLU; the router is a linear layer on every rank. A token's row is the expert's, times the router's probability $p$: that is how
-# the router learns. Who is chosen more often learns more, and so is chosen more often.
+# Do routers become so uneven by themselves? Train one. Each rank has a quarter of the images and one expert, a linear
+# layer with ReLU; the router is a linear layer on every rank. A token's row is the expert's, times the router's
+# probability $p$: that is how the router learns. Who is chosen more often learns more, and so is chosen more often.
 #
-# The **balancing loss** of the Switch Transformer, $E\sum_e f_eP_e$, holds against it: $f_e$ is the share of tokens that expert e got,
-# $P_e$ the router's mean probability for it. It is 1 where all is even.
+# The **balancing loss** of the Switch Transformer, $E\sum_e f_eP_e$, holds against it: $f_e$ is the share of tokens
+# that expert e got, $P_e$ the router's mean probability for it. It is 1 where all is even.
 
 # %%
 # Helper: a layer of experts over the ranks, that autograd can go through
@@ -526,7 +538,7 @@ def all_to_experts(fabric, x, chosen, weight, grads):
     def back(grad):
         rows, made = saved.pop()
         inward = grad * (made > 0)
-        grads += inward.T @ rows
+        grads.add_(inward.T @ rows)
         return inward @ weight
 
     class Experts(torch.autograd.Function):
@@ -541,6 +553,7 @@ def all_to_experts(fabric, x, chosen, weight, grads):
     return Experts.apply(x)
 
 # %%
+# Helper: a router, experts and a head, trained
 def train_mixture(fabric, balance, x, labels):
     """Gradient descent on a router, experts and a head. Returns the loss and the hottest expert's share, step by step."""
     n, random = fabric.world_size, torch.Generator().manual_seed(3)
@@ -561,13 +574,15 @@ def train_mixture(fabric, balance, x, labels):
     return seen
 
 # %%
+# Helper: the loss of a step, and its gradients
 def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
     """The loss on this rank's images, with its gradients, and how many tokens of all ranks went to each expert."""
     n = fabric.world_size
     router.requires_grad_(), head.requires_grad_()
     p = (x @ router.T).softmax(dim=1)
     best, chosen = p.max(dim=1)
-    y = x + best[:, None] * all_to_experts(fabric, x, chosen.tolist(), expert, grads)
+    rows = all_to_experts(fabric, x.clone().requires_grad_(), chosen.tolist(), expert, grads)
+    y = x + best[:, None] * rows
     shares = all_reduce(fabric, torch.bincount(chosen, minlength=n).float())
     loss = F.cross_entropy(y @ head.T, labels)
     uneven = n * (shares / shares.sum() * p.mean(dim=0)).sum()
@@ -575,7 +590,9 @@ def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
     return loss, shares
 
 # %%
-lab.predict("router", f"{ranks} experts, no balancing loss. After {steps} steps: how many times its even share has the hottest?", "times")
+lab.predict(
+    "router", f"{ranks} experts, no balancing loss. After {steps} steps: how many times its even share has the hottest?", "times"
+)
 
 # %%
 images = data.load("fashion-mnist")
@@ -599,13 +616,13 @@ figures.curves(
 # %%
 for name, seen in trained.items():
     if seen:
-        print(f"{name}: loss {seen[0][0]:.2f} at first, {seen[-1][0]:.2f} in the end; the hottest expert has {seen[-1][1]:.2f} x its even share")
+        print(f"{name}: loss {seen[0][0]:.2f} at first, {seen[-1][0]:.2f} in the end; hottest {seen[-1][1]:.2f} x its even share")
 
 # %% [markdown]
 # ## Where both stand in a plan
 #
-# Lab 16 plans with three ways to cut. Here are all five, for one layer of a large model: what a rank sends in a forward pass. Which
-# of them would you lay across the slowest links?
+# Lab 16 plans with three ways to cut. Here are all five, for one layer of a large model: what a rank sends in a forward
+# pass. Which of them would you lay across the slowest links?
 
 # %%
 tokens, wide, n = 131_072, 8_192, 8
@@ -620,13 +637,14 @@ for name, size in sorted(sent.items(), key=lambda row: -row[1]):
     print(f"{size / 1e6:7,.0f} MB  {name}")
 
 # %% [markdown]
-# A ring hides what it sends; an exchange of heads or of tokens, and an all-reduce, hold everybody up. So heads and tensor
-# parallelism stay inside a machine, a ring may cross to the next one, and experts travel as far as they must: that is why routers
-# are made to prefer near ones (DeepSeek-V3 lets a token reach four machines at most).
+# A ring hides what it sends; an exchange of heads or of tokens, and an all-reduce, hold everybody up. So heads and
+# tensor parallelism stay inside a machine, a ring may cross to the next one, and experts travel as far as they must:
+# that is why routers are made to prefer near ones (DeepSeek-V3 lets a token reach four machines at most).
 #
 # **In one sentence:** a ring of 8 has 1 % of its time waiting. You double the sequence. What becomes of it?
 #
-# <details><summary>Compare</summary>Nothing is left of it: the work of a block grows fourfold, and its way twofold.</details>
+# <details><summary>Compare</summary>Nothing is left of it: the work of a block grows fourfold, and its way
+# twofold.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out
@@ -636,8 +654,8 @@ lab.summary()
 
 # %% [markdown]
 # **Further reading.** Milakov and Gimelshein, *Online normalizer calculation for softmax*
-# ([arXiv:1805.02867](https://arxiv.org/abs/1805.02867), 2018). Liu, Zaharia and Abbeel, *Ring Attention with Blockwise Transformers*
-# ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Brandon and others, *Striped Attention*
+# ([arXiv:1805.02867](https://arxiv.org/abs/1805.02867), 2018). Liu, Zaharia and Abbeel, *Ring Attention with Blockwise
+# Transformers* ([arXiv:2310.01889](https://arxiv.org/abs/2310.01889), 2023). Brandon and others, *Striped Attention*
 # ([arXiv:2311.09431](https://arxiv.org/abs/2311.09431), 2023). Jacobs and others, *DeepSpeed Ulysses*
 # ([arXiv:2309.14509](https://arxiv.org/abs/2309.14509), 2023). Lepikhin and others, *GShard*
 # ([arXiv:2006.16668](https://arxiv.org/abs/2006.16668), 2020). Fedus, Zoph and Shazeer, *Switch Transformers*

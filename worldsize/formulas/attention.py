@@ -1,9 +1,10 @@
 """What attention over a long sequence costs when its tokens lie on n ranks: pairs, bytes and seconds of a forward pass.
 
-A ring hands keys and values on, block by block, under the work on the block at hand (H. Liu et al., "Ring Attention with Blockwise
-Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Heads are dealt out by two all-to-alls, and each rank then has all
-tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are those of `cost`: a message takes
-α + m/B, and of messages that leave together the latencies overlap. Left out: the backward pass, projections, what a kernel reads.
+A ring hands keys and values on, block by block, under the work on the block at hand (H. Liu et al., "Ring Attention with
+Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Heads are dealt out by two all-to-alls, and each rank
+then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are those of `cost`: a
+message takes α + m/B, and of messages that leave together the latencies overlap. Left out: the backward pass, projections, what
+a kernel reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A mixture of experts that live on n ranks: what an expert may take, what travels, and how uneven a router is.
 
-D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020: each rank's tokens are a group, and each expert takes so many of a group and no
-more. W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expert a token, and a loss that balances them.
+D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020: a rank's tokens are a group, of which an expert takes so many at most.
+W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expert a token, and a loss that balances them.
 Left out: two experts a token, noise in the router, and padding.
 """
 
@@ -31,7 +31,9 @@ def kept(chosen: Sequence[int], most: int | None) -> list[int]:
     return places
 
 
-def row_bytes_sent(chosen: Sequence[Sequence[int]], experts: int, width: int, item_bytes: int, most: int | None = None) -> np.ndarray:
+def row_bytes_sent(
+    chosen: Sequence[Sequence[int]], experts: int, width: int, item_bytes: int, most: int | None = None
+) -> np.ndarray:
     """Bytes of rows from rank to rank, [senders, receivers], there and back, where `chosen[rank]` are its tokens' experts.
 
     Expert e lives on rank e · n // experts. Lepikhin et al., 2020, section 3.2: an all-to-all there, and one back.
@@ -53,7 +55,9 @@ def balancing_loss(shares: Sequence[float], probabilities: Sequence[float]) -> f
     `shares` are the parts of the tokens that each expert gets, `probabilities` the router's means.
     """
     if len(shares) != len(probabilities):
-        raise ValueError(f"balancing_loss: expected a share and a probability for each expert, got {len(shares)} and {len(probabilities)}")
+        raise ValueError(
+            f"balancing_loss: expected a share and a probability for each expert, got {len(shares)} and {len(probabilities)}"
+        )
     return len(shares) * float(np.dot(shares, probabilities))
 
 

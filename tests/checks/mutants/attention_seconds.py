@@ -49,18 +49,22 @@ answers.mistake("sends_n_blocks", {RING: "ring = n * max(block_s, sent_s)"}, "Th
 answers.mistake("forgets_the_last_work", {RING: "ring = (n - 1) * max(block_s, sent_s)"}, "The work of the last block")
 answers.mistake("sends_keys_alone", {"+ 2 * rows_bytes": "+ rows_bytes"}, "Keys and values both travel")
 answers.mistake("sends_queries_round", {"+ 2 * rows_bytes": "+ 3 * rows_bytes"}, "Queries stay where they are")
-answers.mistake("forgets_the_latency_of_a_round", {'sent_s = layer["latency_s"] + 2': "sent_s = 2"}, "Each round costs a latency too")
+answers.mistake("forgets_the_latency_of_a_round", {'sent_s = layer["latency_s"] + 2': "sent_s = 2"},
+    "Each round costs a latency too")
 answers.mistake("two_latencies_a_round", {'sent_s = layer["latency_s"] + 2': 'sent_s = 2 * layer["latency_s"] + 2'},
     "Keys and values leave together")
 answers.mistake("work_by_queries_alone", {"/ n**2": "/ n"}, ("A round's work is that on one block", "element", "expected"))
-answers.mistake("hides_all_in_all", {RING: "ring = max(n * block_s, (n - 1) * sent_s)"}, "The work of the last block hides nothing")
+answers.mistake("hides_all_in_all", {RING: "ring = max(n * block_s, (n - 1) * sent_s)"},
+    "The work of the last block hides nothing")
 answers.mistake("counts_the_work_alone", {RING: "ring = n * block_s"}, "Only the work was counted")
 answers.mistake("no_rows_back", {"exchanged = 4": "exchanged = 3"}, ("Queries travel too", "The rows come back too"))
 answers.mistake("sends_its_own_part_too", {"rows_bytes * (n - 1) / n": "rows_bytes"}, "A rank keeps its own part")
 answers.mistake("a_latency_for_each_tensor", {"latencies = 2": "latencies = 4"}, "Queries, keys and values leave together")
 answers.mistake("a_latency_for_each_peer", {"latencies = 2": "latencies = 2 * (n - 1)"}, "their latencies overlap")
-answers.mistake("no_latency_of_an_exchange", {"latencies = 2": "latencies = 0"}, "Each of the two exchanges costs a latency")
-answers.mistake("whole_rows_to_each", {"rows_bytes * (n - 1) / n": "rows_bytes * (n - 1)"}, "To each of the others goes 1/n of the rows")
+answers.mistake("no_latency_of_an_exchange", {"latencies = 2": "latencies = 0"},
+    "Each of the two exchanges costs a latency")
+answers.mistake("whole_rows_to_each", {"rows_bytes * (n - 1) / n": "rows_bytes * (n - 1)"},
+    "To each of the others goes 1/n of the rows")
 answers.mistake("all_the_work", {'layer["work_s"] / n\n': 'layer["work_s"]\n'}, "Each rank has 1/n of the work")
 answers.mistake("hides_the_exchanges", {
     """

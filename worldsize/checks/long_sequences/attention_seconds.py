@@ -130,7 +130,8 @@ def _wrong(got: Any, right: float, what: str, slips: dict[str, float]) -> Compla
     if value == right or (math.isfinite(right) and close(value, right, near_zero=0.0)):
         return None
     if math.isinf(right):
-        return f"expected math.inf {what}, got {in_words(value, 's')}: a head lies on one rank, and the ranks do not divide the heads."
+        got_s = in_words(value, "s")
+        return f"expected math.inf {what}, got {got_s}: a head lies on one rank, and the ranks do not divide the heads."
     slip = next((words for words, slipped in slips.items() if close(value, slipped, near_zero=0.0)), "")
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
@@ -161,7 +162,9 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         "Queries stay where they are.": (n - 1) * max(block_s, alpha + 3 * rows_s) + block_s,
         "Each round costs a latency too.": (n - 1) * max(block_s, 2 * rows_s) + block_s,
         "Keys and values leave together: their latencies overlap.": (n - 1) * max(block_s, 2 * alpha + 2 * rows_s) + block_s,
-        "A round's work is that on one block: 1/n of the queries with 1/n of the keys.": (n - 1) * max(n * block_s, sent_s) + n * block_s,
+        "A round's work is that on one block: 1/n of the queries with 1/n of the keys.": (
+            (n - 1) * max(n * block_s, sent_s) + n * block_s
+        ),
         "Only the work was counted: where a block's way is longer, the rank waits for it.": n * block_s,
         "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
         "Only the way was counted.": (n - 1) * sent_s + block_s,

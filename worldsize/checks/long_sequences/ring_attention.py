@@ -153,7 +153,9 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
             continue
         named = slips(sequence) if named is None else named
         got = returned[rank]
-        slip = first_slip(lambda rows, got=got, rank=rank: same(got, rows[rank], NEAR[dtype], near_zero), named)
+        slip = first_slip(
+            lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], NEAR[dtype], near_zero), named
+        )
         if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
             slip = "exp of a score that no greatest score was taken from is infinite, and ∞ / ∞ is NaN."
         if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):

@@ -1,8 +1,8 @@
 """The check of `to_experts`: each token goes to its expert's rank and comes back to its place, within a capacity.
 
-A rank has its own tokens and the weight of its one expert alone, so rows have to travel. The same function is called with the gradient
-of the rows and the expert's way back: both must be those of one device. Rows are counted link by link; how often an expert works
-is noted in the function's own process, and can only take points.
+A rank has its own tokens and the weight of its one expert alone, so rows have to travel. The same function is called with the
+gradient of the rows and the expert's way back: both must be those of one device. Rows are counted link by link; how often an
+expert works is noted in the function's own process, and can only take points.
 D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes so many.
 """
 
@@ -88,7 +88,7 @@ def to_experts(arena: Arena, fn: Callable) -> Verdict:
     """Check of tokens that go to experts on other ranks.
 
     `to_experts(fabric, task, work)` returns (rows, dropped): rows [own tokens, width], zeros where a token was dropped, and the
-    places of those. task["x"] are a rank's tokens, task["chosen"] their experts, by rank; `work(rows)` is the rank's own expert.
+    places of those. task["x"] are a rank's tokens, task["chosen"] their experts' ranks; `work(rows)` is the rank's own expert.
     """
     return judge("to_experts", POINTS, _cases(arena, fn))
 
@@ -123,7 +123,7 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     found = {VALUES: wrong}
     if mixture.capacity is not None or lost:
         found[DROPPED] = lost
-    sent = none_sent(ended.trace, "A token whose expert is on another rank has to go there.") or _wrong_bytes(ended.trace, mixture)
+    sent = none_sent(ended.trace, "A token goes to the rank of its expert.") or _wrong_bytes(ended.trace, mixture)
     found[BYTES] = wrong or though_right("the rows", sent)
     found[ONCE] = wrong or though_right("the rows", _worked_often(ended.returned, mixture))
     return found
@@ -215,7 +215,8 @@ def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
             if complaint:
                 slips = _slips(mixture, rank, whole, mixture.x[rank] if way == "forward" else mixture.gradient[rank])
                 got = told[way][0]
-                return f"{complaint}. {first_slip(lambda rows, got=got, dtype=dtype: same(got, rows, NEAR[dtype], NEAR[dtype]), slips)}".rstrip()
+                slip = first_slip(lambda rows, got=got, near=NEAR[dtype]: same(got, rows, near, near), slips)
+                return f"{complaint}. {slip}".rstrip()
     return None
 
 
