@@ -33,6 +33,7 @@ BY_EXERCISE = {answers.exercise: answers for answers in ANSWERS}
 # answers that need processes though their exercise does not, or none though it does
 ALONE_IN_A_PROCESS = {
     "stage_3": {"receives_in_a_thread": "a thread"},
+    "ring_attention": {"receives_in_a_thread": "a thread"},
     "train_to_the_end": {"keeps_the_checkpoint_in_memory": "memory of a rank's own"},
 }
 

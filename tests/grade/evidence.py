@@ -41,6 +41,10 @@ N = Evidence(
     "messages, as above; what autograd keeps for backward, which the answer's own process notes, can only take from it",
     "the broker, in the grader",
 )
+E = Evidence(
+    "messages, as above; how often the expert works, which the answer's own process notes, can only take from it",
+    "the broker, in the grader",
+)
 G = Evidence("a graph that the answer built, run without it", "a process of the grader's")
 F = Evidence("a folder, read between a writer's system calls; its syncs; its death", "the writer's warden, outside its process")
 L = Evidence("what came back of lives whose examples and start the grader deals out", "the grader")
@@ -63,6 +67,7 @@ SEEN = {
     "synced_norm": "VVVMVV", "top_k_average": "VVVM", "power_sgd_average": "VVVVM", "local_sgd": "VVVM", "pays_below": "VV",
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
     "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVVVV", "best_plan": "VV",
+    "ring_attention": "VMTW", "my_tokens": "VV", "attention_seconds": "VV", "to_experts": "VVE",
 }  # fmt: skip
 
 HEAD = """# What earns points, and where it is seen

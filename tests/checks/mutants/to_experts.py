@@ -124,7 +124,7 @@ answers.mistake("passes_dropped_tokens_on", {"y = torch.zeros_like(x)": "y = x.c
 answers.mistake("returns_the_tokens_themselves", {DROPPED: "return x" + DROPPED.removeprefix("return y")},
     "No row has come back: these are the tokens themselves")
 answers.mistake("mixes_up_who_sent_what", {"home = exchange(fabric, made,": "home = exchange(fabric, made[::-1],"},
-    ("which is what `out` is", "its tokens' rows", "must match", "size of tensor"))
+    ("which is what `out` is", "its tokens' rows", "came[me].copy_(parts[me])"))
 answers.mistake("lets_its_own_expert_do_all", {
     "made = list(work(torch.cat(came)).split([len(rows) for rows in came]))": "made = [work(x[own]) for own in places]",
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])": "home = made",

@@ -43,7 +43,7 @@ SLOW = Link("1 GB/s", "2 ms")  # so that what a helper thread receives is not th
 LARGE = 1000.0  # the exp of such a score is infinite
 
 
-class Size(NamedTuple):
+class RingCase(NamedTuple):
     ranks: int
     length: int
     width: int
@@ -54,10 +54,10 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(3, 9, 4), Size(2, 6, 3, True), Size(4, 11, 3, True), Size(1, 4, 3, True), Size(4, 12, 5, True, "dealt out"),
-    Size(5, 13, 2, True, "at random"), Size(3, 8, 3, greatest_score=LARGE), Size(3, 7, 4, True, dtype="float32"),
+    RingCase(3, 9, 4), RingCase(2, 6, 3, True), RingCase(4, 11, 3, True), RingCase(1, 4, 3, True), RingCase(4, 12, 5, True, "dealt out"),
+    RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE), RingCase(3, 7, 4, True, dtype="float32"),
 )  # fmt: skip
-METERED = Size(7, 42, 16)
+METERED = RingCase(7, 42, 16)
 MOST_HELD = 9  # keys and values of two blocks, a copy of what is sent, the sum, the part that is added to it, and what it gives
 
 
@@ -94,7 +94,7 @@ _ADVICE = {
 }
 
 
-def _drawn(size: Size, generator: np.random.Generator) -> Sequence1D:
+def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
     """A sequence in which every slip would show."""
     while True:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
@@ -110,7 +110,7 @@ def _differs(rows: Sequence[np.ndarray], right: Sequence[np.ndarray], dtype: str
     return any(not same(a, b, 100 * NEAR[dtype]) for a, b in zip(rows, right, strict=True))
 
 
-def _layout(size: Size, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
+def _layout(size: RingCase, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
     n, numbers = size.ranks, np.arange(size.length)
     if size.layout == "dealt out":
         return tuple(tuple(numbers[rank::n].tolist()) for rank in range(n))
@@ -129,7 +129,7 @@ def _examine(ended: ArenaResult, sequence: Sequence1D) -> dict[str, Complaint]:
     if wrong or sent or sequence.world_size == 1:
         return found | ({TWO: wrong or sent, AHEAD: wrong or sent} if wrong or sent else {})
 
-    rounds = _Rounds(ended.trace, sequence)
+    rounds = _RingRounds(ended.trace, sequence)
     unread = rounds.unread() or _invented_work(sequence)
     held = unread or rounds.too_many_held() or (metered and _too_many_tensors(metered))
     found[TWO] = though_right("the rows", held or None)
@@ -210,7 +210,7 @@ def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
-class _Rounds:
+class _RingRounds:
     """A rank's own acts in order: its work on each block, what it had received by then, and what it had sent."""
 
     def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
