@@ -518,10 +518,10 @@ figures.links(run)
 # ## A mixture that is trained
 #
 # Do routers become so uneven by themselves? Train one. Each rank has its share of the images and one expert, a linear
-# layer with ReLU; all have the router. A token's row is the expert's, times the router's probability $p$: that is how
+# layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how
 # the router learns. An expert that is chosen more often learns more. Is it chosen more often still?
 #
-# The **balancing loss** of the Switch Transformer, $E\sum_e f_eP_e$, holds against it: $f_e$ is the share of tokens
+# Against it stands the Switch Transformer's **balancing loss**, $E\sum_e f_eP_e$: $f_e$ is the share of tokens
 # that expert e got, $P_e$ the router's mean probability for it. It is 1 where all is even.
 
 # %%

@@ -35,7 +35,8 @@ def test_a_right_answer_earns_every_point(sandbox, exercise, fn):
 
 SEED = 20_261_121
 WHO = r"ranks? [\d, ]+( and \d+ more)? of \d+|\w+ \d(, \w+ \d)*"
-WEIGHED = ("big_batch_step", "stage_3")  # a grader draws numbers besides, by which the results of declared work are multiplied
+# a grader draws numbers besides, by which the results of declared work are multiplied
+WEIGHED = ("big_batch_step", "ring_attention", "stage_3")
 DRAWN = re.compile(r"-?\d+\.\d+(e[+-]\d+)?")
 FAILED = re.compile(rf"({WHO}) (failed first:|failed:|failed, .*? with|was|were|exited)")
 

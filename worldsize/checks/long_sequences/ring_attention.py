@@ -25,7 +25,7 @@ from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
 from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.checks.weighed_work import WeighedRank, on_other_numbers
+from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
 from worldsize.trace import Span, Trace, Transfer, ring_links
 from worldsize.units import count, times
@@ -54,8 +54,9 @@ class RingCase(NamedTuple):
 
 
 SIZES = (
-    RingCase(3, 9, 4), RingCase(2, 6, 3, True), RingCase(4, 11, 3, True), RingCase(1, 4, 3, True), RingCase(4, 12, 5, True, "dealt out"),
-    RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE), RingCase(3, 7, 4, True, dtype="float32"),
+    RingCase(3, 9, 4), RingCase(2, 6, 3, True), RingCase(4, 11, 3, True), RingCase(1, 4, 3, True),
+    RingCase(4, 12, 5, True, "dealt out"), RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE),
+    RingCase(3, 7, 4, True, dtype="float32"),
 )  # fmt: skip
 METERED = RingCase(7, 42, 16)
 MOST_HELD = 9  # keys and values of two blocks, a copy of what is sent, the sum, the part that is added to it, and what it gives
@@ -297,10 +298,10 @@ def _invented_work(sequence: Sequence1D) -> Complaint:
     """Words for declared work on other numbers than the parts of blocks."""
     if sequence.work is None:
         return None
-    for rank in range(sequence.world_size):
-        weighed = WeighedRank(rank, sequence.work[rank])
-        for _, _, weighted in replace(sequence, work=None).parts(rank).values():
-            weighed.weights_of(sequence.inputs()[rank]["work_s"], weighted.astype(sequence.q.dtype))
-        if not weighed.all_done:
+    plain = replace(sequence, work=None)
+    for rank, work in enumerate(sequence.work):
+        own, *others = [weighted.astype(sequence.q.dtype) for _, _, weighted in plain.parts(rank).values()]
+        ways = ([own, *others], [own, *reversed(others)])
+        if not any(all(same_direction(w.given, x) for w, x in zip(work, way, strict=True)) for way in ways):
             return on_other_numbers(rank)
     return None

@@ -43,9 +43,9 @@ class MixtureCase(NamedTuple):
 
 
 SIZES = (
-    MixtureCase((5, 7, 4), 6), MixtureCase((6, 9), 8, hot=0.5), MixtureCase((8, 8, 8, 8), 6, capacity=2), MixtureCase((7,), 6, capacity=4),
-    MixtureCase((11, 3, 9, 6), 10, capacity=1, hot=0.4), MixtureCase((2, 1, 4, 3, 2), 7), MixtureCase((6, 6, 6), 8, hot=1.0),
-    MixtureCase((6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
+    MixtureCase((5, 7, 4), 6), MixtureCase((6, 9), 8, hot=0.5), MixtureCase((8, 8, 8, 8), 6, capacity=2),
+    MixtureCase((7,), 6, capacity=4), MixtureCase((11, 3, 9, 6), 10, capacity=1, hot=0.4), MixtureCase((2, 1, 4, 3, 2), 7),
+    MixtureCase((6, 6, 6), 8, hot=1.0), MixtureCase((6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
 )  # fmt: skip
 
 
