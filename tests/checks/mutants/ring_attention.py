@@ -201,12 +201,17 @@ answers.mistake("goes_through_float32", {
 
 # ---- which block -----------------------------------------------------------------------------
 answers.mistake("works_on_its_own_block_alone", {"for step in range(n):": "for step in range(1):"},
-    "These are the rows of its own block alone", harmless_at=(1,))
+    "called attend 1 time, expected 3: once for each rank's block", harmless_at=(1,))
 answers.mistake("stops_a_round_early", {
     "for step in range(n):": "rounds = max(1, n - 1)\nfor step in range(rounds):",
     "    if step < n - 1:\n        handles": "    if step < rounds - 1:\n        handles",
     "    if step < n - 1:\n        rows": "    if step < rounds - 1:\n        rows",
-}, "The last block is missing")
+}, "called attend 2 times, expected 3: once for each rank's block")
+answers.mistake("never_takes_what_came", {"k, v = coming": "pass"}, ("element 0", "must match"))
+answers.mistake("forgets_what_came_before", {
+    "total = total * old_scale + sums * part_scale": "total = sums * part_scale",
+    "weighted = weighted * old_scale + values * part_scale": "weighted = values * part_scale",
+}, "These are the rows of the last block alone")
 answers.mistake("masks_all_as_its_own", {"attend(fabric, task, source, k, v)": "attend(fabric, task, rank, k, v)"},
     ("Every block was masked as if it were the rank's own", "The size of tensor a", "must match the size"))
 answers.mistake("masks_as_if_it_came_from_the_other_side",
@@ -350,7 +355,7 @@ def from_everybody_straight(fabric, task):
     return parts[2] / parts[1]
 
 
-@answers.is_wrong("the rows are right", "called attend 1 time, expected 3")
+@answers.is_wrong("called attend 1 time, expected 3: once for each rank's block")
 def attends_once_to_all(fabric, task):
     """One great block: the softmax is exact because nothing was cut."""
     n, rank = fabric.world_size, fabric.rank
@@ -393,7 +398,7 @@ def receives_into_the_tasks_keys(fabric, task):
     return parts[2] / parts[1]
 
 
-@answers.is_wrong("These are the rows of its own block alone", harmless_at=(1,))
+@answers.is_wrong("called attend 1 time, expected 3: once for each rank's block", harmless_at=(1,))
 def attends_to_its_own_alone_and_sends_nothing(fabric, task):
     top, total, weighted = attend(fabric, task, fabric.rank, task["k"], task["v"])
     return weighted / total

@@ -124,17 +124,19 @@ def _examine(ended: ArenaResult, sequence: Sequence1D) -> dict[str, Complaint]:
     metered = [told["held"] for told in ended.returned if isinstance(told, dict) and "held" in told]
     returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
     sequence = replace(sequence, work=ended.work)
-    wrong = _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
+    # a grader weighs the work on each block, so rows that came of other work are not comparable
+    unread = _wrong_work(ended.trace, sequence.world_size)
+    wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "The keys of other ranks come over the fabric alone.") or _wrong_blocks(ended.trace, sequence)
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
     if wrong or sent or sequence.world_size == 1:
         return found | ({TWO: wrong or sent, AHEAD: wrong or sent} if wrong or sent else {})
 
     rounds = _RingRounds(ended.trace, sequence)
-    unread = rounds.unread() or _invented_work(sequence)
-    held = unread or rounds.too_many_held() or (metered and _too_many_tensors(metered))
+    invented = _invented_work(sequence)
+    held = invented or rounds.too_many_held() or (metered and _too_many_tensors(metered))
     found[TWO] = though_right("the rows", held or None)
-    found[AHEAD] = though_right("the rows", unread or rounds.not_ahead())
+    found[AHEAD] = though_right("the rows", invented or rounds.not_ahead())
     return found
 
 
@@ -211,6 +213,20 @@ def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
+def _work(trace: Trace, rank: int) -> list[Span]:
+    """A rank's declared work, in order."""
+    return sorted((s for s in trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
+
+
+def _wrong_work(trace: Trace, n: int) -> Complaint:
+    """Words where a rank did not work once on each block."""
+    for rank in range(n):
+        got = len(_work(trace, rank))
+        if got != n:
+            return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
+    return None
+
+
 class _RingRounds:
     """A rank's own acts in order: its work on each block, what it had received by then, and what it had sent."""
 
@@ -219,18 +235,6 @@ class _RingRounds:
         n = sequence.world_size
         forward = all((t.src, t.dst) in ring_links(n) for t in trace.transfers)
         self._step = 1 if forward else -1
-
-    def _spans(self, rank: int) -> list[Span]:
-        return sorted((s for s in self._trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
-
-    def unread(self) -> Complaint:
-        """Words where a rank did not work once on each block."""
-        n = self._sequence.world_size
-        for rank in range(n):
-            got = len(self._spans(rank))
-            if got != n:
-                return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
-        return None
 
     def too_many_held(self) -> Complaint:
         """Words where a rank has received more than the block after the one at hand when it begins to work."""
@@ -270,7 +274,7 @@ class _RingRounds:
         n = self._sequence.world_size
         for rank in range(n):
             order = [(rank - self._step * k) % n for k in range(n)]
-            yield rank, self._spans(rank), [self._sequence.block_bytes(source) for source in order]
+            yield rank, _work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
 
     def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
         def counts(t: Transfer) -> bool:
