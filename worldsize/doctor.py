@@ -87,7 +87,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
 
     `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
     """
-    rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
+    rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
 
     rows += _ranks(launch)
     return CapabilitySheet((*rows, sandbox()))
@@ -99,8 +99,13 @@ def _launcher() -> LaunchFunction:
     return launch
 
 
-def _system() -> Capability:
-    return Capability("system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}")
+def system() -> Capability:
+    """Say which system this is; it fails on Windows itself, where no rank can be forked or shaped."""
+    value = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    if platform.system() == "Windows":
+        remark = "ranks need Linux: install WSL2 (`wsl --install`), and do this again in its terminal"
+        return Capability("system", value, remark, state="fails")
+    return Capability("system", value)
 
 
 def _cores() -> Capability:
