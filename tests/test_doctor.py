@@ -234,3 +234,9 @@ def test_a_hubs_memory_limit_is_what_there_is(monkeypatch: pytest.MonkeyPatch, t
 def test_ranks_share_the_whole_cores_that_a_hub_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPU_LIMIT", "1.5")
     assert host_ranks.cores() == 1
+
+
+def test_windows_itself_fails_with_the_way_to_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
+    row = doctor.system()
+    assert row.state == "fails" and "WSL2" in row.remark

@@ -40,7 +40,7 @@ def start(
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
         source, place = carried.source(), laying.place_for(folder)
         with bar(*shown) as step:
-            laid = laying.lay(place, source, worldsize.__version__, step)
+            laid = laying.lay(place, source, worldsize.__version__, lambda done, of, name: step(done, of, name * (done < of)))
         _say_of_laying(laid)
         typer.echo(f"to come back: worldsize start {place}")
         notebook = notebook_of(lab, place)
@@ -68,12 +68,13 @@ def _say_of_laying(laid: LaidCourse) -> None:
             for lead in release.leads:
                 typer.echo(f"  {release.version}  {lead}")
             if release.more:
-                typer.echo(f"  {release.version}  {release.more} lines more in {laid.folder / 'CHANGELOG.md'}")
+                lines = "1 line" if release.more == 1 else f"{release.more} lines"
+                typer.echo(f"  {release.version}  {lines} more in {laid.folder / 'CHANGELOG.md'}")
     for file in laid.files:
         if file.words:
             typer.echo(f"{file.name}: {file.words}")
-    if plain := sum(not file.words for file in laid.files):
-        typer.echo(f"{plain} files laid anew, in none of which you had changed anything")
+    if anew := sum(not file.words for file in laid.files):
+        typer.echo(f"{anew} {'file' if anew == 1 else 'files'} laid anew, in which you had changed nothing")
 
 
 @app.command(rich_help_panel=GROUP)

@@ -77,7 +77,7 @@ def source() -> Path:
         return CHECKOUT
     raise ValueError(
         f"expected the course in {CARRIED_FOLDER}, got nothing there: this package was built without it. Build the wheel "
-        f"in the course's repository, with setup.py (pip wheel --no-deps .), and install that one."
+        f"in the course's repository, with setup.py (pip wheel --no-deps -w dist .), and install that one."
     )
 
 

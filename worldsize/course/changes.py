@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from worldsize.course.record import release_number
 
 MOST_LEADS = 8
-_HEADING = re.compile(r"^## (\d\S*).*$", re.MULTILINE)
+_HEADING = re.compile(r"^## (\d[\w.]*).*$", re.MULTILINE)
 _LEAD = re.compile(r"^- \*\*(.+?)\*\*", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^- ", re.MULTILINE)
 

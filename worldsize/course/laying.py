@@ -186,7 +186,7 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
 
 
 @dataclass(frozen=True)
-class _Step:
+class _FileStep:
     """One file's change, not yet made: `writes` what goes where (None: removed), `keeps` what of the student's goes aside."""
 
     said: LaidFile
@@ -204,38 +204,38 @@ class _Step:
                 write_whole(folder / name, file)
 
 
-def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _Step | None:
+def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _FileStep | None:
     """Decide on one file that the release has; None where there is nothing to do."""
     path, laid = folder / name, record.files.get(name)
     theirs = path.read_bytes() if path.is_file() else None
     if theirs is None:
-        return _Step(LaidFile(name, "new"), {name: new})
+        return _FileStep(LaidFile(name, "new"), {name: new})
     if theirs == new or digest(new) == laid:
         return None
     if digest(theirs) == laid:
-        return _Step(LaidFile(name, "replaced"), {name: new})
+        return _FileStep(LaidFile(name, "replaced"), {name: new})
 
     kept = _free_name(folder, f"before-{version}/{name}", theirs)
     if name in record.cells:
         made = merged_lab(theirs, new, record.cells[name])
         if made is not None:
-            return _Step(LaidFile(name, "merged", _words(made, kept)), {name: made.text.encode()}, (kept, theirs))
+            return _FileStep(LaidFile(name, "merged", _words(made, kept)), {name: made.text.encode()}, (kept, theirs))
     if name.endswith(".ipynb"):
         beside = f"labs/new-{path.name}"
         copy = ": copy the cells that begin with `# Exercise` into it" if _is_lab(name) else ""
         words = f"yours stays as it is; the new one is {beside}{copy}"
-        return _Step(LaidFile(name, "yours", words), {beside: new})
-    return _Step(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))
+        return _FileStep(LaidFile(name, "yours", words), {beside: new})
+    return _FileStep(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))
 
 
-def _retired(folder: Path, name: str, laid: str) -> _Step | None:
+def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
     """Decide on a file that the release no longer has: it goes, unless the student has changed it."""
     path = folder / name
     if not path.is_file():
         return None
     if digest(path.read_bytes()) == laid:
-        return _Step(LaidFile(name, "removed"), {name: None})
-    return _Step(LaidFile(name, "yours", "the new release has no such file; yours stays"), {})
+        return _FileStep(LaidFile(name, "removed"), {name: None})
+    return _FileStep(LaidFile(name, "yours", "the new release has no such file; yours stays"), {})
 
 
 def _free_name(folder: Path, name: str, content: bytes) -> str:
