@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from worldsize import doctor, machine
+from worldsize.course import carried
 from worldsize.doctor import Capability, CapabilitySheet, examine
 from worldsize.engines import host_ranks
 
@@ -240,3 +241,16 @@ def test_windows_itself_fails_with_the_way_to_linux(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
     row = doctor.system()
     assert row.state == "fails" and "WSL2" in row.remark
+
+
+@pytest.mark.parametrize(("in_a_wheel", "command"), [(False, "make setup"), (True, "pip install")])
+def test_what_is_missing_comes_as_the_course_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_wheel: bool, command: str
+) -> None:
+    def missing(distribution: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", missing)
+    monkeypatch.setattr(carried, "CARRIED_FOLDER", tmp_path if in_a_wheel else tmp_path / "absent")
+    rows = examine(launch_with())
+    assert all(f"`{command}" in rows[name].remark for name in ("PyTorch", "TensorFlow"))

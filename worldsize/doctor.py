@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from worldsize import machine
+from worldsize.course import carried
 
 LaunchFunction = Callable[..., Any]
 CapabilityState = Literal["ok", "note", "fails"]
@@ -132,7 +133,14 @@ def _version(name: str, distribution: str) -> Capability:
     try:
         return Capability(name, importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Capability(name, "not installed", "run `make setup` in the course's folder", state="fails")
+        return Capability(name, "not installed", f"run {_install()}", state="fails")
+
+
+def _install() -> str:
+    """Return the command that brings what is missing: make in a checkout, pip where the course came in a wheel."""
+    if carried.CARRIED_FOLDER.is_dir():
+        return "`pip install` with the course's wheel"
+    return "`make setup` in the course's folder"
 
 
 def _tensorflow() -> Capability:
@@ -140,7 +148,7 @@ def _tensorflow() -> Capability:
     row = _version("TensorFlow", "tensorflow")
     if row.state == "ok":
         return row
-    return Capability(row.what, row.value, "labs 07 to 09 need it, the others do not: `make setup` brings it", "note")
+    return Capability(row.what, row.value, f"labs 07 to 09 need it, the others do not: {_install()} brings it", "note")
 
 
 def _rank_facts() -> dict:
@@ -217,7 +225,7 @@ def _no_ranks(error: Exception) -> Capability:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     remark = (
         "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
-        "missing, run `make setup`; then `worldsize doctor` again"
+        f"missing, run {_install()}; then `worldsize doctor` again"
     )
     return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")
 
