@@ -66,16 +66,12 @@ endef
 
 .PHONY: lab known-lab setup test quick soak build site bench support constraints clean
 
-# JupyterLab would ask about its news, over the first picture; what somebody has chosen in the environment stays
-QUIET := $(VENV)/share/jupyter/lab/settings/overrides.json
+# JupyterLab would ask about its news, over the first picture; what somebody has chosen in its settings stays
+QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
 
-lab: known-lab setup $(QUIET)
+lab: known-lab setup
 	@$(RUN) worldsize doctor
-	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
-
-$(QUIET): | $(VENV)/.lab
-	@mkdir -p $(@D)
-	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $@
+	$(if $(HEADLESSLY),@$(RUN) worldsize run $(NOTEBOOK),$(RUN) $(QUIET) jupyter lab $(AS_ROOT) $(NOTEBOOK) $(ARGS))
 
 known-lab:
 	@: $(NOTEBOOK)

@@ -21,6 +21,8 @@ import pytest
 
 from worldsize import data
 from worldsize.authoring import fashion_mnist
+from worldsize.course import carried
+from worldsize.course.record import CourseRecord, write_record
 
 pytestmark = pytest.mark.quick
 README = data.CHECKOUT_FOLDER / "README.md"
@@ -210,12 +212,32 @@ def test_a_changed_byte_is_caught_with_both_checksums(tmp_path: Path) -> None:
         data.load_fashion_mnist([tmp_path])
     text = one_paragraph(error)
     assert str(copy) in text and data.FASHION_MNIST.digest in text and hashlib.sha256(raw).hexdigest() in text
-    assert "git checkout" in text
+    assert "git checkout" in text and "delete it, and `worldsize start` lays it again" in text
 
 
 def test_worldsize_data_names_the_first_folder_to_look_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLDSIZE_DATA", str(tmp_path))
     assert data.data_folders() == [tmp_path, data.CHECKOUT_FOLDER]
+
+
+@pytest.mark.parametrize("below", [".", "labs"])
+def test_in_a_laid_course_its_own_folder_comes_before_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    (tmp_path / "labs").mkdir()
+    write_record(tmp_path, CourseRecord("0.2.0"))
+    monkeypatch.chdir(tmp_path / below)
+    monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
+    assert data.data_folders() == [tmp_path / "datasets", data.CHECKOUT_FOLDER]
+
+
+def test_an_installed_package_has_the_data_that_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(data.CHECKOUT_FOLDER, tmp_path / "datasets", ignore=shutil.ignore_patterns(data.CIFAR10.name))
+    monkeypatch.setattr(data, "CHECKOUT_FOLDER", tmp_path / "absent")
+    monkeypatch.setattr(carried, "CARRIED_FOLDER", tmp_path)
+    monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
+    assert data.data_folders() == [tmp_path / "datasets"]
+    assert len(data.load("fashion-mnist").train_images) == 10_000 and data.bandwidths()
 
 
 def test_without_a_checkout_worldsize_data_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

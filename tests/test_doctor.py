@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from worldsize import doctor, machine
+from worldsize.course import carried
 from worldsize.doctor import Capability, CapabilitySheet, examine
 from worldsize.engines import host_ranks
 
@@ -234,3 +235,22 @@ def test_a_hubs_memory_limit_is_what_there_is(monkeypatch: pytest.MonkeyPatch, t
 def test_ranks_share_the_whole_cores_that_a_hub_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPU_LIMIT", "1.5")
     assert host_ranks.cores() == 1
+
+
+def test_windows_itself_fails_with_the_way_to_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
+    row = doctor.system()
+    assert row.state == "fails" and "WSL2" in row.remark
+
+
+@pytest.mark.parametrize(("in_a_wheel", "command"), [(False, "make setup"), (True, "pip install")])
+def test_what_is_missing_comes_as_the_course_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_wheel: bool, command: str
+) -> None:
+    def missing(distribution: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", missing)
+    monkeypatch.setattr(carried, "CARRIED_FOLDER", tmp_path if in_a_wheel else tmp_path / "absent")
+    rows = examine(launch_with())
+    assert all(f"`{command}" in rows[name].remark for name in ("PyTorch", "TensorFlow"))

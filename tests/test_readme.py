@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
+from worldsize import cli
 from worldsize.lab.lab import LABS
 
 pytestmark = pytest.mark.quick
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+FAQ = (ROOT / "docs" / "faq.md").read_text()
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text()
 BOTH = README + CONTRIBUTING
 CODE = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", BOTH, re.MULTILINE | re.DOTALL))
@@ -39,6 +42,20 @@ def test_a_make_target_that_is_named_exists() -> None:
 def test_a_make_variable_that_is_named_is_used() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert [name for name in sorted(set(re.findall(r"\b([A-Z]+)=", BOTH))) if f"$({name})" not in makefile] == []
+
+
+def test_a_command_that_is_named_exists() -> None:
+    texts = [BOTH, PLATFORMS, FAQ]
+    named = {name for text in texts for name in re.findall(r"\bworldsize ([a-z]+)\b", "\n".join(re.findall(r"`[^`]+`", text)))}
+    assert "start" in named and named <= set(typer.main.get_command(cli.app).commands)
+
+
+def test_the_wheel_is_built_as_its_test_builds_it() -> None:
+    """The soak test of it adds only what keeps pip off the network."""
+    tried = (ROOT / "tests/soak/test_started_from_a_wheel.py").read_text()
+    assert '"wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, "."' in tried
+    for page in (README, FAQ):
+        assert "`pip wheel --no-deps -w dist .`" in page and "worldsize start my-course" in page
 
 
 def test_a_link_leads_to_a_file_of_the_repository() -> None:

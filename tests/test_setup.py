@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from worldsize.course import opening
+
 pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,6 +123,10 @@ def test_the_headless_lab_runs_through_the_command_line_and_opens_no_jupyter(tmp
     assert "jupyter lab" not in commands
 
 
+def test_make_opens_jupyterlab_with_the_settings_that_start_opens_it_with(tmp_path: Path) -> None:
+    assert f'JUPYTER_CONFIG_PATH="{opening.JUPYTER_CONFIG}' in dry_run("lab", tmp_path)
+
+
 def test_headless_0_is_not_headless(tmp_path: Path) -> None:
     assert "jupyter lab" in dry_run("lab", tmp_path, HEADLESS="0")
 
@@ -216,7 +222,9 @@ def test_no_requirement_stands_twice() -> None:
 
 def test_the_package_ships_its_scripts_and_templates() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert config["tool"]["setuptools"]["package-data"] == {"*": ["*.js", "templates/*.html", "templates/*.css"]}
+    assert config["tool"]["setuptools"]["package-data"] == {
+        "*": ["*.js", "templates/*.html", "templates/*.css"], "worldsize.course": ["jupyter/labconfig/*.json"],
+    }  # fmt: skip
 
 
 def test_ci_runs_what_the_readme_calls() -> None:

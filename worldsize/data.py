@@ -2,8 +2,8 @@
 
 `load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own
 archive, and downloads it only when asked. Both are read with no framework, so that a rank of either
-framework may load them. `measured_iterations("multi")` is no data set to learn from but what real clusters took for
-a training step. Left out: batching, shuffling and sharding, which the labs teach.
+framework may load them; `data_folders` says where they are looked for. `measured_iterations("multi")` is no data set to
+learn from but what real clusters took for a training step. Left out: batching, shuffling and sharding, which the labs teach.
 
 Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers
 of Features from Tiny Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
@@ -23,8 +23,15 @@ from typing import Any
 
 import numpy as np
 
-CHECKOUT_FOLDER = Path(__file__).resolve().parents[1] / "datasets"
+from worldsize.course import carried
+from worldsize.course.record import course_above
+
+CHECKOUT_FOLDER = carried.CHECKOUT / "datasets"
 DOWNLOAD_STALL_S = 30.0
+RESTORE = (
+    "Restore it in the checkout with: git checkout -- datasets/{}; in a folder that `worldsize start` made, delete it, and "
+    "`worldsize start` lays it again."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +90,7 @@ FASHION_MNIST = DataFile(
     size_bytes=5_278_835,
     algorithm="sha256",
     digest="efefbe05b9d7eaf04f28ae39025070e3f555b25bf705ff9319bf8a7a4784fc6b",
-    remedy="Restore it in the checkout with: git checkout -- datasets/fashion-mnist.npz",
+    remedy=RESTORE.format("fashion-mnist.npz"),
 )
 FASHION_MNIST_CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -104,14 +111,14 @@ VTRAIN = {
         size_bytes=5_190,
         algorithm="sha256",
         digest="7985c78c385d032dd96d3a11578721182d2144dc3acb9070d76506cd3185cc67",
-        remedy="Restore it in the checkout with: git checkout -- datasets/vtrain-multi.csv",
+        remedy=RESTORE.format("vtrain-multi.csv"),
     ),
     "single": DataFile(
         name="vtrain-single.csv",
         size_bytes=57_035,
         algorithm="sha256",
         digest="63bda66b05ab0e52751f7bcaf610d1fc77ae55a581efb3f51a22b0c7650ab4ec",
-        remedy="Restore it in the checkout with: git checkout -- datasets/vtrain-single.csv",
+        remedy=RESTORE.format("vtrain-single.csv"),
     ),
 }
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -137,13 +144,17 @@ def load(name: str, *, download: bool = False) -> Dataset:
 
 def bandwidths() -> list[tuple[str, float, str]]:
     """Published bandwidths of memories and links: (name, bytes a second one way, source). Raises FileNotFoundError."""
+    rows = json.loads(shipped("bandwidths.json").read_text(encoding="utf-8"))
+    return [(row["name"], float(row["bytes_per_s"]), row["source"]) for row in rows]
+
+
+def shipped(name: str) -> Path:
+    """Return the file `name` that ships with the course and has no checksum. Raises FileNotFoundError."""
     folders = data_folders()
     for folder in folders:
-        path = folder / "bandwidths.json"
-        if path.is_file():
-            rows = json.loads(path.read_text(encoding="utf-8"))
-            return [(row["name"], float(row["bytes_per_s"]), row["source"]) for row in rows]
-    raise FileNotFoundError(f"expected bandwidths.json in one of: {listed(folders)}. It ships with the course.")
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"expected {name} in one of: {listed(folders)}. It ships with the course.")
 
 
 def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
@@ -173,13 +184,18 @@ def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
 
 
 def data_folders() -> list[Path]:
-    """Where files are looked for: the folder that WORLDSIZE_DATA names, then the checkout's."""
+    """Where files are looked for: the folder that WORLDSIZE_DATA names, the laid course's, the checkout's, the package's."""
     named = os.environ.get("WORLDSIZE_DATA")
     folders = [Path(named).expanduser()] if named else []
+    course = course_above()
+    if course is not None:
+        folders.append(course / "datasets")
 
     # Our README is the mark: beside an installed package, `datasets` may be somebody else's package.
     if (CHECKOUT_FOLDER / "README.md").is_file():
         folders.append(CHECKOUT_FOLDER)
+    if carried.CARRIED_FOLDER.is_dir():
+        folders.append(carried.CARRIED_FOLDER / "datasets")
     return folders
 
 

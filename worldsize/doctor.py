@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from worldsize import machine
+from worldsize.course import carried
 
 LaunchFunction = Callable[..., Any]
 CapabilityState = Literal["ok", "note", "fails"]
@@ -87,7 +88,7 @@ def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
 
     `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
     """
-    rows = [_system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
+    rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
 
     rows += _ranks(launch)
     return CapabilitySheet((*rows, sandbox()))
@@ -99,8 +100,13 @@ def _launcher() -> LaunchFunction:
     return launch
 
 
-def _system() -> Capability:
-    return Capability("system", f"{platform.system()} {platform.machine()}, Python {platform.python_version()}")
+def system() -> Capability:
+    """Say which system this is; it fails on Windows itself, where no rank can be forked or shaped."""
+    value = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    if platform.system() == "Windows":
+        remark = "ranks need Linux: install WSL2 (`wsl --install`), and do this again in its terminal"
+        return Capability("system", value, remark, state="fails")
+    return Capability("system", value)
 
 
 def _cores() -> Capability:
@@ -127,7 +133,14 @@ def _version(name: str, distribution: str) -> Capability:
     try:
         return Capability(name, importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Capability(name, "not installed", "run `make setup` in the course's folder", state="fails")
+        return Capability(name, "not installed", f"run {_install()}", state="fails")
+
+
+def _install() -> str:
+    """Return the command that brings what is missing: make in a checkout, pip where the course came in a wheel."""
+    if carried.CARRIED_FOLDER.is_dir():
+        return "`pip install` with the course's wheel"
+    return "`make setup` in the course's folder"
 
 
 def _tensorflow() -> Capability:
@@ -135,7 +148,7 @@ def _tensorflow() -> Capability:
     row = _version("TensorFlow", "tensorflow")
     if row.state == "ok":
         return row
-    return Capability(row.what, row.value, "labs 07 to 09 need it, the others do not: `make setup` brings it", "note")
+    return Capability(row.what, row.value, f"labs 07 to 09 need it, the others do not: {_install()} brings it", "note")
 
 
 def _rank_facts() -> dict:
@@ -212,7 +225,7 @@ def _no_ranks(error: Exception) -> Capability:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     remark = (
         "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
-        "missing, run `make setup`; then `worldsize doctor` again"
+        f"missing, run {_install()}; then `worldsize doctor` again"
     )
     return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")
 

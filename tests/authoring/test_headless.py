@@ -13,6 +13,7 @@ import pytest
 
 from worldsize.authoring import headless
 from worldsize.authoring.headless import HeadlessRun, NotebookFailed, run
+from worldsize.course.record import CourseRecord, write_record
 
 LAB = """\
 from types import SimpleNamespace
@@ -203,6 +204,14 @@ def test_the_summary_is_the_plain_text_of_every_output_of_its_cell(small):
 def test_the_executed_copy_goes_where_it_is_told(small):
     folder, done = small
     assert done.out == folder / "a" / "b" / "c.ipynb" and done.out.is_file()
+
+
+def test_a_notebook_of_a_laid_course_finds_the_data_in_the_courses_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
+    write_record(tmp_path, CourseRecord("0.2.0"))
+    (tmp_path / "labs").mkdir()
+    path = notebook(tmp_path / "labs", "from worldsize import data\nprint(data.data_folders()[0])", summary=0)
+    assert run(path).summary_text == str(tmp_path / "datasets")
 
 
 # ---- a run that does not ---------------------------------------------------------------------

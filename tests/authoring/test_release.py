@@ -105,7 +105,7 @@ def test_an_answer_in_the_package_is_refused_with_the_file(repository, tmp_path)
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path):
-    with pytest.raises(Refused, match="expected the repository, with LICENSE, .*name that with --course"):
+    with pytest.raises(Refused, match="expected the repository, with CHANGELOG.md, .*name that with --course"):
         release(tmp_path, tmp_path / "out.zip")
 
 
@@ -118,4 +118,4 @@ def test_a_link_does_not_carry_another_file_out(repository, tmp_path):
 
 def test_the_command_says_what_it_wrote(repository, tmp_path):
     answer = CliRunner().invoke(cli.app, ["release", str(tmp_path / "out.zip"), "--course", str(repository)])
-    assert answer.exit_code == 0 and "15 files" in answer.output
+    assert answer.exit_code == 0 and "17 files" in answer.output

@@ -21,6 +21,7 @@ from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolution
 from worldsize.authoring import folding
 from worldsize.authoring.minutes import true_minutes
 from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
+from worldsize.course.carried import BY_HAND
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
 
@@ -30,7 +31,6 @@ _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or asks about
 
 
 def build(root: Path, check: bool = False) -> list[Path]:

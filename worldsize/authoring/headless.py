@@ -24,6 +24,8 @@ from typing import Any
 
 import nbformat
 
+from worldsize.course.record import course_above
+
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -75,7 +77,7 @@ def run(
         room = _room(Path(folder), path)
         watch = _Watch(room / path.name, timeout_s, progress)
         with _plain_failures(watch, out):
-            notebook = _execute(room, watch, out, parameters)
+            notebook = _execute(room, watch, out, parameters, course_above(path.parent))
         points, possible = _points(room / "state")
 
     return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
@@ -130,7 +132,9 @@ def _room(folder: Path, path: Path) -> Path:
     return room
 
 
-def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None) -> nbformat.NotebookNode:
+def _execute(
+    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, course: Path | None
+) -> nbformat.NotebookNode:
     import papermill
     from papermill.engines import NBClientEngine, papermill_engines
 
@@ -156,7 +160,7 @@ def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | 
         progress_bar=False,
         # not papermill's cwd, which moves this process too
         resources={"metadata": {"path": str(room)}},
-        kernel_manager_class=_this_python(room),
+        kernel_manager_class=_this_python(room, course),
         store_widget_state=False,
         coalesce_streams=True,
         timeout_func=watch.left_s,
@@ -164,7 +168,7 @@ def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | 
     )
 
 
-def _this_python(room: Path) -> type:
+def _this_python(room: Path, course: Path | None) -> type:
     """A kernel manager that starts this Python, with the environment of a headless run."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
@@ -178,6 +182,8 @@ def _this_python(room: Path) -> type:
         "IPYTHONDIR": str(room / "ipython"),
         "PATH": programs,
     }
+    if course is not None and not os.environ.get("WORLDSIZE_DATA"):
+        env["WORLDSIZE_DATA"] = str(course / "datasets")  # the room is not in the course's folder
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
     # Sockets in the room need no port that another run could take, and nobody else can read them.
     traits = {}

@@ -16,16 +16,16 @@ import nbformat
 
 from worldsize.authoring import build
 from worldsize.authoring.source import answer_lines, given_lines
+from worldsize.course import carried
 from worldsize.files import write_whole
 
 NAMED = (
-    *("LICENSE", "Makefile", "README.md", "SECURITY.md", "THIRD_PARTY_NOTICES.md", "apt.txt", "constraints.txt"),
-    *("environment.yml", "pyproject.toml", "datasets/README.md", "docs/faq.md", "docs/own-work.md", "docs/platforms.md"),
+    *(*carried.NAMED, "Makefile", "README.md", "apt.txt", "constraints.txt"),
+    *("environment.yml", "pyproject.toml", "setup.py"),
 )
 PATTERNS = (
-    *("labs/[0-9][0-9]_*.ipynb", *build.BY_HAND, "labs/covers/*.png", "labs/covers/*.svg"),
-    *("worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
-    *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
+    *(*carried.PATTERNS, "worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
+    "worldsize/course/jupyter/**/*.json",
 )
 Three = tuple[str, str, str]  # lines that follow each other
 TOP = "worldsize"  # the folder that the zip unpacks to
@@ -46,7 +46,7 @@ def release(root: Path, out: Path) -> list[str]:
     package = {path: set(_threes(_lines(path))) for path in files if path.suffix == ".py"}
 
     wrong = stale(root)
-    wrong += [f"{name} has been run: clear its outputs" for name in build.BY_HAND if _was_run(root / name)]
+    wrong += [f"{name} has been run: clear its outputs" for name in carried.BY_HAND if _was_run(root / name)]
     for source in sorted((root / "solutions").glob("*.py")):
         wrong += _given_away(root, source, package)
     if wrong:
@@ -85,7 +85,7 @@ def bundle_files(root: Path) -> list[Path]:
     Raises Refused where one of those that must be there is missing.
     """
     missing = [name for name in NAMED if not (root / name).is_file()]
-    if not missing and not any(root.glob(PATTERNS[0])):
+    if not missing and not any(root.glob(carried.LABS)):
         missing.append("labs/NN_topic.ipynb")
     if missing:
         raise Refused(
@@ -93,10 +93,7 @@ def bundle_files(root: Path) -> list[Path]:
             f"Run it from the root of the repository, or name that with --course."
         )
 
-    found: set[Path] = set()
-    for pattern in (*NAMED, *PATTERNS):
-        found.update(root.glob(pattern))
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    return sorted(root / name for name in carried.found(root, (*NAMED, *PATTERNS)))
 
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`worldsize doctor`, `run`, `progress`, `join`: the commands of students."""
+"""`worldsize start`, `doctor`, `run`, `progress`, `join`: the commands of students."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from worldsize.cli.common import app, bar, one_paragraph
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from worldsize.course.laying import LaidCourse
     from worldsize.doctor import CapabilitySheet
     from worldsize.lab.progress import CourseProgress
 
@@ -20,8 +21,69 @@ GROUP = "Students"
 
 
 @app.command(rich_help_panel=GROUP)
+def start(
+    folder: Annotated[Path | None, typer.Argument(help="a new folder, or the course's; else the one where you stand")] = None,
+    lab: Annotated[str, typer.Option(help="the lab that opens, such as 06")] = "00",
+    no_open: Annotated[bool, typer.Option("--no-open", help="do not open JupyterLab: in a script, or without a browser")] = False,
+) -> None:
+    """Lay the course into a folder, check this machine, and open lab 00; again: open it, or take in a newer release."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+    import worldsize
+    from worldsize import doctor
+    from worldsize.course import carried, laying, opening
+    from worldsize.lab.course_folder import notebook_of
+
+    shown = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}", markup=False))
+    with one_paragraph():
+        if (system := doctor.system()).state == "fails":
+            raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
+        source, place = carried.source(), laying.place_for(folder)
+        with bar(*shown) as step:
+            laid = laying.lay(place, source, worldsize.__version__, lambda done, of, name: step(done, of, name * (done < of)))
+        _say_of_laying(laid)
+        typer.echo(f"to come back: worldsize start {place}")
+        notebook = notebook_of(lab, place)
+
+    if laid.checked != worldsize.__version__:
+        _show_sheet()
+        with one_paragraph():
+            laying.mark_checked(place, worldsize.__version__)
+    if not no_open:
+        with one_paragraph():
+            opening.open_lab(place, notebook)
+
+
+def _say_of_laying(laid: LaidCourse) -> None:
+    """Say what was done to the course's folder, a line for each lab in which a student has worked."""
+    from worldsize.course.changes import news
+
+    if not laid.before:
+        typer.echo(f"laid World Size {laid.now} into {laid.folder}: {len(laid.files)} files")
+        return
+
+    if laid.before != laid.now:
+        typer.echo(f"{laid.folder}: from World Size {laid.before} to {laid.now}. What changed:")
+        for release in news((laid.folder / "CHANGELOG.md").read_text(encoding="utf-8"), laid.before, laid.now):
+            for lead in release.leads:
+                typer.echo(f"  {release.version}  {lead}")
+            if release.more:
+                lines = "1 line" if release.more == 1 else f"{release.more} lines"
+                typer.echo(f"  {release.version}  {lines} more in {laid.folder / 'CHANGELOG.md'}")
+    for file in laid.files:
+        if file.words:
+            typer.echo(f"{file.name}: {file.words}")
+    if anew := sum(not file.words for file in laid.files):
+        typer.echo(f"{anew} {'file' if anew == 1 else 'files'} laid anew, in which you had changed nothing")
+
+
+@app.command(rich_help_panel=GROUP)
 def doctor() -> None:
     """Show what this machine can do, and prove it with two real ranks. Exit code 1 if they do not run."""
+    _show_sheet()
+
+
+def _show_sheet() -> None:
     from worldsize.doctor import examine
 
     console = Console(highlight=False)

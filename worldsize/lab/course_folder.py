@@ -36,15 +36,16 @@ def is_lab_name(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-def notebook_of(lab: str) -> Path:
-    """The notebook of a lab that is named `6`, `06` or `06_ring_all_reduce`.
+def notebook_of(lab: str, start: Path | None = None) -> Path:
+    """The notebook of a lab that is named `6`, `06` or `06_ring_all_reduce`, in the course in which `start` lies.
 
-    Raises ValueError where no course is here or above, and for a lab that it does not have.
+    `start` is the current directory unless another is given. Raises ValueError where no course is there or above, and for
+    a lab that it does not have.
     """
-    folder = labs_folder()
+    folder = labs_folder(start)
     if folder is None:
         raise ValueError(
-            f"{lab}: expected to stand in the course's folder, or in one below it, got {Path.cwd()}, where no labs/ is. "
+            f"{lab}: expected to stand in the course's folder, or in one below it, got {start or Path.cwd()}, where no labs/ is. "
             f"Go there, or give the path of a notebook."
         )
 

@@ -1,0 +1,86 @@
+"""The files of the course that students get, by an allow-list: what a wheel carries and where an installation has them.
+
+`setup.py` puts them into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
+Nothing here imports more than Python's own library, because a build has nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+NAMED = (
+    *("CHANGELOG.md", "LICENSE", "SECURITY.md", "THIRD_PARTY_NOTICES.md"),
+    *("datasets/README.md", "docs/faq.md", "docs/own-work.md", "docs/platforms.md"),
+)
+BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or asks about
+LABS = "labs/[0-9][0-9]_*.ipynb"
+PATTERNS = (
+    *(LABS, *BY_HAND, "labs/covers/*.png", "labs/covers/*.svg"),
+    *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
+)
+_PACKAGE = Path(__file__).resolve().parents[1]
+CARRIED_FOLDER = _PACKAGE / "course" / "release"  # there in an installed wheel alone
+CHECKOUT = _PACKAGE.parent  # a checkout in an editable installation; else where packages are installed
+
+
+def found(root: Path, patterns: Iterable[str]) -> list[str]:
+    """Return the names of the files below `root` that match one of the patterns, in order; a link is no file."""
+    paths = {path for pattern in patterns for path in root.glob(pattern)}
+    return sorted(path.relative_to(root).as_posix() for path in paths if path.is_file() and not path.is_symlink())
+
+
+def course_files(root: Path) -> list[str]:
+    """Return the names of the course's files below `root`, in order. Raises ValueError where one that must be there is not."""
+    missing = [name for name in NAMED if not (root / name).is_file()]
+    if not any(root.glob(LABS)):
+        missing.append("labs/NN_topic.ipynb")
+    if missing:
+        raise ValueError(f"expected the course's files, with {', '.join(missing)}, got {root}, where they are not.")
+    return found(root, (*NAMED, *PATTERNS))
+
+
+def carry(root: Path, build: Path) -> None:
+    """Copy the course from the repository `root` into a wheel that is built in the folder `build`.
+
+    Raises ValueError for a lab that somebody has run: a wheel carries no outputs and nobody's answers.
+    """
+    names = course_files(root)
+    worked_in = [name for name in names if name.endswith(".ipynb") and _was_run(root / name)]
+    if worked_in:
+        raise ValueError(
+            f"expected labs that nobody has run, got outputs in {', '.join(worked_in)}. Build the wheel from a fresh "
+            f"checkout, or install this one as it is: pip install -e ."
+        )
+
+    to = build / CARRIED_FOLDER.relative_to(CHECKOUT)
+    for name in names:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / name, to / name)
+
+
+def _was_run(notebook: Path) -> bool:
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+def source() -> Path:
+    """Return the folder from which this installation lays the course: in the package, or the checkout around it.
+
+    Raises ValueError where there is neither.
+    """
+    if CARRIED_FOLDER.is_dir():
+        return CARRIED_FOLDER
+    if is_checkout(CHECKOUT):
+        return CHECKOUT
+    raise ValueError(
+        f"expected the course in {CARRIED_FOLDER}, got nothing there: this package was built without it. Build the wheel "
+        f"in the course's repository, with setup.py (pip wheel --no-deps -w dist .), and install that one."
+    )
+
+
+def is_checkout(folder: Path) -> bool:
+    """Whether `folder` is a checkout of the course's repository, or the unpacked zip of a release."""
+    return (folder / "worldsize" / "__init__.py").is_file() and (folder / "labs").is_dir()

@@ -1,0 +1,265 @@
+"""A course's folder: made from the release that this package carries, or renewed by it, whole or not at all.
+
+A new folder is made beside its place under another name and takes it in one step; in a folder that is there, each file is
+written whole and the record (`record`) last, so that what was cut short goes on with the next start. What a student has
+changed is merged (`merged_lab`) or stays, and what a merge replaces is kept in `before-<release>/`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from worldsize.course.carried import course_files, is_checkout
+from worldsize.course.merged_lab import MergedLab, cell_digests, merged_lab
+from worldsize.course.record import (
+    RECORD,
+    CourseRecord,
+    course_above,
+    digest,
+    digests,
+    is_course,
+    read_record,
+    release_number,
+    write_record,
+)
+from worldsize.files import remove_whole, write_whole
+
+Change = Literal["new", "replaced", "merged", "yours", "aside", "removed"]
+OnFile = Callable[[int, int, str], None]
+_SPARE_BYTES = 2_000_000  # for the record, and what a file system takes for folders
+
+
+@dataclass(frozen=True)
+class LaidFile:
+    """What happened to one file of a course: `change`, and words on it where a student should know more."""
+
+    name: str
+    change: Change
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class LaidCourse:
+    """The course in `folder`: the release `before`, "" where there was none, the release `now`, and the files that changed."""
+
+    folder: Path
+    before: str
+    now: str
+    files: tuple[LaidFile, ...]
+    checked: str
+
+
+def place_for(named: Path | None) -> Path:
+    """Return the folder that `worldsize start` means: the one `named`, or else the course or the empty folder one stands in.
+
+    Raises ValueError where the course must not be laid: in a checkout, among other files, inside another course.
+    """
+    folder = (named or course_above() or Path.cwd()).absolute()
+    if is_course(folder):
+        return folder
+    if is_checkout(folder):
+        raise ValueError(
+            f"{folder}: expected a new folder or one of the course, got a checkout of its repository. Type `make lab` there, "
+            f"or name another folder: worldsize start my-course"
+        )
+    around = course_above(folder.parent)
+    if around is not None:
+        raise ValueError(
+            f"{folder}: expected a folder that is in no course, got one inside {around}. `worldsize start` without a name "
+            f"opens that one."
+        )
+    if not folder.parent.is_dir():
+        raise ValueError(f"{folder}: expected a name in a folder that is there, got no {folder.parent}. Make that one first.")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: expected a folder, got a file. Name a new folder: worldsize start my-course")
+
+    there = sorted(path.name for path in folder.iterdir() if path.name[:1] != ".") if folder.exists() else []
+    if there:
+        shown = ", ".join(there[:4]) + (" …" if there[4:] else "")
+        raise ValueError(
+            f"{folder}: expected a new or empty folder, or one that `worldsize start` has made (with {RECORD}), got one with "
+            f"{shown}. Nothing was written. Name a new one: worldsize start my-course"
+        )
+    return folder
+
+
+def lay(folder: Path, source: Path, version: str, on_file: OnFile = lambda done, of, name: None) -> LaidCourse:
+    """Make or renew the course in `folder` from the files below `source`, which are those of the release `version`.
+
+    Raises ValueError where the folder has a newer release, OSError where it cannot be written.
+    """
+    content = {name: (source / name).read_bytes() for name in course_files(source)}
+    if is_course(folder):
+        return _renew(folder, content, version, on_file)
+
+    with _said_of(folder, "nothing was laid"):
+        _need_room(folder, sum(map(len, content.values())))
+        _make(folder, content, _record(content, version), on_file)
+    return LaidCourse(folder, "", version, tuple(LaidFile(name, "new") for name in content), "")
+
+
+def mark_checked(folder: Path, version: str) -> None:
+    """Note in the course's record that two real ranks ran with the release `version`."""
+    write_record(folder, replace(read_record(folder), checked=version))
+
+
+def _record(content: dict[str, bytes], version: str) -> CourseRecord:
+    cells = {name: cell_digests(file) for name, file in content.items() if _is_lab(name)}
+    return CourseRecord(version, digests(content), cells)
+
+
+def _is_lab(name: str) -> bool:
+    return name.startswith("labs/") and name.endswith(".ipynb") and name.removeprefix("labs/")[:2].isdigit()
+
+
+# ---- a new folder ----------------------------------------------------------------------------
+
+
+def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file: OnFile) -> None:
+    inside = folder.exists()
+    stage = (folder if inside else folder.parent) / f".{folder.name}.{secrets.token_hex(8)}.part"
+    try:
+        for done, (name, file) in enumerate(content.items(), 1):
+            write_whole(stage / name, file)
+            on_file(done, len(content), name)
+        if inside:
+            write_record(folder, record)  # first: what is missing beside it, the next start lays
+            for path in sorted(stage.iterdir()):
+                path.rename(folder / path.name)
+        else:
+            write_record(stage, record)
+            stage.rename(folder)
+    finally:
+        remove_whole(stage)
+
+
+def _need_room(folder: Path, size_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+    if free_bytes < size_bytes + _SPARE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def _said_of(folder: Path, outcome: str) -> Iterator[None]:
+    """Say an error of the system's of the course's folder, not of a file that nobody knows."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(
+                f"{folder}: expected about 10 MB of free disk, got a full disk or quota: {outcome}. Free some, then type the "
+                f"same command again."
+            ) from None
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(folder)) from None
+
+
+# ---- a folder that has a course --------------------------------------------------------------
+
+
+def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFile) -> LaidCourse:
+    record = read_record(folder)
+    if release_number(record.version) > release_number(version):
+        raise ValueError(
+            f"{folder}: expected a course of release {version} or older, got one of {record.version}, whose labs need that "
+            f"package: install worldsize {record.version}, then `worldsize start` again."
+        )
+
+    todo = [_planned(folder, name, file, record, version) for name, file in content.items()]
+    todo += [_retired(folder, name, laid) for name, laid in record.files.items() if name not in content]
+    writes = [step for step in todo if step is not None]
+    renewed = _record(content, version)
+    with _said_of(folder, "each file is as it was or as it will be"):
+        for done, step in enumerate(writes, 1):
+            step.do(folder)
+            on_file(done, len(writes), step.said.name)
+        if replace(renewed, checked=record.checked) != record:
+            write_record(folder, replace(renewed, checked=record.checked))
+    return LaidCourse(folder, record.version, version, tuple(step.said for step in writes), record.checked)
+
+
+@dataclass(frozen=True)
+class _FileStep:
+    """One file's change, not yet made: `writes` what goes where (None: removed), `keeps` what of the student's goes aside."""
+
+    said: LaidFile
+    writes: dict[str, bytes | None]
+    keeps: tuple[str, bytes] | None = None
+
+    def do(self, folder: Path) -> None:
+        if self.keeps is not None:
+            where, content = self.keeps
+            write_whole(folder / where, content)
+        for name, file in self.writes.items():
+            if file is None:
+                (folder / name).unlink(missing_ok=True)
+            else:
+                write_whole(folder / name, file)
+
+
+def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _FileStep | None:
+    """Decide on one file that the release has; None where there is nothing to do."""
+    path, laid = folder / name, record.files.get(name)
+    theirs = path.read_bytes() if path.is_file() else None
+    if theirs is None:
+        return _FileStep(LaidFile(name, "new"), {name: new})
+    if theirs == new or digest(new) == laid:
+        return None
+    if digest(theirs) == laid:
+        return _FileStep(LaidFile(name, "replaced"), {name: new})
+
+    kept = _free_name(folder, f"before-{version}/{name}", theirs)
+    if name in record.cells:
+        made = merged_lab(theirs, new, record.cells[name])
+        if made is not None:
+            return _FileStep(LaidFile(name, "merged", _words(made, kept)), {name: made.text.encode()}, (kept, theirs))
+    if name.endswith(".ipynb"):
+        beside = f"labs/new-{path.name}"
+        copy = ": copy the cells that begin with `# Exercise` into it" if _is_lab(name) else ""
+        words = f"yours stays as it is; the new one is {beside}{copy}"
+        return _FileStep(LaidFile(name, "yours", words), {beside: new})
+    return _FileStep(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))
+
+
+def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
+    """Decide on a file that the release no longer has: it goes, unless the student has changed it."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    if digest(path.read_bytes()) == laid:
+        return _FileStep(LaidFile(name, "removed"), {name: None})
+    return _FileStep(LaidFile(name, "yours", "the new release has no such file; yours stays"), {})
+
+
+def _free_name(folder: Path, name: str, content: bytes) -> str:
+    """Return a name for what is kept aside, under which nothing else of the student's lies."""
+    first, _, rest = name.partition("/")
+    for number in range(1, 10_000):
+        tried = f"{first}{f'-{number}' if number > 1 else ''}/{rest}"
+        path = folder / tried
+        if not path.exists() or path.read_bytes() == content:
+            return tried
+    raise ValueError(f"{folder / name}: expected fewer than 10,000 copies, got as many. Remove those that you do not need.")
+
+
+def _words(made: MergedLab, kept: str) -> str:
+    """Say what of the student's is in a merged lab, and where the old notebook is."""
+    said = [_counted(made.answers, "answer", "answers") + " kept"] if made.answers else ["no answers in it yet"]
+    if made.own:
+        said.append(_counted(made.own, "cell of your own", "cells of your own"))
+    if made.notes:
+        said.append(_counted(made.notes, "changed cell", "changed cells") + " of yours below the new text, not run")
+    if made.revised:
+        said.append(f"compare with their new text: {', '.join(made.revised)}")
+    return f"{'; '.join(said)}; your old notebook is {kept}"
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"

@@ -1,0 +1,156 @@
+"""A student's notebook and a newer release of its lab, put together cell by cell: no answer is lost, all text is new.
+
+A cell is known by its id. What the student has changed is told by the digests of the cells as they were laid: a merge of
+three sides without the oldest text. Left out: files (`laying`), and whether an answer still passes its check.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from worldsize.course.record import digest
+from worldsize.titles import title_of
+
+CellFate = Literal["new", "same", "answer", "kept", "note"]
+Cell = dict[str, Any]
+_NOTE = "# Your version of a cell that the new release has changed. It does not run: copy from it what you need.\n"
+
+
+@dataclass(frozen=True)
+class MergedLab:
+    """The text of the notebook, and what of the student's is in it.
+
+    `answers` counts exercises, `revised` has the titles of those among them whose text the release has changed, `own` counts
+    cells of the student's own, `notes` changed cells of the course that now stand below the new ones and do not run.
+    """
+
+    text: str
+    answers: int
+    revised: tuple[str, ...]
+    own: int
+    notes: int
+
+
+def cell_digests(notebook: bytes) -> dict[str, str]:
+    """Return the digest of each cell of a released notebook by the cell's id."""
+    return {cell["id"]: _digest(cell) for cell in json.loads(notebook)["cells"]}
+
+
+def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | None:
+    """Put the student's notebook `theirs` and the release's `new` together; `laid` has the digests of the cells laid before.
+
+    Returns None where the student's file cannot be read as a notebook whose cells have the ids that were laid.
+    """
+    mine = _cells(theirs)
+    if mine is None or not laid.keys() & mine.keys():
+        return None
+
+    notebook = json.loads(new)
+    _find_retyped(mine, notebook["cells"], laid)
+    below = _cells_of_their_own(mine, notebook["cells"], laid)
+    counts: Counter[str] = Counter()
+    revised, together = [], list(below[""])
+    for cell in notebook["cells"]:
+        name, yours = cell["id"], mine.get(cell["id"])
+        fate = _fate(cell, yours, laid.get(name))
+        counts[fate] += 1
+        if fate == "answer" and laid.get(name) != _digest(cell):
+            revised.append(str(title_of(_source(cell)) or name))
+
+        together.append(_taken(cell, yours) if yours and fate in ("same", "answer", "kept") else cell)
+        if yours and fate == "note":
+            together.append(_note(yours))
+        together += below[name]
+
+    names = [cell["id"] for cells in below.values() for cell in cells]
+    retired = sum(name not in mine for name in names)
+    notebook["cells"] = together
+    text = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    return MergedLab(text, counts["answer"], tuple(revised), len(names) - retired, counts["note"] + retired)
+
+
+def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
+    """Say what becomes of a released cell for which the student has `yours`; `laid` is the digest of the one laid before."""
+    if yours is None or _digest(yours) == laid != _digest(cell):
+        return "new"
+    if _digest(yours) == _digest(cell):
+        return "same"
+    if yours["cell_type"] != cell["cell_type"]:
+        return "note"
+    if _is_answer(cell):
+        return "answer"
+    return "kept" if _digest(cell) == laid else "note"
+
+
+def _cells(notebook: bytes) -> dict[str, Cell] | None:
+    """Return the cells of a student's notebook by their ids, in order; None where the file is none, or ids are missing."""
+    try:
+        cells = json.loads(notebook)["cells"]
+        known = {cell["id"]: cell for cell in cells}
+        for cell in cells:
+            _digest(cell)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    whole = len(known) == len(cells) and all(isinstance(name, str) for name in known)
+    return known if whole else None
+
+
+def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
+    """Give a cell that the student made anew, under an exercise's title, the id of the exercise that stands unanswered."""
+    own = [(name, cell) for name, cell in mine.items() if name not in laid and cell["cell_type"] == "code"]
+    titled = {str(title): name for name, cell in own if (title := title_of(_source(cell)))}
+    for cell in new:
+        name = cell["id"]
+        other = titled.get(str(title_of(_source(cell)))) if _is_answer(cell) else None
+        if other is not None and (name not in mine or _digest(mine[name]) == laid.get(name)):
+            mine.pop(name, None)
+            mine[name] = {**mine.pop(other), "id": name}
+
+
+def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> defaultdict[str, list[Cell]]:
+    """Return what stands below which released cell: the student's own, and changed ones that the release no longer has."""
+    released = {cell["id"] for cell in new}
+    below: defaultdict[str, list[Cell]] = defaultdict(list)
+    above = ""
+    for name, cell in mine.items():
+        if name in released:
+            above = name
+        elif name not in laid:
+            below[above].append(cell)
+        elif _digest(cell) != laid[name]:
+            below[above].append(_note(cell))
+    return below
+
+
+def _taken(cell: Cell, yours: Cell) -> Cell:
+    """Return the released cell with the student's source and outputs, under the title that the release gives it."""
+    taken = cell | {key: yours[key] for key in ("source", "outputs", "execution_count", "attachments") if key in yours}
+    title, before = title_of(_source(cell)), title_of(_source(yours))
+    if title and before and str(title) != str(before):
+        _, _, rest = _source(yours).lstrip().partition("\n")
+        taken["source"] = f"{title.line}\n{rest}"
+    return taken
+
+
+def _note(yours: Cell) -> Cell:
+    """Return a cell that keeps what the student wrote into one that is gone or changed: prose as it is, code as raw text."""
+    name = f"yours-{digest((yours['id'] + _digest(yours)).encode())}"
+    if yours["cell_type"] == "markdown":
+        return {"id": name, "cell_type": "markdown", "metadata": {}, "source": _source(yours)}
+    return {"id": name, "cell_type": "raw", "metadata": {}, "source": _NOTE + _source(yours)}
+
+
+def _is_answer(cell: Cell) -> bool:
+    return bool(cell.get("metadata", {}).get("nbgrader", {}).get("solution"))
+
+
+def _source(cell: Cell) -> str:
+    source = cell["source"]
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _digest(cell: Cell) -> str:
+    return digest(f"{cell['cell_type']}\n{_source(cell)}".encode())

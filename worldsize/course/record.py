@@ -1,0 +1,83 @@
+"""The record of a laid course, `.worldsize/course.json` in its folder: by it a folder is known as one.
+
+It says which release was laid, and the digest of each file and of each notebook's cells, so that a newer release can tell
+what a student has changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from worldsize.files import write_whole
+
+RECORD = Path(".worldsize", "course.json")
+
+
+@dataclass(frozen=True)
+class CourseRecord:
+    """`files` has the digest of each file as it was laid, `cells` those of each notebook's cells by their ids.
+
+    `checked` is the release with which two real ranks ran on this machine, "" before they did.
+    """
+
+    version: str
+    files: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, dict[str, str]] = field(default_factory=dict)
+    checked: str = ""
+
+
+def is_course(folder: Path) -> bool:
+    """Whether the course was laid into `folder`."""
+    return (folder / RECORD).is_file()
+
+
+def course_above(start: Path | None = None) -> Path | None:
+    """Return the folder of the laid course in which `start` lies, the current directory unless another is given."""
+    try:
+        here = (start or Path.cwd()).absolute()
+    except FileNotFoundError:  # the current directory was removed
+        return None
+    return next((folder for folder in (here, *here.parents) if is_course(folder)), None)
+
+
+def read_record(folder: Path) -> CourseRecord:
+    """Return the record of the course in `folder`. Raises ValueError for a damaged one."""
+    try:
+        read = json.loads((folder / RECORD).read_bytes())
+        record = CourseRecord(read["version"], read["files"], read["cells"], read["checked"])
+        release_number(record.version)
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f"{folder / RECORD}: expected what was laid here, got a damaged file, so nobody can tell what you have changed. "
+            f"Rename the folder, let `worldsize start {folder.name}` lay a new one, and copy the cells that begin with "
+            f"`# Exercise` into it."
+        ) from None
+    return record
+
+
+def write_record(folder: Path, record: CourseRecord) -> None:
+    """Write the record of the course in `folder`, whole. Raises OSError."""
+    write_whole(folder / RECORD, json.dumps(asdict(record), indent=1, sort_keys=True), durable=True)
+
+
+def release_number(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare: (0, 2, 0) of "0.2.0", of "0.2" and of "0.2.0rc1". Raises ValueError."""
+    matched = re.match(r"\d{1,9}(\.\d{1,9})*", version)
+    if matched is None:
+        raise ValueError(f"expected a version such as 0.2.0, got {version!r}")
+    numbers = [int(number) for number in matched[0].split(".")]
+    return tuple((numbers + [0, 0, 0])[: max(3, len(numbers))])
+
+
+def digest(content: bytes) -> str:
+    """Return a short hash of a file's content."""
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+def digests(content: dict[str, bytes]) -> dict[str, str]:
+    """Return the digest of each file's content by its name."""
+    return {name: digest(file) for name, file in content.items()}
