@@ -884,17 +884,13 @@ speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
 raced = {text: race(text) for text in bandwidths}
 
 # %% tags=["cover"]
-fine = [10 ** (6 + power / 8) for power in range(29)]
-figures.curves(
+figures.races(
     [
-        figures.Curve(
-            name, [(speeds[text] / 1e6, raced[text][name]) for text in bandwidths],
-            [(speed / 1e6, foretold(name, speed)) for speed in fine] if entries[name] else [],
-        )
+        figures.Timing(name, raced[text][name], foretold(name, speeds[text]) if entries[name] else None, group=text)
+        for text in bandwidths
         for name in racers
     ],
     f"Who is first at a loss of {target}, over slow links and over fast ones?",
-    x="bandwidth of each link (MB/s)", y="time to the target (s)", log=True,
 )
 
 # %%

@@ -69,3 +69,16 @@ def test_one_simulation_is_held_against_its_formula_and_real_ranks_against_it():
     shown = drawn(rows)
     assert "Simulated is up to 20 % below the formula, at 2; real is up to 10 % above the simulation, at 2" in shown.alt
     assert "large markers: real ranks; lines: simulated ones; dashed: by the formula" in texts(shown)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        ("ranks", "density (%)", "A rises from 1 % at 1 rank to 5 % at 4 ranks"),
+        ("bandwidth (MB/s)", "time (times the ideal)", "A rises from 1 times the ideal at 1 MB/s to 5 times the ideal at 4 MB/s"),
+        ("micro-batches", "each sends (bytes)", "A rises from 1 B at 1 micro-batch to 5 B at 4 micro-batches"),
+        ("slope", "test error (1 − accuracy)", "A rises from 1 at 1 to 5 at 4"),
+    ],
+)  # fmt: skip
+def test_a_caption_names_units_and_what_is_counted(x, y, told):
+    assert told in figures.curves([Curve("a", [(1, 1.0), (4, 5.0)])], "How does it run?", x=x, y=y).alt

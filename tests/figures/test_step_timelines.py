@@ -73,3 +73,15 @@ def test_the_finding_says_which_step_is_shortest_and_which_hides_most():
 
 def test_where_all_messages_come_after_backward_the_finding_says_so():
     assert "; no message travels inside backward. " in figures.overlaps({"after": trace((0, 2.0, 4.0))}, 2).alt
+
+
+def test_over_a_whole_step_the_finding_tells_what_travels_under_work():
+    runs = {"ahead": trace((0, 0.5, 1.5), steps=1), "none ahead": trace((0, 2.0, 3.0), steps=1)}
+    alt = figures.overlaps(runs, 2, "Which way hides more?", whole_step=True).alt
+    assert "under work: most with ahead, 100 % of the time on the network; least with none ahead, 0 %." in alt
+
+
+def test_a_message_between_two_layers_is_not_under_work():
+    spans = [Span(0, "compute", 0.0, 1.0), Span(0, "compute", 3.0, 4.0)]
+    step = step_timelines.steps(Trace(2, (Transfer(0, 1, 8, 0.5, 2.5),), tuple(spans)), 0, 2)[0]
+    assert step.under == pytest.approx(0.25)

@@ -63,3 +63,13 @@ def test_lines_are_compared_in_their_means_where_the_last_step_is_noise():
 def test_of_two_lines_the_one_that_ends_at_nothing_is_named():
     alt = figures.histories({"mended": [2.0, 0.5], "wild": [2.0, math.nan]}, "Does the loss show it?", y="loss").alt
     assert alt.startswith("Does the loss show it? Mended ends at 0.5; wild at no finite loss.")
+
+
+def test_the_line_that_ends_between_two_others_is_told_too():
+    alt = figures.histories({"a": [2.0, 1.0], "b": [2.0, 3.0], "c": [2.0, 2.0]}, "Where do they end?", y="loss").alt
+    assert "B ends highest, at 3; between them c at 2; a lowest, at 1." in alt
+
+
+def test_a_question_about_the_way_of_lines_is_answered_by_how_each_one_runs():
+    alt = figures.histories({"kept": [1.0, 0.5], "lost": [1.0, 9.0]}, "Which way?", y="weight", growth=True).alt
+    assert "Kept falls from 1 at step 1 to 0.5 at step 2; lost rises from 1 at step 1 to 9 at step 2." in alt

@@ -55,11 +55,14 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> Picture:
+def race(
+    rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None
+) -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
     A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner. `simulated`: the times are of a clock that no busy machine disturbs. ValueError where it is no question.
+    group's winner, or with `beside` how much time lies between two names. `simulated`: the times are of a clock that no busy
+    machine disturbs. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -86,6 +89,8 @@ def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> 
 
     *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
     said = [last]
+    if beside:
+        earlier, said = [], [_between(rows, *beside)]
     if not simulated:
         said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
@@ -180,6 +185,27 @@ def _fastest(at: str, rows: Sequence[Timing]) -> str:
     if at and said:
         return f"{at}: {said}"
     return said
+
+
+def _between(rows: Sequence[Timing], one: str, other: str) -> str:
+    """How much time lies between two of a race, and how much should; empty where one of them has no time."""
+    by_name = {row.name: row for row in rows}
+    pair = by_name[one], by_name[other]
+    if None in [row.measured_s for row in pair]:
+        return ""
+
+    spread_s = max(findings.spread(row.repeats_s) for row in pair)
+    less_s = pair[1].measured_s - pair[0].measured_s
+    said = f"{one} takes {_less(less_s)} than {other}"
+    if abs(less_s) <= spread_s:
+        said = f"{one} and {other} take about as long"
+    if None in [row.predicted_s for row in pair]:
+        return said
+    return f"{said}; predicted: {_less(pair[1].predicted_s - pair[0].predicted_s)}"
+
+
+def _less(seconds: float) -> str:
+    return f"{units.seconds(abs(seconds))} {'less' if seconds >= 0 else 'more'}"
 
 
 def _name(row: Timing) -> str:

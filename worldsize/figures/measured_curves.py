@@ -27,6 +27,7 @@ PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
+SINGULAR = {"batches": "batch", "micro-batches": "micro-batch"}
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
@@ -111,7 +112,7 @@ def finding(
 
     Points that the others do not let one expect are named. `beside` and `growth` as in `curves`.
     """
-    at, value = partial(_text, name=x), partial(_text, name=y)
+    at, value = partial(_place, name=x), partial(_value, name=y)
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
@@ -272,6 +273,25 @@ def _text(value: float, name: str) -> str:
     if name.endswith("(s)"):
         return units.seconds(value)
     return units.number(value)
+
+
+def _value(value: float, name: str) -> str:
+    """A value of an axis as a caption says it: with the unit that the axis' name has in brackets."""
+    text = _text(value, name)
+    _, bracket, unit = name.rstrip(")").partition("(")
+    if not bracket or unit in ("bytes", "s") or not unit[0].isalpha() and unit[0] != "%":
+        return text
+    return f"{text} {unit}"
+
+
+def _place(value: float, name: str) -> str:
+    """A place on the axis of x as a caption says it: with its unit, or with what is counted there: "64 ranks"."""
+    text, noun = _value(value, name), name.split()[0]
+    if "(" in name or not noun.endswith("s"):
+        return text
+    if value == 1:
+        return f"{text} {SINGULAR.get(noun, noun.removesuffix('s'))}"
+    return f"{text} {noun}"
 
 
 def _words(row: Curve, x: str, y: str) -> str:

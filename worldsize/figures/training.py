@@ -40,13 +40,13 @@ NEAR = 0.02  # of what the paths span: nobody sees such a distance
 @base.plain_style
 def histories(
     rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
-    mean: bool = False,
+    mean: bool = False, growth: bool = False,
 ) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
-    says where lines end, or which is highest in the `mean` of its steps. `asks` is the question over the picture; ValueError
-    where it is none.
+    says where lines end, or which is highest in the `mean` of its steps, or with `growth` how each one runs. `asks` is the
+    question over the picture; ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -73,6 +73,8 @@ def histories(
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     found = means(known) if mean else ends(known, x, y)
+    if growth:
+        found = findings.line(*(_course(name, values, x) for name, values in known.items()))
     heading.head(picture, asks, found)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
@@ -88,7 +90,7 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     """What lines of training say: where one begins and ends; of several which lie on each other, and who ends highest."""
     if len(rows) == 1:
         ((name, values),) = rows.items()
-        return findings.line(findings.course(name, enumerate(values, 1), lambda place: f"{x} {place}"))
+        return findings.line(_course(name, values, x))
 
     alike = [name for name in rows if hidden(name, rows)]
     if len(alike) == len(rows) - 1:
@@ -105,8 +107,14 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
-    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} highest, at {number(last[high[0]])}"
-    return findings.line(above, f"{findings.both(low)} lowest, at {number(last[low[0]])}")
+    lower, higher = findings.extremes(len(last))
+    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
+    between = {name: number(value) for name, value in last.items() if name not in (*high, *low)}
+    return findings.line(above, findings.between(between), f"{findings.both(low)} {lower}, at {number(last[low[0]])}")
+
+
+def _course(name: str, values: Sequence[float], x: str) -> str:
+    return findings.course(name, enumerate(values, 1), lambda place: f"{x} {place}")
 
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:

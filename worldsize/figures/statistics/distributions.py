@@ -240,8 +240,11 @@ def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
         first, last_one = (pick(middles, key=middles.__getitem__) for pick in (min, max))
         reach = f"from {units.number(middles[first])} ({first}) to {units.number(middles[last_one])} ({last_one})"
         return findings.line(f"{place} neighbours tie within their spread, {reach}")
-    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} lowest, at {_range(known[low[0]], last)}"
-    return findings.line(lowest, f"{findings.both(high)} highest, at {_range(known[high[0]], last)}")
+    is_lower, higher = findings.extremes(len(known))
+    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} {is_lower}, at {_range(known[low[0]], last)}"
+    between = {name: _range(known[name], last) for name in known if name not in (*low, *high)}
+    highest = f"{findings.both(high)} {higher}, at {_range(known[high[0]], last)}"
+    return findings.line(lowest, findings.between(between), highest)
 
 
 def _range(one: Band, x: float) -> str:
