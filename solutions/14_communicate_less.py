@@ -314,7 +314,7 @@ runs = {name: launch(three, 3, args=settings) for name, settings in asked.items(
 found = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 if found["one, no feedback"]:
     lab.measure("three", found["one, no feedback"][-1])
-figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True)
+figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True, growth=True)
 
 # %% [markdown]
 # **In one sentence:** why do the weights grow for ever, although each rank sends its most important number?
@@ -410,7 +410,7 @@ for name, points in unions.items():
 by_chance = [(n, 100 * compression.union_by_chance(share, n)) for n in many]
 figures.curves(
     [*(figures.Curve(*row) for row in unions.items()), figures.Curve("by chance", predicted=by_chance)],
-    "How dense is a sum of sparse gradients, and does it stay so?", x="ranks", y="numbers that somebody sends (%)",
+    "How dense is a sum of sparse gradients, and does it stay so?", x="ranks", y="numbers that somebody sends (%)", growth=True,
 )
 
 # %% [markdown]

@@ -123,8 +123,8 @@ def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
     [
         ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 0.5), (2, 0.8), (3, 4.0)], "B is lower up to 2, A from 3"),
         ([(1, 0.5), (2, 0.8), (3, 4.0)], [(1, 1.0), (2, 1.0), (3, 1.0)], "A is lower up to 2, B from 3"),
-        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "at 2 B is 3 times A"),
-        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "at 2 A is 3 times B"),
+        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "at 2 B is 3 times A (3 against 1)"),
+        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "at 2 A is 3 times B (3 against 1)"),
         ([(1, 1.0), (2, 1.0)], [(1, 1.01), (2, 1.02)], "A and B tie everywhere"),
         ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 1.02)], "A is lower at first, at 2 they tie"),
         ([(1, 0.0), (2, 0.0)], [(1, 2.0), (2, 1.0)], "A is lower than B everywhere"),
@@ -132,7 +132,7 @@ def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
         ([(k, 2.0 * (k % 2)) for k in range(6)], [(k, 1.0) for k in range(6)], "A and B cross 5 times"),
         ([(1, 1.0)], [(2, 1.0)], ""),
         ([(1, None)], [(1, 1.0)], ""),
-        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A"),
+        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A (4 against 1)"),
     ],
 )
 def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):

@@ -41,7 +41,8 @@ COMPARED = {"yours": {"rank 0": {"sent": 40.0}, "formula": {"by hand": 99.0}}, "
 
 
 def test_the_finding_is_about_what_was_measured_and_not_about_a_formula():
-    assert figures.stacks(COMPARED, "Who sends most?").alt.startswith("Who sends most? Yours has most, 40 B, 2 times what copies has.")
+    alt = figures.stacks(COMPARED, "Who sends most?").alt
+    assert alt.startswith("Who sends most? Yours has most, 40 B, 2 times what copies has.")
 
 
 def test_a_formula_is_no_part_of_a_whole_in_the_legend():

@@ -22,11 +22,14 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import crossings, findings, heading, scales
+from worldsize.figures.frame.ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
+MOST_TICKS = 8
+EARLY = 0.7  # of the axis: a curve that ends before has its name there, since a line from there would look like data
 SINGULAR = {"batches": "batch", "micro-batches": "micro-batch"}
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
@@ -61,11 +64,13 @@ class Curve:
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
     marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[tuple[str, str]] = (), growth: bool = False,
+    at_end: bool = False, until_level: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
     The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair of names is; with
-    `growth`, how each one runs. A name of `beside` is a curve's, measured or only predicted.
+    `growth`, how each one runs; with `at_end`, how they stand at the last x; with `until_level`, up to which x the
+    repetitions of each one still rise or fall. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -82,6 +87,9 @@ def curves(
     places: set[float] = set()
     for row in rows:
         places.update(place for place, _ in (*row.measured, *row.simulated))
+    computed = {place for row in rows for place, _ in row.predicted}
+    if not places and len(computed) <= MOST_TICKS:
+        places = computed
 
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         if log:
@@ -96,7 +104,7 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y, beside, growth)
+    found = finding(rows, x, y, beside, growth, at_end, until_level)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -106,18 +114,19 @@ def curves(
 
 
 def finding(
-    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False
-) -> str:
+    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False, at_end: bool = False,
+    until_level: bool = False,
+) -> str:  # fmt: skip
     """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
 
-    Points that the others do not let one expect are named. `beside` and `growth` as in `curves`.
+    Points that the others do not let one expect are named. What the finding is about is said as in `curves`.
     """
     at, value = partial(_place, name=x), partial(_value, name=y)
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, value)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(f"Simulated: {apart}", near)
     if len(played) == 1 and played[0].predicted:
@@ -126,25 +135,48 @@ def finding(
         near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
-        known = [row for row in rows if row.predicted]
-        said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
-        return findings.line(*said)
+        return _of_formulas([row for row in rows if row.predicted], at, value)
+
+    if until_level:
+        return findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
+    if at_end:
+        return _standing(known, at, value)
 
     said = []
     if beside:
         drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-        said += [crossings.crossover(one, drawn[one], other, drawn[other], at) for one, other in beside]
+        said += [crossings.crossover(one, drawn[one], other, drawn[other], at, value) for one, other in beside]
     elif growth or len(known) == 1:
         said += [findings.course(row.name, row.known, at, value) for row in known]
     elif len(known) == 2:
         one, other = known
-        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at))
+        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at, value))
     else:
         said.append(crossings.lowest({row.name: row.known for row in known}, {row.name: row.repeats for row in known}, at))
 
     said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
     said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
     return findings.line(*said)
+
+
+def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
+    """How measured curves stand at the last x that all have, by their repetitions."""
+    shared = set.intersection(*(set(dict(row.known)) for row in rows))
+    if not shared:
+        return ""
+    last = max(shared)
+    runs = {row.name: row.repeats.get(last) or [dict(row.known)[last]] for row in rows}
+    return standing(f"at {at(last)}", runs, text=value)
+
+
+def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
+    """What curves say that are only computed: how the first one runs, and where the others are at its end."""
+    first, *others = rows
+    last, _ = max(first.predicted)
+    others_y = {row.name: dict(row.predicted).get(last) for row in others}
+    said = [f"{name} is at {value(y)}" for name, y in findings.known(others_y).items()]
+    course = findings.course(first.name, first.predicted, at, value)
+    return findings.line(course, findings.both(said) if len(said) < findings.MOST_NAMED else "")
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
@@ -234,6 +266,9 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
     top = axes.height
     for (x, y), name, tone in sorted(ends, key=lambda end: -ax.transData.transform(end[0])[1]):
+        if ax.transData.transform((x, y))[0] < axes.x0 + EARLY * axes.width:
+            ax.annotate(name, (x, y), (9, -9), textcoords="offset points", fontsize=tokens.LABEL_PT, color=tone, va="top")
+            continue
         high = (name.count("\n") + 1) * LINE_IN * picture.dpi
         wanted = ax.transData.transform((x, y))[1] - axes.y0
         place = min(wanted, top - high / 2)

@@ -14,6 +14,7 @@ from worldsize import units
 from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie, verb
 
 MOST_RANGES = 4
+MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class Range:
     last: float
 
 
-def crossover(one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number) -> str:
+def crossover(
+    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, y: Text = units.number
+) -> str:
     """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly."""
     mine, its = points(ones), points(others)
     shared = [place for place in mine if place in its]
@@ -48,7 +51,10 @@ def crossover(one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x:
         return f"{low} is lower at first, at {x(last)} they tie"
     if below[last] <= 0:
         return f"{low} is lower than {high} everywhere"
-    return f"at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
+    if above[last] / below[last] > MOST_TIMES:
+        return f"at {x(last)} {high} is at {y(above[last])}, {low} at {y(below[last])}"
+    times = units.times(above[last] / below[last])
+    return f"at {x(last)} {high} is {times} times {low} ({y(above[last])} against {y(below[last])})"
 
 
 def lowest(
