@@ -280,6 +280,8 @@ for warmup in warmups:
     bold[f"{warmup} epochs of warm-up"] = scaled(bold_rate, warmup)
 found = last_errors(bold["0 epochs of warm-up"])
 lab.measure("bold", middle(found) if found else None)
+
+# %%
 by_epoch(bold, f"A base rate of {bold_rate}: does warm-up help the large batch, and is it enough?")
 
 # %%

@@ -80,3 +80,9 @@ def test_lanes_differ_in_colour_and_in_hatch():
 )
 def test_the_finding_tells_reach_means_and_predictions(samples, words):
     assert words in spreads(*samples).alt
+
+
+def test_a_question_about_the_mean_is_answered_by_name():
+    rows = [Sample("wide", [10, 90], 50), Sample("narrow", [74, 76], 75)]
+    alt = figures.spreads(rows, "Which keeps most?", x="goodput (%)", mean=True).alt
+    assert alt.startswith("Which keeps most? In the mean narrow is highest, 75, 1.5 times what wide is;")

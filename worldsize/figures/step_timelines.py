@@ -163,11 +163,11 @@ def _hidden(steps: Mapping[str, StepTimeline], whole_step: bool) -> str:
         return f"no message travels {inside}"
     if len(steps) == 1:
         return f"{share} of the time on the network is {inside}"
-    said = f"{inside}: most with {findings.both(best)}, {share} of the time on the network"
-    if not whole_step or len(best) == len(steps):
-        return said
+    if len(best) == len(steps):
+        return f"as much {inside}: about {share} of the time on the network"
     least = min(hidden, key=hidden.__getitem__)
-    return f"{said}; least with {least}, {_percent(hidden[least])}"
+    least_share = f"{least} least, {_percent(hidden[least])}"
+    return f"{inside}: {findings.both(best)} most, {share} of the time on the network, {least_share}"
 
 
 def _share(step: StepTimeline, whole_step: bool) -> float:

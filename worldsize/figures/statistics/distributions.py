@@ -45,10 +45,11 @@ class Sample:
 
 
 @base.plain_style
-def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
+def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
     """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    The finding says how far the tails reach, or which is highest in the `mean`. `asks` is the question over the picture;
+    ValueError where it is none.
     """
     rows = tuple(rows)
     if not rows:
@@ -67,13 +68,13 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, rows)
 
-    found = finding(rows)
+    found = finding(rows, mean)
     heading.head(picture, asks, found, "grey number: the largest value")
     picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
 
 
-def finding(rows: Sequence[Sample]) -> str:
+def finding(rows: Sequence[Sample], mean: bool = False) -> str:
     """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
     known = [row for row in rows if row.values]
     if not known:
@@ -81,7 +82,9 @@ def finding(rows: Sequence[Sample]) -> str:
 
     means = {row.name: float(np.mean(row.values)) for row in known}
     said = [_reach({row.name: max(row.values) for row in known})]
-    if len(known) > 1:
+    if mean:
+        said = [f"in the mean {findings.ranked(means, ('is', 'are'), word='highest')}"]
+    elif len(known) > 1:
         said.append(_means(means))
     said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
     return findings.line(*said)
