@@ -73,3 +73,9 @@ def test_the_line_that_ends_between_two_others_is_told_too():
 def test_a_question_about_the_way_of_lines_is_answered_by_how_each_one_runs():
     alt = figures.histories({"kept": [1.0, 0.5], "lost": [1.0, 9.0]}, "Which way?", y="weight", growth=True).alt
     assert "Kept falls from 1 at step 1 to 0.5 at step 2; lost rises from 1 at step 1 to 9 at step 2." in alt
+
+
+def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():
+    rows = {"padding counted": [0.0, -16.7, 0.0, -1.7], "yours": [0.0] * 4}
+    alt = figures.histories(rows, "How far off is it?", y="error (points)", x="size", errors=True).alt
+    assert alt.startswith("How far off is it? Padding counted is up to 16.7 points off, at size 2; yours is never off.")

@@ -105,3 +105,8 @@ def _paused(seconds):
         assert int(step()) == 0
         lasted_s.append(time.monotonic() - began_s)
     return min(lasted_s)
+
+
+def test_how_far_a_counter_is_off_is_parted_from_where_it_stands():
+    ax = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Do they agree?").axes[0]
+    assert "7: 2 too few" in [text.get_text() for text in ax.texts]

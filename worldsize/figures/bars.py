@@ -112,20 +112,20 @@ def _group_title(ax: Axes, y: float, at: str) -> float:
 def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     top = y
     if row.predicted_s is not None:
-        top -= 0.12
+        top -= 0.14
 
     if row.measured_s is None:
         ax.text(0, top, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-        ax.barh(top, row.measured_s, 0.42, **look)
+        ax.barh(top, row.measured_s, 0.4, **look)
         longest_s = _repeats(ax, top, row)
         ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
-        _outline(ax, y + 0.22, row.predicted_s, 0.2)
+        _outline(ax, y + 0.25, row.predicted_s, 0.2)
         predicted = f" predicted {units.seconds(row.predicted_s)}"
-        ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+        ax.text(row.predicted_s, y + 0.27, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _repeats(ax: Axes, y: float, row: Timing) -> float:
@@ -383,7 +383,7 @@ def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> Non
         way, hatch = "too many", "///"
         if off < 0:
             way = "too few"
-        told += f"  {number(abs(off))} {way}"
+        told += f": {number(abs(off))} {way}"
 
     ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
     ax.annotate(

@@ -21,6 +21,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
+from worldsize.figures.frame.ends import farthest_off
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS, MARKERS_A_PATH = 12, 8, 12
@@ -40,13 +41,13 @@ NEAR = 0.02  # of what the paths span: nobody sees such a distance
 @base.plain_style
 def histories(
     rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
-    mean: bool = False, growth: bool = False,
+    mean: bool = False, growth: bool = False, errors: bool = False,
 ) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
-    says where lines end, or which is highest in the `mean` of its steps, or with `growth` how each one runs. `asks` is the
-    question over the picture; ValueError where it is none.
+    says where lines end, or which is highest in the `mean` of its steps; with `growth` how each one runs, with `errors` how far
+    each is from zero at worst. `asks` is the question over the picture; ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -75,6 +76,8 @@ def histories(
     found = means(known) if mean else ends(known, x, y)
     if growth:
         found = findings.line(*(_course(name, values, x) for name, values in known.items()))
+    elif errors:
+        found = farthest_off(known, x, lambda value: f"{number(value)} {y.partition('(')[2].rstrip(')')}".rstrip())
     heading.head(picture, asks, found)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture

@@ -41,6 +41,18 @@ def reach(values: Sequence[float], text: Text = units.number) -> str:
     return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
 
 
+def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units.number) -> str:
+    """How far each row of errors is from zero at its worst, for a finding, and at which x, counted from 1."""
+    said = []
+    for name, errors in rows.items():
+        worst = max(range(len(errors)), key=lambda k: abs(errors[k]))
+        if errors[worst]:
+            said.append(f"{name} is up to {text(abs(errors[worst]))} off, at {x} {worst + 1}")
+        else:
+            said.append(f"{name} is never off")
+    return findings.line(*said)
+
+
 def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:
     """Up to which place a curve rises or falls, for a finding, and that all later ones tie with that one.
 

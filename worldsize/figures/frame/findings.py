@@ -130,7 +130,7 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
         return f"{first} {verbs[0]} {text(found[first])}"
     least, most = (text(pick(found[name] for name in (first, *others))) for pick in (min, max))
     if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie: each {verbs[0]} {most if least == most else f'{least} to {most}'}"
+        return f"{both([first, *others])} tie: {f'each {verbs[0]} {most}' if least == most else f'{least} to {most}'}"
     if others:
         names = both([first, *others])
         if len(others) >= MOST_NAMED:
