@@ -84,14 +84,15 @@ def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> 
     if len(rows) == 2 and len(groups) == 1:
         _bracket(ax, rows, [place for place, _ in ticks])
 
-    *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
-    said = [last]
+    *earlier, last = _winners(groups) or ["not measured yet"]
+    said = [last, _foretold(rows)]
     if not simulated:
         said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
         said, earlier = [*earlier, *said], []
     finding = findings.line(*said)
-    heading.head(picture, asks, finding)
+    repeated = any(len(row.repeats_s) > 1 for row in rows)
+    heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
     picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
 
@@ -173,13 +174,30 @@ def _legend(ax: Axes) -> None:
     ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
-def _fastest(at: str, rows: Sequence[Timing]) -> str:
-    """Who won and by how much; empty where nothing was measured."""
-    spreads_s = {row.name: findings.spread(row.repeats_s) for row in rows}
-    said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s)
-    if at and said:
-        return f"{at}: {said}"
-    return said
+def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
+    """Who won in each group and by how much; groups of which the same is to be said stand together."""
+    by_words: dict[str, list[str]] = {}
+    for at, rows in groups.items():
+        spreads_s = {row.name: findings.spread(row.repeats_s) for row in rows}
+        said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s)
+        if said:
+            by_words.setdefault(said, []).append(at)
+    return [f"{findings.both(places)}: {said}" if places != [""] else said for said, places in by_words.items()]
+
+
+def _foretold(rows: Sequence[Timing]) -> str:
+    """How far the measured times are from the predicted ones: all within 5 %, or from the least ratio to the greatest."""
+    pairs = [(row.measured_s, row.predicted_s) for row in rows if row.measured_s and row.predicted_s]
+    pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    ratios = sorted(measured_s / predicted_s for measured_s, predicted_s in pairs)
+    if len(ratios) < 2:
+        return ""
+    if all(findings.tie(*pair) for pair in pairs):
+        return "all within 5 % of what was predicted"
+    least, most = units.times(ratios[0]), units.times(ratios[-1])
+    if least == most:
+        return f"all about {most} times what was predicted"
+    return f"measured: {least} to {most} times what was predicted"
 
 
 def _name(row: Timing) -> str:

@@ -8,8 +8,9 @@ its own colour and marker. A thin line through a marker goes from the least repe
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -21,7 +22,7 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import crossings, findings, heading, scales
+from worldsize.figures.frame import answers, crossings, findings, heading, scales
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
@@ -29,6 +30,11 @@ NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
+FASTER = ("faster", "fastest")
+# what an axis counts, and what it numbers, by the beginning of its name
+COUNTED = re.compile(r"((backup )?workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples)\b")
+NUMBERED = re.compile(r"layer|step|epoch|call")
+RATE = re.compile(r"\S+/\S+")
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
@@ -37,6 +43,7 @@ class Curve:
     """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
 
     `repeats` are the repetitions, by x, of which a measured y is the middle: curves whose ends overlap tie.
+    `limit`: its prediction is no forecast, but what the other curves may reach at most.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Curve:
     predicted: Sequence[MeasuredPoint] = ()
     simulated: Sequence[MeasuredPoint] = ()
     repeats: Mapping[float, Sequence[float]] = field(default_factory=dict)
+    limit: bool = False
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -59,12 +67,14 @@ class Curve:
 @base.plain_style
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
-    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[tuple[str, str]] = (), growth: bool = False,
+    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[Sequence[str]] = (), growth: bool = False,
+    least: bool = False, bulk: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
-    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair of names is; with
-    `growth`, how each one runs. A name of `beside` is a curve's, measured or only predicted.
+    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair or group of names is;
+    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies. A curve that is a
+    `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -95,7 +105,7 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y, beside, growth)
+    found = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -105,45 +115,86 @@ def curves(
 
 
 def finding(
-    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False
-) -> str:
+    rows: Sequence[Curve], x: str, y: str, beside: Sequence[Sequence[str]] = (), growth: bool = False, least: bool = False,
+    bulk: bool = False,
+) -> str:  # fmt: skip
     """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
 
-    Points that the others do not let one expect are named. `beside` and `growth` as in `curves`.
+    Points that the others do not let one expect are named. `beside`, `growth`, `least` and `bulk` as in `curves`.
     """
-    at, value = partial(_text, name=x), partial(_text, name=y)
+    at, value = partial(told, name=x), partial(told, name=y)
+    words = FASTER if y.startswith("time of") else crossings.LESS
+    limits = [row for row in rows if row.limit]
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
-        return findings.line(f"Simulated: {apart}", near)
+        return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
         (one,) = played
         apart = findings.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
         near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
-        known = [row for row in rows if row.predicted]
-        said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
-        return findings.line(*said)
+        known = [row for row in rows if row.predicted and not row.limit]
+        ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
+        return findings.line(*ends, *(findings.course(row.name, row.predicted, at, value) for row in known[:1]))
 
     said = []
+    drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
+    it = {row.name: row.name if len(known) > 1 else "it" for row in known}
     if beside:
-        drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-        said += [crossings.crossover(one, drawn[one], other, drawn[other], at) for one, other in beside]
+        said += [_among(names, rows, drawn, at, words) for names in beside]
+    elif limits:
+        said += [
+            answers.within(row.name, row.known, limit.name, limit.predicted, at, value) for row in known for limit in limits
+        ]
+    elif least:
+        said += [answers.least(row.name, row.known, at, value) for row in known]
+    elif bulk:
+        said += [answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         said += [findings.course(row.name, row.known, at, value) for row in known]
-    elif len(known) == 2:
-        one, other = known
-        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at))
     else:
-        said.append(crossings.lowest({row.name: row.known for row in known}, {row.name: row.repeats for row in known}, at))
+        said.append(_among([row.name for row in known], rows, drawn, at, words))
 
-    said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
-    said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
+    said.append(findings.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
+    said += [findings.odd(it[row.name], row.known, row.predicted, at) for row in known]
     return findings.line(*said)
+
+
+def _among(
+    names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
+    words: tuple[str, str],
+) -> str:  # fmt: skip
+    """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
+    if len(names) == 2:
+        one, other = names
+        return crossings.crossover(one, drawn[one], other, drawn[other], at, words)
+    repeats = {row.name: row.repeats for row in rows if row.name in names}
+    return crossings.lowest({name: drawn[name] for name in names}, repeats, at, words)
+
+
+def told(value: float, name: str) -> str:
+    """A number of the axis `name` as a finding says it: "16 images" of "images a step", "50.8 %" of "MFU (% of the peak)"."""
+    if name.endswith(("(bytes)", "(s)")):
+        return _text(value, name)
+    if "(%" in name:
+        return units.number(value, "%")
+    if RATE.fullmatch(name):
+        return f"{_text(value, name)} {name}"
+
+    counted, numbered = COUNTED.match(name), NUMBERED.fullmatch(name)
+    if numbered:
+        return f"{name} {_text(value, name)}"
+    if not counted:
+        return _text(value, name)
+    noun = counted.group()
+    if value == 1:
+        noun = noun.removesuffix("s").replace("batche", "batch")
+    return f"{_text(value, name)} {noun}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
@@ -271,6 +322,8 @@ def _text(value: float, name: str) -> str:
         return units.size(value)
     if name.endswith("(s)"):
         return units.seconds(value)
+    if abs(value) >= 1e6:
+        return f"{units.number(value / 1e6)} million"
     return units.number(value)
 
 

@@ -145,20 +145,24 @@ def fastest(seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({
         return f"{both([first, *others])} tie"
 
     slowest = max(found, key=found.get)
-    than = f"as {slowest}"
+    than = slowest
     if len(found) > 2:
-        than = f"as the slowest, {slowest}"
+        than = f"the slowest, {slowest}"
+    ahead_of = _faster(found[slowest], min(found.values()), than)
     if others:
-        return f"{both([first, *others])} tie, {_as_fast(found[slowest], found[first])} {than}"
+        return f"{both([first, *others])} tie, up to {ahead_of}"
     if len(found) > 2:
-        return f"{first} is fastest, {_as_fast(found[slowest], found[first])} {than}"
-    return f"{first} is {_as_fast(found[slowest], found[first])} {than}"
+        return f"{first} is fastest, {ahead_of}"
+    return f"{first} is {ahead_of}"
 
 
-def _as_fast(slow_s: float, fast_s: float) -> str:
+def _faster(slow_s: float, fast_s: float, than: str) -> str:
+    """How much faster the faster one is: in per cent where it is little, as "1.1 times" says less of it than "8 %"."""
     if fast_s <= 0:
-        return "many times as fast"
-    return f"{units.times(slow_s / fast_s)} times as fast"
+        return f"many times as fast as {than}"
+    if slow_s / fast_s < AGREE:
+        return f"{round(100 * (slow_s / fast_s - 1))} % faster than {than}"
+    return f"{units.times(slow_s / fast_s)} times as fast as {than}"
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
@@ -188,6 +192,8 @@ def _between(turn: float, first: float, last: float) -> bool:
 
 
 def _way(first: float, last: float, at_first: str, at_last: str, text: Text) -> str:
+    if first == last:
+        return f"stays at {text(last)} from {at_first} to {at_last}"
     if tie(first, last):
         return f"stays at about {text(last)} from {at_first} to {at_last}"
 
@@ -201,18 +207,34 @@ def off_prediction(
     name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
 ) -> str:
     """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
+    measured, predicted = list(measured), list(predicted)
     worst, ratio = _worst(measured, predicted)
-    off = ratio - 1
     if worst is None:
         return ""
-    if abs(off) <= TIE:
+    if abs(ratio - 1) <= TIE:
         return f"{name} is within 5 % of the {what}"
-    if abs(off) < 0.6:
-        way = "above"
-        if off < 0:
-            way = "below"
-        return f"{name} is up to {round(100 * abs(off))} % {way} the {what}, at {x(worst)}"
-    return f"{name} is {units.times(ratio)} times the {what} at {x(worst)}"
+    kept = _kept_up_to(_ratios(points(measured), points(predicted)))
+    if kept is None:
+        return f"{name} is {_off(ratio, f'the {what}', x(worst))}"
+    return f"{name} is within 5 % of the {what} up to {x(kept)}, then {_off(ratio, 'it', x(worst))}"
+
+
+def _off(ratio: float, what: str, where: str) -> str:
+    off = ratio - 1
+    if abs(off) >= 0.6:
+        return f"{units.times(ratio)} times {what} at {where}"
+    way = "above"
+    if off < 0:
+        way = "below"
+    return f"up to {round(100 * abs(off))} % {way} {what}, at {where}"
+
+
+def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
+    """The last of the first points that keep to their prediction, where there are several and no later one does."""
+    near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
+    if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
+        return near[-1]
+    return None
 
 
 def off_predictions(
@@ -230,7 +252,9 @@ def off_predictions(
         elif worst is not None:
             far.append(off_prediction(name, measured, predicted, x, what))
 
-    if near:
+    if len(near) > 1 and not far:
+        far.append(f"{'both' if len(near) == 2 else 'all'} are within 5 % of the {what}")
+    elif near:
         far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the {what}")
     return "; ".join(far)
 

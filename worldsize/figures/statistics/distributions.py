@@ -45,10 +45,11 @@ class Sample:
 
 
 @base.plain_style
-def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
+def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
     """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    The finding begins with how far the tails reach, with `mean` by what the means are. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     rows = tuple(rows)
     if not rows:
@@ -67,24 +68,23 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, rows)
 
-    found = finding(rows)
+    found = finding(rows, mean)
     heading.head(picture, asks, found, "grey number: the largest value")
     picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
 
 
-def finding(rows: Sequence[Sample]) -> str:
+def finding(rows: Sequence[Sample], mean: bool = False) -> str:
     """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
     known = [row for row in rows if row.values]
     if not known:
         return "Nothing was measured"
 
     means = {row.name: float(np.mean(row.values)) for row in known}
-    said = [_reach({row.name: max(row.values) for row in known})]
-    if len(known) > 1:
-        said.append(_means(means))
+    reach = _reach({row.name: max(row.values) for row in known})
+    said = [_means(means)] if len(known) > 1 else []
     said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
-    return findings.line(*said)
+    return findings.line(*said, reach) if mean else findings.line(reach, *said)
 
 
 def _reach(largest: dict[str, int]) -> str:
@@ -99,7 +99,8 @@ def _reach(largest: dict[str, int]) -> str:
 def _means(means: dict[str, float]) -> str:
     if len(findings.leaders(means)) == len(means):
         return f"the means tie at about {units.number(np.mean(list(means.values())))}"
-    return f"means from {units.number(min(means.values()))} to {units.number(max(means.values()))}"
+    low, high = min(means, key=means.get), max(means, key=means.get)
+    return f"the mean is {units.number(means[low])} with {low}, {units.number(means[high])} with {high}"
 
 
 def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
