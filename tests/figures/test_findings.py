@@ -283,3 +283,9 @@ def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
     said = findings.off_prediction("it", [(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)], predicted)
     assert said == "it is within 5 % of the prediction up to 2, then up to 50 % below it, at 8"
+
+
+def test_who_was_faster_each_time_does_not_tie_however_wide_the_other_ones_repetitions_are():
+    repeats_s = {"eager": [0.02, 0.04, 0.45], "graph": [0.001, 0.002, 0.008]}
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}, repeats_s) == "graph is 20 times as fast as eager"
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}) == "eager and graph tie"

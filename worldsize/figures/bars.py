@@ -28,6 +28,7 @@ ROOM_FOR_TEXT = 1.4
 BRACKET = 1.2  # of the longest bar
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
+NEVER = "never"  # of a time that is not finite
 NOT_PREDICTED = "no prediction of yours to compare with"
 
 
@@ -112,6 +113,8 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
 
     if row.measured_s is None:
         ax.text(0, top, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+    elif not math.isfinite(row.measured_s):
+        ax.text(0, top, f" {NEVER}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
         ax.barh(top, row.measured_s, 0.42, **look)
@@ -119,9 +122,10 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
         ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
-        _outline(ax, y + 0.22, row.predicted_s, 0.2)
-        predicted = f" predicted {units.seconds(row.predicted_s)}"
-        ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+        end_s = row.predicted_s if math.isfinite(row.predicted_s) else 0.0
+        _outline(ax, y + 0.22, end_s, 0.2)
+        predicted = f" predicted {_seconds(row.predicted_s)}"
+        ax.text(end_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _repeats(ax: Axes, y: float, row: Timing) -> float:
@@ -138,8 +142,10 @@ def _repeats(ax: Axes, y: float, row: Timing) -> float:
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     """Between two measured bars, how many times as long the longer one is; nothing where they tie or were predicted."""
-    times = [row.measured_s for row in rows if row.measured_s and row.predicted_s is None]
-    if len(times) < 2 or findings.tie(*times, max(findings.spread(row.repeats_s) for row in rows)):
+    times = [row.measured_s for row in rows if row.predicted_s is None and findings.known({"": row.measured_s or None})]
+    if len(times) < 2 or not findings.apart(*(row.repeats_s for row in rows)) and findings.tie(
+        *times, max(findings.spread(row.repeats_s) for row in rows)
+    ):
         return
 
     x = BRACKET * max(times)
@@ -178,8 +184,9 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
     """Who won in each group and by how much; groups of which the same is to be said stand together."""
     by_words: dict[str, list[str]] = {}
     for at, rows in groups.items():
-        spreads_s = {row.name: findings.spread(row.repeats_s) for row in rows}
-        said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s)
+        repeats_s = {row.name: row.repeats_s for row in rows}
+        spreads_s = {name: findings.spread(repeats) for name, repeats in repeats_s.items()}
+        said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s, repeats_s)
         if said:
             by_words.setdefault(said, []).append(at)
     return [f"{findings.both(places)}: {said}" if places != [""] else said for said, places in by_words.items()]
@@ -206,12 +213,18 @@ def _name(row: Timing) -> str:
     return row.name
 
 
+def _seconds(value_s: float) -> str:
+    if math.isfinite(value_s):
+        return units.seconds(value_s)
+    return NEVER
+
+
 def _words(row: Timing) -> str:
     said = "not yet"
     if row.measured_s is not None:
-        said = units.seconds(row.measured_s)
+        said = _seconds(row.measured_s)
     if row.predicted_s is not None:
-        said += f", predicted {units.seconds(row.predicted_s)}"
+        said += f", predicted {_seconds(row.predicted_s)}"
     return f"{_name(row)}: {said}"
 
 

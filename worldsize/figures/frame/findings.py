@@ -83,6 +83,13 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     return [name for name in found if name in ahead]
 
 
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether a finding's repetitions of two measurements have ranges that do not overlap; no where one has none."""
+    if not one or not other:
+        return False
+    return max(one) < min(other) or max(other) < min(one)
+
+
 def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
     """Whether repetitions of two measurements leave a finding no winner: their ranges overlap, or the middles tie.
 
@@ -91,8 +98,7 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
     if paired and len(one) == len(other) >= 3:
         lower = [a < b for a, b in zip(one, other, strict=True)]
         return any(lower) and not all(lower)
-    apart = max(one) < min(other) or max(other) < min(one)
-    return not apart or tie(median(one), median(other))
+    return not apart(one, other) or tie(median(one), median(other))
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
@@ -132,15 +138,25 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     return f"{said}; {last} {verbs[0]} {text(found[last])}"
 
 
-def fastest(seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({})) -> str:
-    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of repetitions."""
+def fastest(
+    seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({}),
+    repeats_s: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of the repetitions `repeats_s`.
+
+    Nobody ties within a spread whose repetitions are all slower than each of the best one's.
+    """
     found = known(seconds)
     if not found:
         return ""
     if len(found) == 1:
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
-    first, *others = leaders(found, largest=False, spreads=spreads_s)
+    best = min(found, key=found.get)
+    first, *others = [
+        name for name in leaders(found, largest=False, spreads=spreads_s)
+        if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
+    ]
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie"
 
