@@ -24,8 +24,10 @@ NAN = math.nan
         ({"ring": 0.2, "star": 0.203}, "ring and star tie"),
         ({"ring": 0.2, "star": 0.62, "tree": None}, "ring is 3.1 times as fast as star"),
         ({"ring": 1.0, "tree": 2.0, "star": 4.0}, "ring is fastest, 4 times as fast as the slowest, star"),
-        ({"ring": 1.0, "tree": 1.01, "star": 4.0}, "ring and tree tie, 4 times as fast as the slowest, star"),
+        ({"ring": 1.0, "tree": 1.01, "star": 4.0}, "ring and tree tie, up to 4 times as fast as the slowest, star"),
         ({"ring": 1.0, "tree": 1.01, "star": 1.02}, "ring, tree and star tie"),
+        ({"ring": 1.0, "star": 1.08}, "ring is 8 % faster than star"),
+        ({"two": 1.14, "three": 1.18, "one": 1.09}, "two and one tie, up to 8 % faster than the slowest, three"),
         ({"ring": 0.0, "star": 0.0}, "ring and star tie"),
         ({"ring": 0.0, "star": 1.0}, "ring is many times as fast as star"),
     ],
@@ -111,7 +113,7 @@ def test_who_has_most_is_one_several_or_all(values, words):
         ([(1, 5.0), (2, 5.1)], "loss stays at about 5.1 from 1 to 2"),
         ([(1, 1.0), (2, 9.0), (3, 4.0)], "loss rises from 1 at 1 to 9 at 2, then falls to 4 at 3"),
         ([(1, 9.0), (2, 1.0), (3, 4.0)], "loss falls from 9 at 1 to 1 at 2, then rises to 4 at 3"),
-        ([(1, 0.0), (2, 0.0)], "loss stays at about 0 from 1 to 2"),
+        ([(1, 0.0), (2, 0.0)], "loss stays at 0 from 1 to 2"),
     ],
 )
 def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
@@ -123,16 +125,18 @@ def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
     [
         ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 0.5), (2, 0.8), (3, 4.0)], "B is lower up to 2, A from 3"),
         ([(1, 0.5), (2, 0.8), (3, 4.0)], [(1, 1.0), (2, 1.0), (3, 1.0)], "A is lower up to 2, B from 3"),
-        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "at 2 B is 3 times A (3 against 1)"),
-        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "at 2 A is 3 times B (3 against 1)"),
+        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "A is lower everywhere, at 2 B is 3 times A"),
+        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "B is lower everywhere, at 2 A is 3 times B"),
         ([(1, 1.0), (2, 1.0)], [(1, 1.01), (2, 1.02)], "A and B tie everywhere"),
         ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 1.02)], "A is lower at first, at 2 they tie"),
         ([(1, 0.0), (2, 0.0)], [(1, 2.0), (2, 1.0)], "A is lower than B everywhere"),
         ([(1, 1.0), (2, 3.0), (3, 1.0)], [(1, 2.0), (2, 2.0), (3, 2.0)], "A is lower up to 1, B at 2, A from 3"),
         ([(k, 2.0 * (k % 2)) for k in range(6)], [(k, 1.0) for k in range(6)], "A and B cross 5 times"),
+        ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 1.0), (2, 2.0), (3, 3.0)], "A is lower from 2 on, at 3 B is 3 times A"),
+        ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 2.0), (2, 1.0), (3, 3.0)], "A is lower where they do not tie, at 3 B is 3 times A"),
         ([(1, 1.0)], [(2, 1.0)], ""),
         ([(1, None)], [(1, 1.0)], ""),
-        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A (4 against 1)"),
+        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "A is lower everywhere, at 2 B is 4 times A"),
     ],
 )
 def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):
@@ -175,7 +179,7 @@ def test_the_distance_from_the_prediction_is_told_at_its_worst(measured, words):
 
 def test_curves_near_their_predictions_are_told_together():
     exact, far = ([(1, 1.0), (2, 2.0)], [(1, 1.0), (2, 2.0)]), ([(1, 1.3)], [(1, 1.0)])
-    assert findings.off_predictions({"A": exact, "B": exact}) == "A and B are within 5 % of the prediction"
+    assert findings.off_predictions({"A": exact, "B": exact}) == "both are within 5 % of the prediction"
     said = "B is up to 30 % above the prediction, at 1; A is within 5 % of the prediction"
     assert findings.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
     assert findings.off_predictions({}) == ""
@@ -273,3 +277,15 @@ def test_repetitions_are_level_where_they_overlap_and_pairs_unless_one_is_lower_
 def test_who_is_ahead_is_told_with_all_that_are_level():
     assert findings.ahead({"a": (1, 2, 3), "b": (2.5, 3, 4), "c": (5, 6, 7)}, largest=False) == ["a", "b"]
     assert findings.ahead({}) == []
+
+
+def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
+    predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
+    said = findings.off_prediction("it", [(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)], predicted)
+    assert said == "it is within 5 % of the prediction up to 2, then up to 50 % below it, at 8"
+
+
+def test_who_was_faster_each_time_does_not_tie_however_wide_the_other_ones_repetitions_are():
+    repeats_s = {"eager": [0.02, 0.04, 0.45], "graph": [0.001, 0.002, 0.008]}
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}, repeats_s) == "graph is 20 times as fast as eager"
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}) == "eager and graph tie"

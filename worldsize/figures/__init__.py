@@ -32,8 +32,9 @@ from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
-from worldsize.figures.training import Descent, descents, histories, paths
+from worldsize.figures.training import Descent, descents, histories
 from worldsize.figures.wait_graph import waiting
+from worldsize.figures.weight_paths import paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [

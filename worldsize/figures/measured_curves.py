@@ -8,8 +8,9 @@ its own colour and marker. A thin line through a marker goes from the least repe
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -21,7 +22,7 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import crossings, findings, heading, scales
+from worldsize.figures.frame import answers, crossings, findings, heading, scales
 from worldsize.figures.frame.ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
@@ -30,9 +31,15 @@ NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
 MOST_TICKS = 8
 EARLY = 0.7  # of the axis: a curve that ends before has its name there, since a line from there would look like data
-SINGULAR = {"batches": "batch", "micro-batches": "micro-batch"}
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
+FASTER = ("faster", "fastest")
+# what an axis counts, and what it numbers, by the beginning of its name
+NOUNS = "workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples|epochs|parts|minutes"
+COUNTED = re.compile(rf"((backup )?({NOUNS}))\b")
+NUMBERED = re.compile(r"layer|step|epoch|call")
+UNIT = re.compile(r"\(([a-zA-Z][^)]*)\)$")
+RATE = re.compile(r"\S+/\S+")
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
@@ -41,6 +48,7 @@ class Curve:
     """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
 
     `repeats` are the repetitions, by x, of which a measured y is the middle: curves whose ends overlap tie.
+    `limit`: its prediction is no forecast, but what the other curves may reach at most.
     """
 
     name: str
@@ -48,6 +56,7 @@ class Curve:
     predicted: Sequence[MeasuredPoint] = ()
     simulated: Sequence[MeasuredPoint] = ()
     repeats: Mapping[float, Sequence[float]] = field(default_factory=dict)
+    limit: bool = False
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -63,14 +72,15 @@ class Curve:
 @base.plain_style
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
-    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[tuple[str, str]] = (), growth: bool = False,
-    at_end: bool = False, until_level: bool = False,
+    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[Sequence[str]] = (), growth: bool = False,
+    least: bool = False, bulk: bool = False, at_end: bool = False, until_level: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
-    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair of names is; with
-    `growth`, how each one runs; with `at_end`, how they stand at the last x; with `until_level`, up to which x the
-    repetitions of each one still rise or fall. A name of `beside` is a curve's, measured or only predicted.
+    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair or group of names is;
+    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies; with `at_end`,
+    how they stand at the last x; with `until_level`, up to which x the repetitions of each one still rise or fall. A curve
+    that is a `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -104,7 +114,14 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y, beside, growth, at_end, until_level)
+    known = [row for row in rows if row.known]
+    at, value = partial(told, name=x), partial(told, name=y)
+    if known and until_level:
+        found = findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
+    elif known and at_end:
+        found = _standing(known, at, value)
+    else:
+        found = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -114,48 +131,52 @@ def curves(
 
 
 def finding(
-    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False, at_end: bool = False,
-    until_level: bool = False,
+    rows: Sequence[Curve], x: str, y: str, beside: Sequence[Sequence[str]] = (), growth: bool = False, least: bool = False,
+    bulk: bool = False,
 ) -> str:  # fmt: skip
     """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
 
-    Points that the others do not let one expect are named. What the finding is about is said as in `curves`.
+    Points that the others do not let one expect are named. `beside`, `growth`, `least` and `bulk` as in `curves`.
     """
-    at, value = partial(_place, name=x), partial(_value, name=y)
+    at, value = partial(told, name=x), partial(told, name=y)
+    words = FASTER if y.startswith("time of") else crossings.LESS
+    limits = [row for row in rows if row.limit]
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, value)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words, value)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
-        return findings.line(f"Simulated: {apart}", near)
+        return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
         (one,) = played
         apart = findings.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
         near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
-        return _of_formulas([row for row in rows if row.predicted], at, value)
-
-    if until_level:
-        return findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
-    if at_end:
-        return _standing(known, at, value)
+        ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
+        return findings.line(*ends, *_of_formulas([row for row in rows if row.predicted and not row.limit], at, value))
 
     said = []
+    drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
+    it = {row.name: row.name if len(known) > 1 else "it" for row in known}
     if beside:
-        drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-        said += [crossings.crossover(one, drawn[one], other, drawn[other], at, value) for one, other in beside]
+        said += [_among(names, rows, drawn, at, words, value) for names in beside]
+    elif limits:
+        said += [
+            answers.within(row.name, row.known, limit.name, limit.predicted, at, value) for row in known for limit in limits
+        ]
+    elif least:
+        said += [answers.least(row.name, row.known, at, value) for row in known]
+    elif bulk:
+        said += [answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         said += [findings.course(row.name, row.known, at, value) for row in known]
-    elif len(known) == 2:
-        one, other = known
-        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at, value))
     else:
-        said.append(crossings.lowest({row.name: row.known for row in known}, {row.name: row.repeats for row in known}, at))
+        said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
-    said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
-    said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
+    said.append(findings.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
+    said += [findings.odd(it[row.name], row.known, row.predicted, at) for row in known]
     return findings.line(*said)
 
 
@@ -169,14 +190,51 @@ def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) ->
     return standing(f"at {at(last)}", runs, text=value)
 
 
-def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
+def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> list[str]:
     """What curves say that are only computed: how the first one runs, and where the others are at its end."""
+    if not rows:
+        return []
     first, *others = rows
     last, _ = max(first.predicted)
     others_y = {row.name: dict(row.predicted).get(last) for row in others}
     said = [f"{name} is at {value(y)}" for name, y in findings.known(others_y).items()]
     course = findings.course(first.name, first.predicted, at, value)
-    return findings.line(course, findings.both(said) if len(said) < findings.MOST_NAMED else "")
+    return [course, findings.both(said) if len(said) < findings.MOST_NAMED else ""]
+
+
+def _among(
+    names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
+    words: tuple[str, str], value: Callable[[float], str],
+) -> str:  # fmt: skip
+    """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
+    if len(names) == 2:
+        one, other = names
+        return crossings.crossover(one, drawn[one], other, drawn[other], at, words, value)
+    repeats = {row.name: row.repeats for row in rows if row.name in names}
+    return crossings.lowest({name: drawn[name] for name in names}, repeats, at, words)
+
+
+def told(value: float, name: str) -> str:
+    """A number of the axis `name` as a finding says it: "16 images" of "images a step", "50.8 %" of "MFU (% of the peak)"."""
+    if name.endswith(("(bytes)", "(s)")):
+        return _text(value, name)
+    if "(%" in name:
+        return units.number(value, "%")
+    unit = UNIT.search(name)
+    if unit:
+        return f"{_text(value, name)} {unit[1]}"
+    if RATE.fullmatch(name):
+        return f"{_text(value, name)} {name}"
+
+    counted, numbered = COUNTED.match(name), NUMBERED.fullmatch(name)
+    if numbered:
+        return f"{name} {_text(value, name)}"
+    if not counted:
+        return _text(value, name)
+    noun = counted.group()
+    if value == 1:
+        noun = noun.removesuffix("s").replace("batche", "batch")
+    return f"{_text(value, name)} {noun}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
@@ -307,26 +365,9 @@ def _text(value: float, name: str) -> str:
         return units.size(value)
     if name.endswith("(s)"):
         return units.seconds(value)
+    if abs(value) >= 1e6:
+        return f"{units.number(value / 1e6)} million"
     return units.number(value)
-
-
-def _value(value: float, name: str) -> str:
-    """A value of an axis as a caption says it: with the unit that the axis' name has in brackets."""
-    text = _text(value, name)
-    _, bracket, unit = name.rstrip(")").partition("(")
-    if not bracket or unit in ("bytes", "s") or not unit[0].isalpha() and unit[0] != "%":
-        return text
-    return f"{text} {unit}"
-
-
-def _place(value: float, name: str) -> str:
-    """A place on the axis of x as a caption says it: with its unit, or with what is counted there: "64 ranks"."""
-    text, noun = _value(value, name), name.split()[0]
-    if "(" in name or not noun.endswith("s"):
-        return text
-    if value == 1:
-        return f"{text} {SINGULAR.get(noun, noun.removesuffix('s'))}"
-    return f"{text} {noun}"
 
 
 def _words(row: Curve, x: str, y: str) -> str:

@@ -15,6 +15,7 @@ from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie,
 
 MOST_RANGES = 4
 MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
+LESS = ("lower", "lowest")
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,13 @@ class Range:
 
 
 def crossover(
-    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, y: Text = units.number
-) -> str:
-    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly."""
+    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS,
+    y: Text = units.number,
+) -> str:  # fmt: skip
+    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly.
+
+    `words` are what the lower one and the lowest one are called, such as ("faster", "fastest") of times.
+    """
     mine, its = points(ones), points(others)
     shared = [place for place in mine if place in its]
     lower = [(place, (one if mine[place] < its[place] else other,)) for place in shared if not tie(mine[place], its[place])]
@@ -42,25 +47,32 @@ def crossover(
     if len(ranges) > MOST_RANGES:
         return f"{one} and {other} cross {len(ranges) - 1} times"
     if len(ranges) > 1:
-        return _by_range(ranges, "lower", x)
+        return _by_range(ranges, words[0], x)
 
     (low,) = ranges[0].names
     high, above, below = (other, its, mine) if low == one else (one, mine, its)
-    last = shared[-1]
+    last, where = shared[-1], "everywhere"
+    if len(lower) == len([place for place in shared if place >= ranges[0].first]) < len(shared):
+        where = f"from {x(ranges[0].first)} on"
+    elif len(lower) < len(shared):
+        where = "where they do not tie"
     if tie(above[last], below[last]):
-        return f"{low} is lower at first, at {x(last)} they tie"
+        return f"{low} is {words[0]} at first, at {x(last)} they tie"
     if below[last] <= 0:
-        return f"{low} is lower than {high} everywhere"
-    if above[last] / below[last] > MOST_TIMES:
-        return f"at {x(last)} {high} is at {y(above[last])}, {low} at {y(below[last])}"
-    times = units.times(above[last] / below[last])
-    return f"at {x(last)} {high} is {times} times {low} ({y(above[last])} against {y(below[last])})"
+        return f"{low} is {words[0]} than {high} {where}"
+    if above[last] > MOST_TIMES * below[last]:
+        return f"{low} is {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
+    return f"{low} is {words[0]} {where}, at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
 
 
 def lowest(
-    curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number
-) -> str:
-    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point."""
+    curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number,
+    words: tuple[str, str] = LESS,
+) -> str:  # fmt: skip
+    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point.
+
+    `words` as in `crossover`.
+    """
     known = {name: points(curve) for name, curve in curves.items()}
     shared = sorted(set.intersection(*(set(curve) for curve in known.values())))
     if not shared:
@@ -73,9 +85,9 @@ def lowest(
 
     ranges = _ranges(here)
     if 1 < len(ranges) <= MOST_RANGES:
-        return _by_range(ranges, "lowest", x)
+        return _by_range(ranges, words[1], x)
     first, last = ranges[0].names, ranges[-1].names
-    is_lowest = f"{both(first)} {verb(first, 'is', 'are')} lowest"
+    is_lowest = f"{both(first)} {verb(first, 'is', 'are')} {words[1]}"
     if len(ranges) == 1:
         return f"{is_lowest} everywhere"
     if first == last:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import median
+from typing import Any
 
 from worldsize import units
 from worldsize.figures.frame import findings
@@ -51,6 +52,25 @@ def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units
         else:
             said.append(f"{name} is never off")
     return findings.line(*said)
+
+
+def less_time(one: str, other: str, timings: Mapping[str, Any]) -> str:
+    """How much less time one takes than another, and how much less it should, for a finding; `timings[name]` as in a race."""
+    pair = timings[one], timings[other]
+    if None in [row.measured_s for row in pair]:
+        return ""
+
+    less_s = pair[1].measured_s - pair[0].measured_s
+    said = f"{one} takes {_less(less_s)} than {other}"
+    if abs(less_s) <= max(findings.spread(row.repeats_s) for row in pair):
+        said = f"{one} and {other} take about as long"
+    if None in [row.predicted_s for row in pair]:
+        return said
+    return f"{said}; predicted: {_less(pair[1].predicted_s - pair[0].predicted_s)}"
+
+
+def _less(seconds: float) -> str:
+    return f"{units.seconds(abs(seconds))} {'less' if seconds >= 0 else 'more'}"
 
 
 def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:

@@ -83,6 +83,13 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     return [name for name in found if name in ahead]
 
 
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether a finding's repetitions of two measurements have ranges that do not overlap; no where one has none."""
+    if not one or not other:
+        return False
+    return max(one) < min(other) or max(other) < min(one)
+
+
 def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
     """Whether repetitions of two measurements leave a finding no winner: their ranges overlap, or the middles tie.
 
@@ -91,8 +98,7 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
     if paired and len(one) == len(other) >= 3:
         lower = [a < b for a, b in zip(one, other, strict=True)]
         return any(lower) and not all(lower)
-    apart = max(one) < min(other) or max(other) < min(one)
-    return not apart or tie(median(one), median(other))
+    return not apart(one, other) or tie(median(one), median(other))
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
@@ -144,33 +150,47 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     return f"{said}; {last} {verbs[0]} {text(found[last])}"
 
 
-def fastest(seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({})) -> str:
-    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of repetitions."""
+def fastest(
+    seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({}),
+    repeats_s: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of the repetitions `repeats_s`.
+
+    Nobody ties within a spread whose repetitions are all slower than each of the best one's.
+    """
     found = known(seconds)
     if not found:
         return ""
     if len(found) == 1:
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
-    first, *others = leaders(found, largest=False, spreads=spreads_s)
+    best = min(found, key=found.get)
+    first, *others = [
+        name for name in leaders(found, largest=False, spreads=spreads_s)
+        if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
+    ]
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie"
 
     slowest = max(found, key=found.get)
-    than = f"as {slowest}"
+    than = slowest
     if len(found) > 2:
-        than = f"as the slowest, {slowest}"
+        than = f"the slowest, {slowest}"
+    ahead_of = _faster(found[slowest], min(found.values()), than)
     if others:
-        return f"{both([first, *others])} tie, {_as_fast(found[slowest], found[first])} {than}"
+        return f"{both([first, *others])} tie, up to {ahead_of}"
     if len(found) > 2:
-        return f"{first} is fastest, {_as_fast(found[slowest], found[first])} {than}"
-    return f"{first} is {_as_fast(found[slowest], found[first])} {than}"
+        return f"{first} is fastest, {ahead_of}"
+    return f"{first} is {ahead_of}"
 
 
-def _as_fast(slow_s: float, fast_s: float) -> str:
+def _faster(slow_s: float, fast_s: float, than: str) -> str:
+    """How much faster the faster one is: in per cent where it is little, as "1.1 times" says less of it than "8 %"."""
     if fast_s <= 0:
-        return "many times as fast"
-    return f"{units.times(slow_s / fast_s)} times as fast"
+        return f"many times as fast as {than}"
+    if slow_s / fast_s < AGREE:
+        return f"{round(100 * (slow_s / fast_s - 1))} % faster than {than}"
+    return f"{units.times(slow_s / fast_s)} times as fast as {than}"
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
@@ -200,6 +220,8 @@ def _between(turn: float, first: float, last: float) -> bool:
 
 
 def _way(first: float, last: float, at_first: str, at_last: str, text: Text) -> str:
+    if first == last:
+        return f"stays at {text(last)} from {at_first} to {at_last}"
     if tie(first, last):
         return f"stays at about {text(last)} from {at_first} to {at_last}"
 
@@ -213,18 +235,34 @@ def off_prediction(
     name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
 ) -> str:
     """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
+    measured, predicted = list(measured), list(predicted)
     worst, ratio = _worst(measured, predicted)
-    off = ratio - 1
     if worst is None:
         return ""
-    if abs(off) <= TIE:
+    if abs(ratio - 1) <= TIE:
         return f"{name} is within 5 % of the {what}"
-    if abs(off) < 0.6:
-        way = "above"
-        if off < 0:
-            way = "below"
-        return f"{name} is up to {round(100 * abs(off))} % {way} the {what}, at {x(worst)}"
-    return f"{name} is {units.times(ratio)} times the {what} at {x(worst)}"
+    kept = _kept_up_to(_ratios(points(measured), points(predicted)))
+    if kept is None:
+        return f"{name} is {_off(ratio, f'the {what}', x(worst))}"
+    return f"{name} is within 5 % of the {what} up to {x(kept)}, then {_off(ratio, 'it', x(worst))}"
+
+
+def _off(ratio: float, what: str, where: str) -> str:
+    off = ratio - 1
+    if abs(off) >= 0.6:
+        return f"{units.times(ratio)} times {what} at {where}"
+    way = "above"
+    if off < 0:
+        way = "below"
+    return f"up to {round(100 * abs(off))} % {way} {what}, at {where}"
+
+
+def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
+    """The last of the first points that keep to their prediction, where there are several and no later one does."""
+    near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
+    if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
+        return near[-1]
+    return None
 
 
 def off_predictions(
@@ -242,7 +280,9 @@ def off_predictions(
         elif worst is not None:
             far.append(off_prediction(name, measured, predicted, x, what))
 
-    if near:
+    if len(near) > 1 and not far:
+        far.append(f"{'both' if len(near) == 2 else 'all'} are within 5 % of the {what}")
+    elif near:
         far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the {what}")
     return "; ".join(far)
 

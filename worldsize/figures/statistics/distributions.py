@@ -48,8 +48,8 @@ class Sample:
 def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
     """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
 
-    The finding says how far the tails reach, or which is highest in the `mean`. `asks` is the question over the picture;
-    ValueError where it is none.
+    The finding begins with how far the tails reach, with `mean` by what the means are. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     rows = tuple(rows)
     if not rows:
@@ -81,13 +81,10 @@ def finding(rows: Sequence[Sample], mean: bool = False) -> str:
         return "Nothing was measured"
 
     means = {row.name: float(np.mean(row.values)) for row in known}
-    said = [_reach({row.name: max(row.values) for row in known})]
-    if mean:
-        said = [f"in the mean {findings.ranked(means, ('is', 'are'), word='highest')}"]
-    elif len(known) > 1:
-        said.append(_means(means))
+    tails = _reach({row.name: max(row.values) for row in known})
+    said = [_means(means)] if len(known) > 1 else []
     said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
-    return findings.line(*said)
+    return findings.line(*said, tails) if mean else findings.line(tails, *said)
 
 
 def _reach(largest: dict[str, int]) -> str:
@@ -102,7 +99,8 @@ def _reach(largest: dict[str, int]) -> str:
 def _means(means: dict[str, float]) -> str:
     if len(findings.leaders(means)) == len(means):
         return f"the means tie at about {units.number(np.mean(list(means.values())))}"
-    return f"means from {units.number(min(means.values()))} to {units.number(max(means.values()))}"
+    low, high = min(means, key=means.get), max(means, key=means.get)
+    return f"the mean is {units.number(means[low])} with {low}, {units.number(means[high])} with {high}"
 
 
 def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
