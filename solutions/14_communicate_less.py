@@ -500,7 +500,7 @@ far = {name: run[0] if run.state == "done" else None for name, run in runs.items
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
 figures.histories(
     {**far, "the best there is": [best] * 12}, "How near does one step come, and what does a warm start add?",
-    x="call", y="distance from M",
+    x="call", y="distance from M", growth=True,
 )
 
 # %% [markdown]

@@ -904,8 +904,9 @@ try:
     policies["yours"] = deal(shares_after_loss, order, 12, 2)
 except NotYet:
     print("not yet: Exercise 15.4")
-asks = "Rank 2 is lost after three steps: who takes which samples, and is one taken twice or never?"
-figures.shares(policies, asks, every=order)
+figures.shares(
+    policies, "Rank 2 is lost after three steps: who takes which samples, and is one taken twice or never?", every=order
+)
 
 # %% [markdown]
 # Now with live ranks. Four train; rank 2 is killed when three steps are done, and three go on. In every step all ranks add up

@@ -94,3 +94,17 @@ def test_a_group_of_three_is_compared_also_where_one_is_only_predicted():
 )
 def test_a_number_is_said_with_what_its_axis_counts(value, axis, words):
     assert told(value, axis) == words
+
+
+def test_of_a_group_those_that_are_not_yet_written_are_left_out():
+    rows = [
+        Curve("ring", [(1, None), (2, None)]), Curve("star", [(1, 2.0), (2, 9.0)], [(1, 1.0), (2, 6.0)]),
+        Curve("tree", predicted=[(1, 1.0), (2, 12.0)]),
+    ]  # fmt: skip
+    alt = figures.curves(rows, "Who?", x="size", y="cost", beside=[("ring", "star", "tree")]).alt
+    assert "Who? Tree is lower up to 1, star from 2; star is 2 times the prediction at 1." in alt
+
+
+def test_of_what_is_not_yet_measured_the_prediction_is_called_one():
+    alt = figures.curves([Curve("ring", [(1, None)], [(1, 1.0), (2, 3.0)])], "How?", x="ranks", y="cost").alt
+    assert alt.startswith("How? Predicted: ring rises from 1 at 1 rank to 3 at 2 ranks.")

@@ -47,6 +47,12 @@ def test_a_mark_is_named_where_it_stands_and_in_the_alt_text():
     assert "knee: at 1.5. foretold: not yet." in shown.alt
 
 
+def test_a_mark_at_the_right_has_its_name_at_its_left():
+    shown = drawn([Curve("measured", [(0, 10.0), (10, 6.0)])], marks={"early": 1.0, "late": 9.0})
+    sides = {text.get_text(): text.get_ha() for text in shown.findobj(matplotlib.text.Text)}
+    assert (sides["early: 1"], sides["late: 9"]) == ("left", "right")
+
+
 def test_a_question_about_growth_is_answered_by_how_each_curve_runs():
     rows = [Curve("activations", [(1, 10.0), (4, 40.0)]), Curve("weights", [(1, 20.0), (4, 20.0)])]
     assert "Activations rises from 10 at 1 to 40 at 4; weights stays at 20 from 1 to 4" in drawn(rows, growth=True).alt

@@ -43,7 +43,7 @@ def drawn(source: Path) -> list[tuple[str, str]]:
     names = assigned(source)
     found = []
     for name, call in sorted(calls(source), key=lambda one: one[1].lineno):
-        if name[0].islower() and name != "not_yet":
+        if name.isidentifier() and name[0].islower() and name != "not_yet":
             asks = question(name, call) if name in ASKED else None
             found.append((name, "" if asks is None else written(asks, names)))
     return found

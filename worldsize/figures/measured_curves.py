@@ -155,11 +155,14 @@ def finding(
         return findings.line(apart, near)
     if not known:
         ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
-        return findings.line(*ends, *_of_formulas([row for row in rows if row.predicted and not row.limit], at, value))
+        courses = _of_formulas([row for row in rows if row.predicted and not row.limit], at, value)
+        if courses and any(row.measured for row in rows):
+            courses[0] = f"predicted: {courses[0]}"
+        return findings.line(*ends, *courses)
 
     said = []
     drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-    it = {row.name: row.name if len(known) > 1 else "it" for row in known}
+    it = {row.name: row.name if len(known) > 1 or beside else "it" for row in known}
     if beside:
         said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
@@ -207,6 +210,9 @@ def _among(
     words: tuple[str, str], value: Callable[[float], str],
 ) -> str:  # fmt: skip
     """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
+    names = [name for name in names if any(y is not None for _, y in drawn[name])]
+    if len(names) < 2:
+        return ""
     if len(names) == 2:
         one, other = names
         return crossings.crossover(one, drawn[one], other, drawn[other], at, words, value)
@@ -338,13 +344,15 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
-    """A line across at each place, and its name at the top; each one lower than the one before, so that none is hidden."""
+    """A line across at each place, and its name at the top, on the side with room for it; each one lower than the last."""
     for index, (said, place) in enumerate(marks.items()):
         if place is not None:
             ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
+            part, _ = ax.transAxes.inverted().transform(ax.transData.transform((place, 1)))
+            shift, side = (4, "left") if part < 0.6 else (-4, "right")
             ax.annotate(
-                f"{said}: {_text(place, name)}", (place, 1), (4, -4 - 13 * index), ("data", "axes fraction"),
-                "offset points", va="top", fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
+                f"{said}: {_text(place, name)}", (place, 1), (shift, -4 - 13 * index), ("data", "axes fraction"),
+                "offset points", va="top", ha=side, fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
             )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
         if first is None:
             under.append(name)
         else:
-            over.append(f"{name} not from {x} {first} on: {number(values[-1])} at the end")
+            over.append(f"{name} differs from {x} {first} on, by {number(values[-1])} at the end")
 
     same = ""
     if under:

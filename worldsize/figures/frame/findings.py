@@ -29,7 +29,7 @@ Text = Callable[[float], str]
 def line(*clauses: str) -> str:
     """A finding of a picture: its clauses in a row, the first with a capital; a name of code keeps its letters."""
     said = "; ".join(filter(None, clauses))
-    first = said.split(" ", 1)[0]
+    first = said.split(" ", 1)[0].rstrip(":")
     if first.isalpha() and first.islower():
         return said[0].upper() + said[1:]
     return said
