@@ -221,14 +221,14 @@ def reducer(strategy, numbers=1_000_000):
     return step, hints[0] if hints else "none: one worker has nobody to ask"
 
 def in_turns(steps, rounds=9):
-    """Seconds of each step, in the middle of `rounds` in which all of them have their turn."""
+    """Seconds of each step in each of `rounds`, in which all of them have their turn."""
     laps = {kind: [] for kind in steps}
     for _ in range(rounds):
         for kind, step in steps.items():
             start = time.monotonic()
             step()
             laps[kind].append(time.monotonic() - start)
-    return {kind: sorted(seconds)[rounds // 2] for kind, seconds in laps.items()}
+    return laps
 
 # %%
 def all_kinds(kinds):
@@ -254,7 +254,10 @@ print("\n".join(line for line in run.log("worker:0").splitlines() if "NCCL" in l
 
 # %%
 figures.race(
-    [figures.Timing(kind, seconds, group=f"{workers} workers, 4 MB") for kind, (_, seconds, _) in kinds.items()],
+    [
+        figures.Timing(kind, float(np.median(laps)), group=f"{workers} workers, 4 MB", repeats_s=laps)
+        for kind, (_, laps, _) in kinds.items()
+    ],
     "Three names: is one faster?",
 )
 
@@ -679,7 +682,7 @@ lab.measure("rows", first / (16 * 4))
 figures.placement(whole, "Without a partitioner: does each server have its share?")
 
 # %% tags=["cover"]
-figures.placement(cut, "With a partitioner: and now?")
+figures.placement(cut, "With a partitioner: does each server have its share now?")
 
 # %% [markdown]
 # Without a partitioner one server holds nearly all bytes, and lab 06 showed what that means for its network card. With

@@ -95,7 +95,7 @@ def test_few_or_equal_repetitions_say_nothing(repeats):
         ({f"rank {r}": 7 for r in range(9)} | {"rank 9": 1}, "9 of 10 tie and send most, 7 B each"),
         ({"rank 0": 0, "rank 1": 0}, "rank 0 and rank 1 tie: each sends 0 B"),
         ({"rank 0": 2940, "rank 1": 2820, "rank 2": 5}, "rank 0 and rank 1 tie and send most, 2.82 kB to 2.94 kB"),
-        ({"rank 0": 2940, "rank 1": 2820}, "rank 0 and rank 1 tie: each sends 2.82 kB to 2.94 kB"),
+        ({"rank 0": 2940, "rank 1": 2820}, "rank 0 and rank 1 tie: 2.82 kB to 2.94 kB"),
     ],
 )
 def test_who_has_most_is_one_several_or_all(values, words):

@@ -204,3 +204,12 @@ def test_waits_with_less_than_a_pixel_between_them_are_one_bar_and_count_as_they
     said = [text.get_text() for text in picture.axes[0].texts]
     assert "the rank waits 90 % of the time" in picture.alt
     assert any(text.endswith("; recv: height is the part of the time") for text in said)  # not of the waits
+
+
+def test_many_waits_as_narrow_as_their_outlines_are_drawn_as_heights_and_no_barcode():
+    spans = [(r, "wait", 0.1 * n, 0.1 * n + (1e-4 if n % 2 else 0.05)) for r in range(2) for n in range(100)]
+    assert "wait: height is the part of the time" in texts_of(figures.timeline(trace(*spans)))
+
+
+def texts_of(picture):
+    return " ".join(text.get_text() for text in picture.axes[0].texts)

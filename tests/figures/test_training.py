@@ -74,3 +74,14 @@ def test_lines_are_equal_that_stay_under_what_rounding_makes():
 def test_lines_are_told_by_how_they_run_where_that_was_asked():
     alt = figures.histories({"a": [3.0, 3.0], "b": [2.0, 1.0]}, "Do they meet?", y="gap", growth=True).alt
     assert "A stays at 3 from step 1 to step 2; b falls from 2 at step 1 to 1 at step 2." in alt
+
+
+def test_the_line_that_ends_between_two_others_is_told_too():
+    alt = figures.histories({"a": [2.0, 1.0], "b": [2.0, 3.0], "c": [2.0, 2.0]}, "Where do they end?", y="loss").alt
+    assert "B ends highest, at 3; between them c at 2; a lowest, at 1." in alt
+
+
+def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():
+    rows = {"padding counted": [0.0, -16.7, 0.0, -1.7], "yours": [0.0] * 4}
+    alt = figures.histories(rows, "How far off is it?", y="error (points)", x="size", errors=True).alt
+    assert alt.startswith("How far off is it? Padding counted is up to 16.7 points off, at size 2; yours is never off.")

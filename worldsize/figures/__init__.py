@@ -21,6 +21,7 @@ from worldsize.figures.measured_curves import Curve, curves
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
+from worldsize.figures.race_panels import races
 from worldsize.figures.rank_timeline import timeline
 from worldsize.figures.replay.player import replay
 from worldsize.figures.report_curves import reports
@@ -40,6 +41,6 @@ __all__ = [
     "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "bands", "bandwidth_ladder",
     "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
-    "predicted", "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
+    "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
     "timeline", "two_level_rings", "waiting", "zero_stages",
 ]  # fmt: skip

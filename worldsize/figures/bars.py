@@ -22,6 +22,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import NothingDrawn, Picture
 from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame.ends import less_time
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
@@ -56,11 +57,14 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> Picture:
+def race(
+    rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None
+) -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
     A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner. `simulated`: the times are of a clock that no busy machine disturbs. ValueError where it is no question.
+    group's winner, or with `beside` how much time lies between two names. `simulated`: the times are of a clock that no busy
+    machine disturbs. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -87,6 +91,8 @@ def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> 
 
     *earlier, last = _winners(groups) or ["not measured yet"]
     said = [last, _foretold(rows)]
+    if beside:
+        earlier, said = [], [less_time(*beside, {row.name: row for row in rows})]
     if not simulated:
         said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
@@ -109,7 +115,7 @@ def _group_title(ax: Axes, y: float, at: str) -> float:
 def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     top = y
     if row.predicted_s is not None:
-        top -= 0.12
+        top -= 0.14
 
     if row.measured_s is None:
         ax.text(0, top, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
@@ -117,15 +123,15 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
         ax.text(0, top, f" {NEVER}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-        ax.barh(top, row.measured_s, 0.42, **look)
+        ax.barh(top, row.measured_s, 0.4, **look)
         longest_s = _repeats(ax, top, row)
         ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
         end_s = row.predicted_s if math.isfinite(row.predicted_s) else 0.0
-        _outline(ax, y + 0.22, end_s, 0.2)
+        _outline(ax, y + 0.25, end_s, 0.2)
         predicted = f" predicted {_seconds(row.predicted_s)}"
-        ax.text(end_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+        ax.text(end_s, y + 0.27, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _repeats(ax: Axes, y: float, row: Timing) -> float:
@@ -208,9 +214,7 @@ def _foretold(rows: Sequence[Timing]) -> str:
 
 
 def _name(row: Timing) -> str:
-    if row.at:
-        return f"{row.name} at {row.at}"
-    return row.name
+    return f"{row.name} at {row.at}" if row.at else row.name
 
 
 def _seconds(value_s: float) -> str:
@@ -388,7 +392,7 @@ def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> Non
         way, hatch = "too many", "///"
         if off < 0:
             way = "too few"
-        told += f"  {number(abs(off))} {way}"
+        told += f": {number(abs(off))} {way}"
 
     ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
     ax.annotate(

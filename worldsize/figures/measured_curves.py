@@ -23,17 +23,22 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import answers, crossings, findings, heading, scales
+from worldsize.figures.frame.ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
+MOST_TICKS = 8
+EARLY = 0.7  # of the axis: a curve that ends before has its name there, since a line from there would look like data
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
 FASTER = ("faster", "fastest")
 # what an axis counts, and what it numbers, by the beginning of its name
-COUNTED = re.compile(r"((backup )?workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples)\b")
+NOUNS = "workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples|epochs|parts|minutes"
+COUNTED = re.compile(rf"((backup )?({NOUNS}))\b")
 NUMBERED = re.compile(r"layer|step|epoch|call")
+UNIT = re.compile(r"\(([a-zA-Z][^)]*)\)$")
 RATE = re.compile(r"\S+/\S+")
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
@@ -68,13 +73,14 @@ class Curve:
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
     marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[Sequence[str]] = (), growth: bool = False,
-    least: bool = False, bulk: bool = False,
+    least: bool = False, bulk: bool = False, at_end: bool = False, until_level: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
     The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair or group of names is;
-    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies. A curve that is a
-    `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
+    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies; with `at_end`,
+    how they stand at the last x; with `until_level`, up to which x the repetitions of each one still rise or fall. A curve
+    that is a `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -91,6 +97,9 @@ def curves(
     places: set[float] = set()
     for row in rows:
         places.update(place for place, _ in (*row.measured, *row.simulated))
+    computed = {place for row in rows for place, _ in row.predicted}
+    if not places and len(computed) <= MOST_TICKS:
+        places = computed
 
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         if log:
@@ -105,7 +114,14 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y, beside, growth, least, bulk)
+    known = [row for row in rows if row.known]
+    at, value = partial(told, name=x), partial(told, name=y)
+    if known and until_level:
+        found = findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
+    elif known and at_end:
+        found = _standing(known, at, value)
+    else:
+        found = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -129,7 +145,7 @@ def finding(
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words, value)
         near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
@@ -138,18 +154,17 @@ def finding(
         near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
-        known = [row for row in rows if row.predicted and not row.limit]
         ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
-        courses = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
-        if any(row.measured for row in rows):
-            courses = [f"predicted: {course}" for course in courses]
+        courses = _of_formulas([row for row in rows if row.predicted and not row.limit], at, value)
+        if courses and any(row.measured for row in rows):
+            courses[0] = f"predicted: {courses[0]}"
         return findings.line(*ends, *courses)
 
     said = []
     drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
     it = {row.name: row.name if len(known) > 1 or beside else "it" for row in known}
     if beside:
-        said += [_among(names, rows, drawn, at, words) for names in beside]
+        said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
         said += [
             answers.within(row.name, row.known, limit.name, limit.predicted, at, value) for row in known for limit in limits
@@ -161,16 +176,38 @@ def finding(
     elif growth or len(known) == 1:
         said += [findings.course(row.name, row.known, at, value) for row in known]
     else:
-        said.append(_among([row.name for row in known], rows, drawn, at, words))
+        said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
     said.append(findings.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
     said += [findings.odd(it[row.name], row.known, row.predicted, at) for row in known]
     return findings.line(*said)
 
 
+def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
+    """How measured curves stand at the last x that all have, by their repetitions."""
+    shared = set.intersection(*(set(dict(row.known)) for row in rows))
+    if not shared:
+        return ""
+    last = max(shared)
+    runs = {row.name: row.repeats.get(last) or [dict(row.known)[last]] for row in rows}
+    return standing(f"at {at(last)}", runs, text=value)
+
+
+def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> list[str]:
+    """What curves say that are only computed: how the first one runs, and where the others are at its end."""
+    if not rows:
+        return []
+    first, *others = rows
+    last, _ = max(first.predicted)
+    others_y = {row.name: dict(row.predicted).get(last) for row in others}
+    said = [f"{name} is at {value(y)}" for name, y in findings.known(others_y).items()]
+    course = findings.course(first.name, first.predicted, at, value)
+    return [course, findings.both(said) if len(said) < findings.MOST_NAMED else ""]
+
+
 def _among(
     names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
-    words: tuple[str, str],
+    words: tuple[str, str], value: Callable[[float], str],
 ) -> str:  # fmt: skip
     """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
     names = [name for name in names if any(y is not None for _, y in drawn[name])]
@@ -178,7 +215,7 @@ def _among(
         return ""
     if len(names) == 2:
         one, other = names
-        return crossings.crossover(one, drawn[one], other, drawn[other], at, words)
+        return crossings.crossover(one, drawn[one], other, drawn[other], at, words, value)
     repeats = {row.name: row.repeats for row in rows if row.name in names}
     return crossings.lowest({name: drawn[name] for name in names}, repeats, at, words)
 
@@ -189,6 +226,9 @@ def told(value: float, name: str) -> str:
         return _text(value, name)
     if "(%" in name:
         return units.number(value, "%")
+    unit = UNIT.search(name)
+    if unit:
+        return f"{_text(value, name)} {unit[1]}"
     if RATE.fullmatch(name):
         return f"{_text(value, name)} {name}"
 
@@ -290,6 +330,9 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
     top = axes.height
     for (x, y), name, tone in sorted(ends, key=lambda end: -ax.transData.transform(end[0])[1]):
+        if ax.transData.transform((x, y))[0] < axes.x0 + EARLY * axes.width:
+            ax.annotate(name, (x, y), (9, -9), textcoords="offset points", fontsize=tokens.LABEL_PT, color=tone, va="top")
+            continue
         high = (name.count("\n") + 1) * LINE_IN * picture.dpi
         wanted = ax.transData.transform((x, y))[1] - axes.y0
         place = min(wanted, top - high / 2)

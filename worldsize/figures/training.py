@@ -22,6 +22,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
+from worldsize.figures.frame.ends import farthest_off
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS = 12, 8
@@ -36,14 +37,14 @@ LossPoint = tuple[int, float, float]  # step, seconds, loss
 @base.plain_style
 def histories(
     rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
-    mean: bool = False, growth: bool = False, rounding: float | None = None,
+    mean: bool = False, growth: bool = False, errors: bool = False, rounding: float | None = None,
 ) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
     says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
-    `rounding`, up to which a difference is none, which lines stay under it. `asks` is the question over the picture;
-    ValueError where it is none.
+    `errors`, how far each is from zero at worst; with `rounding`, up to which a difference is none, which lines stay under
+    it. `asks` is the question over the picture; ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -73,20 +74,22 @@ def histories(
         ax.axhline(rounding, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
 
     note = "" if rounding is None else f"dotted line: {number(rounding)}; a difference under it is rounding"
-    found = _found(known, x, y, mean, growth, rounding)
+    found = _found(known, x, y, mean, growth, errors, rounding)
     heading.head(picture, asks, found, note)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
 
 
 def _found(
-    rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, rounding: float | None
+    rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, errors: bool, rounding: float | None
 ) -> str:
     """The finding that `histories` was asked for."""
     if mean:
         return means(rows)
     if rounding is not None:
         return equal(rows, x, rounding)
+    if errors:
+        return farthest_off(rows, x, lambda value: f"{number(value)} {y.partition('(')[2].rstrip(')')}".rstrip())
     if growth:
         at = partial("{} {}".format, x)
         return findings.line(*(findings.course(name, enumerate(values, 1), at) for name, values in rows.items()))
@@ -136,8 +139,10 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
-    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} highest, at {number(last[high[0]])}"
-    return findings.line(above, f"{findings.both(low)} lowest, at {number(last[low[0]])}")
+    lower, higher = findings.extremes(len(last))
+    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
+    between = {name: number(value) for name, value in last.items() if name not in (*high, *low)}
+    return findings.line(above, findings.between(between), f"{findings.both(low)} {lower}, at {number(last[low[0]])}")
 
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:

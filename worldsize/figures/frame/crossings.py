@@ -14,6 +14,7 @@ from worldsize import units
 from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie, verb
 
 MOST_RANGES = 4
+MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
 LESS = ("lower", "lowest")
 
 
@@ -27,8 +28,9 @@ class Range:
 
 
 def crossover(
-    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS
-) -> str:
+    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS,
+    y: Text = units.number,
+) -> str:  # fmt: skip
     """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly.
 
     `words` are what the lower one and the lowest one are called, such as ("faster", "fastest") of times.
@@ -58,6 +60,8 @@ def crossover(
         return f"{low} is {words[0]} at first, at {x(last)} they tie"
     if below[last] <= 0:
         return f"{low} is {words[0]} than {high} {where}"
+    if above[last] > MOST_TIMES * below[last]:
+        return f"{low} is {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
     return f"{low} is {words[0]} {where}, at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
 
 

@@ -110,6 +110,18 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
     return [name for name in repeats if name == best or level(repeats[name], repeats[best], paired)]
 
 
+def extremes(count: int) -> tuple[str, str]:
+    """What the least and the greatest of so many are called in a finding: of two, "lower" and "higher"."""
+    return ("lower", "higher") if count == 2 else ("lowest", "highest")
+
+
+def between(values: Mapping[str, str]) -> str:
+    """Who is neither least nor greatest, for a finding, each with its value as text; empty where there are many."""
+    if not 0 < len(values) < MOST_NAMED:
+        return ""
+    return "between them " + both([f"{name} at {value}" for name, value in values.items()])
+
+
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
     """Who has most, for a finding: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
 
@@ -124,7 +136,7 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
         return f"{first} {verbs[0]} {text(found[first])}"
     least, most = (text(pick(found[name] for name in (first, *others))) for pick in (min, max))
     if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie: each {verbs[0]} {most if least == most else f'{least} to {most}'}"
+        return f"{both([first, *others])} tie: {f'each {verbs[0]} {most}' if least == most else f'{least} to {most}'}"
     if others:
         names = both([first, *others])
         if len(others) >= MOST_NAMED:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from operator import attrgetter
 from statistics import median
 
@@ -25,6 +24,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame.ends import reach, standing
 
 MOST_BARS = 60
 LANE_IN = 0.62
@@ -81,10 +81,10 @@ def finding(rows: Sequence[Sample], mean: bool = False) -> str:
         return "Nothing was measured"
 
     means = {row.name: float(np.mean(row.values)) for row in known}
-    reach = _reach({row.name: max(row.values) for row in known})
+    tails = _reach({row.name: max(row.values) for row in known})
     said = [_means(means)] if len(known) > 1 else []
     said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
-    return findings.line(*said, reach) if mean else findings.line(reach, *said)
+    return findings.line(*said, tails) if mean else findings.line(tails, *said)
 
 
 def _reach(largest: dict[str, int]) -> str:
@@ -229,29 +229,7 @@ def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
 
     last = max(shared)
     runs = {name: one.columns[one.xs.index(last)] for name, one in known.items()}
-    middles = {name: median(values) for name, values in runs.items()}
-    place = f"at {x} {units.number(last)}"
-
-    low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
-    if len(known) == 1:
-        return findings.line(f"{place} {low[0]} is at {_range(known[low[0]], last)}")
-    if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
-        return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {units.number(middles[low[0]])}")
-    if set(low) & set(high):  # neighbours tie, and the ends do not
-        first, last_one = (pick(middles, key=middles.__getitem__) for pick in (min, max))
-        reach = f"from {units.number(middles[first])} ({first}) to {units.number(middles[last_one])} ({last_one})"
-        return findings.line(f"{place} neighbours tie within their spread, {reach}")
-    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} lowest, at {_range(known[low[0]], last)}"
-    return findings.line(lowest, f"{findings.both(high)} highest, at {_range(known[high[0]], last)}")
-
-
-def _range(one: Band, x: float) -> str:
-    """The middle run at a place, and how far the others are from it: "0.61 (0.6 to 0.63)"."""
-    index = one.xs.index(x)
-    said = units.number(one.middle[index])
-    if one.runs < 2:
-        return said
-    return f"{said} ({units.number(one.low[index])} to {units.number(one.high[index])})"
+    return standing(f"at {x} {units.number(last)}", runs, paired)
 
 
 def _band(ax: Axes, index: int, count: int, name: str, one: Band) -> None:
@@ -269,5 +247,5 @@ def _band_words(name: str, one: Band | None, x: str) -> str:
     if one is None:
         return f"{name}: not yet"
     first, last = one.xs[0], one.xs[-1]
-    begin, end = (f"{_range(one, place)} at {x} {units.number(place)}" for place in (first, last))
+    begin, end = (f"{reach(one.columns[k])} at {x} {units.number(place)}" for k, place in ((0, first), (-1, last)))
     return f"{name}: from {begin} to {end}"
