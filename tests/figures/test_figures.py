@@ -285,7 +285,7 @@ def test_sizes_that_differ_are_written_on_the_arrows():
 @pytest.mark.parametrize(("n", "labels"), [(4, 6), (5, 0)])
 def test_sizes_that_are_all_equal_are_written_on_few_arrows_as_they_stand_over_the_picture(n, labels):
     shown = figures.messages(line(n))
-    assert texts(shown).count("1 MB") == labels and "1 MB each" in shown.alt
+    assert texts(shown).count("4 MB") == labels and "4 MB each" in shown.alt
 
 
 def test_size_labels_touch_neither_each_other_nor_the_edge():

@@ -21,7 +21,6 @@ from worldsize.figures.measured_curves import Curve, curves
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
-from worldsize.figures.race_panels import races
 from worldsize.figures.rank_timeline import timeline
 from worldsize.figures.replay.player import replay
 from worldsize.figures.report_curves import reports
@@ -30,6 +29,7 @@ from worldsize.figures.stacked_bars import stacks
 from worldsize.figures.statistics.distributions import Sample, bands, spreads
 from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
+from worldsize.figures.statistics.race_panels import races
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories
