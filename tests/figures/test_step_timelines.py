@@ -78,7 +78,7 @@ def test_where_all_messages_come_after_backward_the_finding_says_so():
 def test_over_a_whole_step_the_finding_tells_what_travels_under_work():
     runs = {"ahead": trace((0, 0.5, 1.5), steps=1), "none ahead": trace((0, 2.0, 3.0), steps=1)}
     alt = figures.overlaps(runs, 2, "Which way hides more?", whole_step=True).alt
-    assert "under work: ahead most, 100 % of the time on the network, none ahead least, 0 %." in alt
+    assert "? Under work: ahead most, 100 % of the time on the network, none ahead least, 0 %; " in alt
 
 
 def test_a_message_between_two_layers_is_not_under_work():

@@ -151,7 +151,8 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bo
 def finding(steps: Mapping[str, StepTimeline], whole_step: bool = False) -> str:
     """What steps above each other say: which is shortest, and which has most of its time on the network hidden by work."""
     took_s = {name: step.end_s for name, step in steps.items()}
-    return findings.line(findings.fastest(took_s), _hidden(steps, whole_step))
+    said = [findings.fastest(took_s), _hidden(steps, whole_step)]
+    return findings.line(*(reversed(said) if whole_step else said))
 
 
 def _hidden(steps: Mapping[str, StepTimeline], whole_step: bool) -> str:
