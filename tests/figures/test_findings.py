@@ -285,6 +285,11 @@ def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
     assert said == "it is within 5 % of the prediction up to 2, then up to 50 % below it, at 8"
 
 
+def test_many_of_more_are_not_called_all_of_them():
+    assert findings.both(list("ABCDE"), 6) == "5 of 6"
+    assert findings.both(list("ABCDE"), 5) == findings.both(list("ABCDE")) == "all 5 of them"
+
+
 def test_who_was_faster_each_time_does_not_tie_however_wide_the_other_ones_repetitions_are():
     repeats_s = {"eager": [0.02, 0.04, 0.45], "graph": [0.001, 0.002, 0.008]}
     assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}, repeats_s) == "graph is 20 times as fast as eager"

@@ -57,6 +57,12 @@ def test_a_winner_of_each_repetition_is_one_though_the_other_scatters():
     assert "Graph is 20 times as fast as eager" in shown.alt and " 20 times" in texts(shown)
 
 
+def test_how_many_times_stands_right_of_the_longest_repetition_and_its_time():
+    shown = race(Timing("a", 1.0, repeats_s=[0.9, 1.0, 3.0]), Timing("b", 0.1, repeats_s=[0.1, 0.1, 0.2]))
+    [said] = [text for text in shown.axes[0].texts if text.get_text() == " 10 times"]
+    assert said.get_position()[0] > 3.0
+
+
 def test_a_line_over_a_bar_is_explained_where_there_is_one():
     said = "bar: the middle run; thin line: from the shortest to the longest"
     assert said in texts(race(Timing("a", 2.0, repeats_s=[1.0, 2.0, 3.0]), Timing("b", 9.0)))

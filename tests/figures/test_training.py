@@ -71,6 +71,12 @@ def test_lines_are_equal_that_stay_under_what_rounding_makes():
     assert "Right and exact stay equal up to rounding; wrong differs from step 2 on, by 0.2 at the end." in alt
 
 
+def test_all_is_not_said_of_some_lines():
+    rows = {"wrong": [1.0]} | {f"way {k}": [0.0] for k in range(5)}
+    alt = figures.histories(rows, "Are they one?", y="difference", log=True, rounding=1e-5).alt
+    assert "5 of 6 stay equal up to rounding; wrong differs" in alt
+
+
 def test_lines_are_told_by_how_they_run_where_that_was_asked():
     alt = figures.histories({"a": [3.0, 3.0], "b": [2.0, 1.0]}, "Do they meet?", y="gap", growth=True).alt
     assert "A stays at 3 from step 1 to step 2; b falls from 2 at step 1 to 1 at step 2." in alt

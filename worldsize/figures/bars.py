@@ -154,7 +154,7 @@ def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     ):
         return
 
-    x = BRACKET * max(times)
+    x = BRACKET * max(chain(times, *(filter(math.isfinite, row.repeats_s) for row in rows)))
     look = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "linewidth": tokens.THIN_PT, "color": base.QUIET_INK}
     ax.annotate("", (x, places[1]), (x, places[0]), arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
     said = f" {units.times(max(times) / min(times))} times"

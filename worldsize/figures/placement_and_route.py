@@ -87,7 +87,7 @@ def computes(rows: Devices) -> str:
     names = [name for name, row in rows.items() if HEAVY & set(row["operations"])]
     if not names:
         return ""
-    return f"matrices are multiplied on {findings.both(names)}"
+    return f"matrices are multiplied on {findings.both(names, len(rows))}"
 
 
 def _share(part: float, whole: float) -> str:

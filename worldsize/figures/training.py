@@ -108,7 +108,7 @@ def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
 
     same = ""
     if under:
-        same = f"{findings.both(under)} {findings.verb(under, 'stays', 'stay')} equal up to rounding"
+        same = f"{findings.both(under, len(rows))} {findings.verb(under, 'stays', 'stay')} equal up to rounding"
     return findings.line(same, *over)
 
 
@@ -140,9 +140,9 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
     lower, higher = findings.extremes(len(last))
-    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
+    above = f"{findings.both(high, len(last))} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
     between = {name: number(value) for name, value in last.items() if name not in (*high, *low)}
-    return findings.line(above, findings.between(between), f"{findings.both(low)} {lower}, at {number(last[low[0]])}")
+    return findings.line(above, findings.between(between), f"{findings.both(low, len(last))} {lower}, at {number(last[low[0]])}")
 
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:

@@ -85,14 +85,14 @@ def lowest(
 
     ranges = _ranges(here)
     if 1 < len(ranges) <= MOST_RANGES:
-        return _by_range(ranges, words[1], x)
+        return _by_range(ranges, words[1], x, len(known))
     first, last = ranges[0].names, ranges[-1].names
-    is_lowest = f"{both(first)} {verb(first, 'is', 'are')} {words[1]}"
+    is_lowest = f"{both(first, len(known))} {verb(first, 'is', 'are')} {words[1]}"
     if len(ranges) == 1:
         return f"{is_lowest} everywhere"
     if first == last:
         return f"at {x(shared[0])} and at {x(shared[-1])} {is_lowest}"
-    return f"at {x(shared[0])} {is_lowest}, at {x(shared[-1])} {both(last)}"
+    return f"at {x(shared[0])} {is_lowest}, at {x(shared[-1])} {both(last, len(known))}"
 
 
 def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
@@ -103,11 +103,11 @@ def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
     return found
 
 
-def _by_range(ranges: Sequence[Range], word: str, x: Text) -> str:
+def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
     """Ranges in a row: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
-    said = [f"{both(first.names)} {verb(first.names, 'is', 'are')} {word} up to {x(first.last)}"]
+    said = [f"{both(first.names, whole)} {verb(first.names, 'is', 'are')} {word} up to {x(first.last)}"]
     for one in between:
         where = f"at {x(one.first)}" if one.first == one.last else f"from {x(one.first)} to {x(one.last)}"
-        said.append(f"{both(one.names)} {where}")
-    return ", ".join([*said, f"{both(last.names)} from {x(last.first)}"])
+        said.append(f"{both(one.names, whole)} {where}")
+    return ", ".join([*said, f"{both(last.names, whole)} from {x(last.first)}"])

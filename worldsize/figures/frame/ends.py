@@ -30,9 +30,9 @@ def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = Fal
         return findings.line(f"{place} neighbours tie within their spread, {there}")
 
     lower, higher = findings.extremes(len(runs))
-    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} {lower}, at {told[low[0]]}"
+    lowest = f"{place} {findings.both(low, len(runs))} {findings.verb(low, 'is', 'are')} {lower}, at {told[low[0]]}"
     between = {name: told[name] for name in runs if name not in (*low, *high)}
-    return findings.line(lowest, findings.between(between), f"{findings.both(high)} {higher}, at {told[high[0]]}")
+    return findings.line(lowest, findings.between(between), f"{findings.both(high, len(runs))} {higher}, at {told[high[0]]}")
 
 
 def reach(values: Sequence[float], text: Text = units.number) -> str:

@@ -50,8 +50,10 @@ def tie(one: float, other: float, spread: float = 0.0) -> bool:
     return abs(one - other) <= max(TIE * max(abs(one), abs(other)), spread)
 
 
-def both(names: Sequence[str]) -> str:
-    """Names in a finding as text: "A", "A and B", "A, B and C", "all 8 of them"."""
+def both(names: Sequence[str], whole: int = 0) -> str:
+    """Names in a finding as text: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
+    if len(names) > MOST_NAMED and len(names) < whole:
+        return f"{len(names)} of {whole}"
     if len(names) > MOST_NAMED:
         return f"all {len(names)} of them"
     if len(names) < 2:
@@ -283,7 +285,7 @@ def off_predictions(
     if len(near) > 1 and not far:
         far.append(f"{'both' if len(near) == 2 else 'all'} are within 5 % of the {what}")
     elif near:
-        far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the {what}")
+        far.append(f"{both(near, len(curves))} {verb(near, 'is', 'are')} within 5 % of the {what}")
     return "; ".join(far)
 
 

@@ -90,10 +90,10 @@ def finding(rows: Sequence[Sample], mean: bool = False) -> str:
 def _reach(largest: dict[str, int]) -> str:
     """How far the tails go, at most and at least."""
     high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
-    said = f"the tail reaches {largest[high[0]]} with {findings.both(high)}"
+    said = f"the tail reaches {largest[high[0]]} with {findings.both(high, len(largest))}"
     if high == low:
         return said
-    return f"{said}, {largest[low[0]]} with {findings.both(low)}"
+    return f"{said}, {largest[low[0]]} with {findings.both(low, len(largest))}"
 
 
 def _means(means: dict[str, float]) -> str:
