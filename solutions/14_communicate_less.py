@@ -8,7 +8,7 @@
 # **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
-# ![Who is first at a loss of 0.8, over slow links and over fast ones? At 10 PowerSGD is lowest, at …](../labs/covers/14.png)
+# ![Who is first at a loss of 0.8, over slow links and over fast ones? PowerSGD and local SGD tie for …](../labs/covers/14.png)
 
 # %%
 # Set-up: the tools of this lab

@@ -9,7 +9,7 @@
 # (pipelines), Lab 06 (ring all-reduce), Lab 12 (tensor parallelism, ZeRO, activations). Labs 01 and 15 help.
 
 # %% [markdown]
-# ![Fitted on 64 GPUs: what of 83 runs on 256 and 512? 76 of 83 intervals hold, 92 % (90 % should); on …](../labs/covers/16.png)
+# ![Fitted on 64 GPUs: which of 83 intervals hold on 256 and 512? 75 of 83 intervals hold, 90 % (90 % …](../labs/covers/16.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -902,8 +902,6 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
     asks = "GPT-3 on ever more GPUs: what do ten times as many buy?"
     curves = [figures.Curve(name, predicted=points) for name, points in rows.items()]
     return figures.curves(curves, asks, x="GPUs", y="training (days)", log=True) if plans else figures.not_yet("Exercise 16.4")
-
-bought()
 
 # %% [markdown]
 # Restart, storage and price were assumed. Turn the knobs: what hurts more, slow storage, slow restarts, or worse machines?

@@ -130,3 +130,9 @@ def test_a_curve_that_ends_early_is_named_beside_its_last_point():
 def test_a_ratio_past_reading_is_told_as_two_values():
     rows = [Curve("apart", [(1, 1.0), (8, 0.1)]), Curve("synced", [(1, 1.0), (8, 1e-16)])]
     assert "Synced is lower from 8 on, at 8 1e-16 against 0.1." in figures.curves(rows, "How far?", x="size", y="off").alt
+
+
+def test_curves_that_are_only_computed_have_their_ticks_at_their_points():
+    rows = [Curve("days", predicted=[(1024, 20.0), (2048, 11.0), (10240, 4.0)])]
+    ax = figures.curves(rows, "How long?", x="GPUs", y="training (days)", log=True).axes[0]
+    assert list(ax.get_xticks()) == [1024, 2048, 10240]

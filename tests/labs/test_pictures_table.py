@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.labs.test_questions import ASKED, SOURCES, assigned, calls, question
+from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, question
 
 TABLES = sorted((Path(__file__).parent / "pictures").glob("[0-9][0-9].md"))
 HEAD = ["picture", "question", "read in five seconds", "yes, or what was changed"]
