@@ -7,7 +7,7 @@ import math
 import pytest
 
 from worldsize import units
-from worldsize.figures.frame import crossings, findings
+from worldsize.figures.frame import crossings, findings, predictions
 
 NAN = math.nan
 
@@ -174,44 +174,44 @@ def test_of_several_curves_the_lowest_is_told_by_ranges(a, b, c, words):
     ],
 )
 def test_the_distance_from_the_prediction_is_told_at_its_worst(measured, words):
-    assert findings.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
+    assert predictions.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
 
 
 def test_curves_near_their_predictions_are_told_together():
     exact, far = ([(1, 1.0), (2, 2.0)], [(1, 1.0), (2, 2.0)]), ([(1, 1.3)], [(1, 1.0)])
-    assert findings.off_predictions({"A": exact, "B": exact}) == "both are within 5 % of the prediction"
+    assert predictions.off_predictions({"A": exact, "B": exact}) == "both are within 5 % of the prediction"
     said = "B is up to 30 % above the prediction, at 1; A is within 5 % of the prediction"
-    assert findings.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
-    assert findings.off_predictions({}) == ""
+    assert predictions.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
+    assert predictions.off_predictions({}) == ""
 
 
 def test_an_outlier_is_not_told_as_the_distance_from_the_prediction_too():
     predicted = [(n, 10.0) for n in (1, 2, 4, 8)]
-    assert findings.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
+    assert predictions.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
 
 
 def test_a_point_far_from_its_neighbours_is_an_outlier():
-    assert findings.outliers([(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)]) == {4: 3.0}
+    assert predictions.outliers([(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)]) == {4: 3.0}
 
 
 def test_an_outlier_is_a_question_and_no_claim():
-    said = findings.odd("a step", [(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)], x=lambda n: f"{n} ranks")
+    said = predictions.odd("a step", [(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)], x=lambda n: f"{n} ranks")
     assert said == "at 4 ranks a step is 3 times what its neighbours say: was this machine busy?"
 
 
 def test_a_point_is_an_outlier_where_the_others_keep_to_their_prediction():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
-    assert findings.outliers([(1, 1.2), (2, 2.4), (4, 14.4), (8, 9.6)], predicted) == {4: pytest.approx(3)}
+    assert predictions.outliers([(1, 1.2), (2, 2.4), (4, 14.4), (8, 9.6)], predicted) == {4: pytest.approx(3)}
 
 
 def test_a_whole_curve_above_its_prediction_has_no_outlier():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
-    assert findings.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
+    assert predictions.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
 
 
 def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier():
     predicted = [(n, 1.0) for n in (1, 2, 4, 8, 16)]
-    assert findings.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
+    assert predictions.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier()
     ],
 )
 def test_a_smooth_curve_a_short_one_and_one_of_zeros_have_no_outlier(curve):
-    assert findings.outliers(curve) == {} and findings.odd("it", curve) == ""
+    assert predictions.outliers(curve) == {} and predictions.odd("it", curve) == ""
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,20 @@ def test_who_is_ahead_is_told_with_all_that_are_level():
 
 def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
-    said = findings.off_prediction("it", [(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)], predicted)
+    said = predictions.off_prediction("it", [(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)], predicted)
     assert said == "it is within 5 % of the prediction up to 2, then up to 50 % below it, at 8"
+
+
+@pytest.mark.parametrize("name", ["2 towers", "activations", "weights, gradients, Adam", "steps to the goal", "they"])
+def test_what_is_several_things_has_a_verb_of_several(name):
+    assert findings.course(name, [(1, 1.0), (2, 3.0), (3, 2.0)]) == f"{name} rise from 1 at 1 to 3 at 2, then fall to 2 at 3"
+    assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} are within 5 % of the prediction"
+
+
+@pytest.mark.parametrize("name", ["1 tower", "loss", "synchronous", "ring", "one server", "it", "analysis"])
+def test_what_is_one_thing_has_a_verb_of_one(name):
+    assert findings.course(name, [(1, 1.0), (2, 1.0)]) == f"{name} stays at 1 from 1 to 2"
+    assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} is within 5 % of the prediction"
 
 
 def test_many_of_more_are_not_called_all_of_them():

@@ -55,7 +55,7 @@ def test_a_mark_at_the_right_has_its_name_at_its_left():
 
 def test_a_question_about_growth_is_answered_by_how_each_curve_runs():
     rows = [Curve("activations", [(1, 10.0), (4, 40.0)]), Curve("weights", [(1, 20.0), (4, 20.0)])]
-    assert "Activations rises from 10 at 1 to 40 at 4; weights stays at 20 from 1 to 4" in drawn(rows, growth=True).alt
+    assert "Activations rise from 10 at 1 to 40 at 4; weights stay at 20 from 1 to 4" in drawn(rows, growth=True).alt
 
 
 def test_a_question_about_pairs_is_answered_pair_by_pair_and_a_level_is_one_of_a_pair():

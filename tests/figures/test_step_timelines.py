@@ -68,7 +68,7 @@ def test_few_rows_and_many_leave_a_border(rows):
 
 def test_the_finding_says_which_step_is_shortest_and_which_hides_most():
     alt = figures.overlaps({"hooks": trace((0, 1.0, 3.0)), "after": trace((0, 2.0, 4.0))}, 2).alt
-    assert alt.startswith("Hooks is 1.3 times as fast as after; inside backward: hooks most, 50 % of the time on the n")
+    assert alt.startswith("Hooks are 1.3 times as fast as after; inside backward: hooks most, 50 % of the time on the n")
 
 
 def test_where_all_messages_come_after_backward_the_finding_says_so():

@@ -22,7 +22,7 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import answers, crossings, findings, heading, scales
+from worldsize.figures.frame import answers, crossings, findings, heading, predictions, scales
 from worldsize.figures.frame.ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
@@ -146,12 +146,12 @@ def finding(
     if len(played) == 2:
         one, other = played
         apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words, value)
-        near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
+        near = predictions.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
         return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
         (one,) = played
-        apart = findings.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
-        near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
+        apart = predictions.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
+        near = predictions.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
         ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
@@ -162,7 +162,7 @@ def finding(
 
     said = []
     drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-    it = {row.name: row.name if len(known) > 1 or beside else "it" for row in known}
+    it = {row.name: row.name if len(known) > 1 or beside else findings.pronoun(row.name) for row in known}
     if beside:
         said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
@@ -178,8 +178,8 @@ def finding(
     else:
         said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
-    said.append(findings.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
-    said += [findings.odd(it[row.name], row.known, row.predicted, at) for row in known]
+    said.append(predictions.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
+    said += [predictions.odd(it[row.name], row.known, row.predicted, at) for row in known]
     return findings.line(*said)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import combinations_with_replacement
 
 from worldsize import units
-from worldsize.figures.frame.findings import XY, Text, both, points, tie, verb
+from worldsize.figures.frame.findings import XY, Text, be, both, points, pronoun, tie, verb
 
 MOST = 0.9  # of a curve's sum
 
@@ -25,13 +25,15 @@ def within(
     if not shared:
         return ""
     if not over:
-        return f"{name} is within {limit} everywhere"
+        return f"{name} {be(name)} within {limit} everywhere"
 
     last_over = over[-1]
     if last_over == shared[-1]:
-        return f"{name} is over {limit} at {x(last_over)}: {y(mine[last_over])}"
+        return f"{name} {be(name)} over {limit} at {x(last_over)}: {y(mine[last_over])}"
     first = shared[shared.index(last_over) + 1]
-    return f"from {x(first)} on {name} is within {limit}: {y(mine[first])}; at {x(last_over)} it is {y(mine[last_over])}"
+    it = pronoun(name)
+    before = f"at {x(last_over)} {it} {be(it)} {y(mine[last_over])}"
+    return f"from {x(first)} on {name} {be(name)} within {limit}: {y(mine[first])}; {before}"
 
 
 def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
@@ -43,9 +45,9 @@ def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = unit
     lowest = min(found.values())
     places = [place for place in found if tie(found[place], lowest)]
     if len(places) == len(found):
-        return f"{name} is about {y(lowest)} at each of them"
+        return f"{name} {be(name)} about {y(lowest)} at each of them"
     ties = verb(places, "", ", a tie")
-    return f"{name} is least, {y(lowest)}, at {both(list(map(x, places)))}{ties}"
+    return f"{name} {be(name)} least, {y(lowest)}, at {both(list(map(x, places)))}{ties}"
 
 
 def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:

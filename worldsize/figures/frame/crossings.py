@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from worldsize import units
-from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie, verb
+from worldsize.figures.frame.findings import XY, Text, ahead, be, both, points, tie
 
 MOST_RANGES = 4
 MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
@@ -57,12 +57,13 @@ def crossover(
     elif len(lower) < len(shared):
         where = "where they do not tie"
     if tie(above[last], below[last]):
-        return f"{low} is {words[0]} at first, at {x(last)} they tie"
+        return f"{low} {be(low)} {words[0]} at first, at {x(last)} they tie"
     if below[last] <= 0:
-        return f"{low} is {words[0]} than {high} {where}"
+        return f"{low} {be(low)} {words[0]} than {high} {where}"
     if above[last] > MOST_TIMES * below[last]:
-        return f"{low} is {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
-    return f"{low} is {words[0]} {where}, at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
+        return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
+    times = units.times(above[last] / below[last])
+    return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {high} {be(high)} {times} times {low}"
 
 
 def lowest(
@@ -87,7 +88,7 @@ def lowest(
     if 1 < len(ranges) <= MOST_RANGES:
         return _by_range(ranges, words[1], x, len(known))
     first, last = ranges[0].names, ranges[-1].names
-    is_lowest = f"{both(first, len(known))} {verb(first, 'is', 'are')} {words[1]}"
+    is_lowest = f"{both(first, len(known))} {be(*first)} {words[1]}"
     if len(ranges) == 1:
         return f"{is_lowest} everywhere"
     if first == last:
@@ -106,7 +107,7 @@ def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
 def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
     """Ranges in a row: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
-    said = [f"{both(first.names, whole)} {verb(first.names, 'is', 'are')} {word} up to {x(first.last)}"]
+    said = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
     for one in between:
         where = f"at {x(one.first)}" if one.first == one.last else f"from {x(one.first)} to {x(one.last)}"
         said.append(f"{both(one.names, whole)} {where}")
