@@ -598,7 +598,7 @@ if f:
     print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f} times, measured {gains[-1]:.2f}")
 figures.curves(
     [
-        figures.Curve("real messages", list(zip(many, gains)), law(scaling.amdahl, f, many)),
+        figures.Curve("measured speedup", list(zip(many, gains)), law(scaling.amdahl, f, many)),
         figures.Curve("Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)),
     ],
     f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]} workers?",

@@ -697,7 +697,7 @@ def to_goal(backups):
 
 # %%
 goal = excess(0 * best) / 30
-choices = [0, 1, 2, 4, 8]
+choices = [b for b in (0, 1, 2, 4, 8) if b < pool]
 with unobserved():
     found = {b: to_goal(b) for b in choices}
 done = {b: row for b, row in found.items() if None not in row}

@@ -291,7 +291,7 @@ def test_what_is_several_things_has_a_verb_of_several(name):
     assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} are within 5 % of the prediction"
 
 
-@pytest.mark.parametrize("name", ["1 tower", "loss", "synchronous", "ring", "one server", "it", "analysis"])
+@pytest.mark.parametrize("name", ["1 tower", "loss", "synchronous", "ring", "one server", "it", "analysis", "Amdahl's law"])
 def test_what_is_one_thing_has_a_verb_of_one(name):
     assert findings.course(name, [(1, 1.0), (2, 1.0)]) == f"{name} stays at 1 from 1 to 2"
     assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} is within 5 % of the prediction"

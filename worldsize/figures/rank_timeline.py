@@ -144,13 +144,14 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
             _open_bar(ax, y, b, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first event ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+    x = f"time since the first event ({unit})" + _crowded_words(crowded)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds, hollow)
 
     said, late = told_stands(stood), ""
     if not said:
         said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
-    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     told = f"{said[0].lower()}{said[1:]}"
     if late:

@@ -73,7 +73,7 @@ def plural(name: str) -> bool:
     first = name.split(" ", 1)[0].rstrip(",")
     if first.isdigit():
         return int(first) > 1
-    return first == "they" or (first.endswith("s") and not first.endswith(("ss", "us", "is")))
+    return first == "they" or (first.endswith("s") and not first.endswith(("ss", "us", "is", "'s")))
 
 
 def be(*names: str) -> str:
