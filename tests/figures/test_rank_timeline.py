@@ -210,13 +210,9 @@ def test_many_waits_as_narrow_as_their_outlines_are_drawn_as_heights_and_no_barc
     assert "wait: height is the part of the time" in figures.timeline(trace(*spans)).axes[0].get_xlabel()
 
 
-def texts_of(picture):
-    return " ".join(text.get_text() for text in picture.axes[0].texts)
-
-
 def test_nothing_over_a_crowded_timeline_lies_on_its_legend():
-    spans = [Span(rank, kind, k + 0.1, k + 0.6) for rank in range(2) for kind in ("send", "recv") for k in range(400)]
-    shown = figures.timeline(trace(*spans, Span(0, "compute", 0.0, 0.1), Span(0, "wait", 0.1, 0.6)))
+    spans = [(rank, kind, k + 0.1, k + 0.6) for rank in range(2) for kind in ("send", "recv") for k in range(400)]
+    shown = figures.timeline(trace(*spans, (0, "compute", 0.0, 0.1), (0, "wait", 0.1, 0.6)))
     shown.canvas.draw()
     [ax] = shown.axes
     legend = ax.get_legend().get_window_extent()
