@@ -108,3 +108,9 @@ def test_of_a_group_those_that_are_not_yet_written_are_left_out():
 def test_of_what_is_not_yet_measured_the_prediction_is_called_one():
     alt = figures.curves([Curve("ring", [(1, None)], [(1, 1.0), (2, 3.0)])], "How?", x="ranks", y="cost").alt
     assert alt.startswith("How? Predicted: ring rises from 1 at 1 rank to 3 at 2 ranks.")
+
+
+def test_of_several_curves_that_grow_the_first_says_what_the_axis_counts():
+    rows = [Curve("ring", [(1, 1.0), (2, 3.0)]), Curve("star", [(1, 4.0), (2, 2.0)])]
+    alt = figures.curves(rows, "How?", x="ranks", y="cost", growth=True).alt
+    assert "Ring rises from 1 at 1 rank to 3 at 2 ranks; star falls from 4 at 1 to 2 at 2." in alt

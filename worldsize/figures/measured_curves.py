@@ -174,7 +174,8 @@ def finding(
     elif bulk:
         said += [answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
-        said += [findings.course(row.name, row.known, at, value) for row in known]
+        plain = partial(_text, name=x)  # what the axis counts is said once
+        said += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
     else:
         said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
