@@ -9,7 +9,7 @@
 # Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
-# ![With a partitioner: and now? Ps 0, CPU:0 and ps 1, CPU:0 tie: each holds 32.4 kB.](../labs/covers/09.png)
+# ![With a partitioner: does each server have its share now? Ps 0, CPU:0 and ps 1, CPU:0 tie: 32.3 kB …](../labs/covers/09.png)
 
 # %%
 # Set-up: the tools of this lab
