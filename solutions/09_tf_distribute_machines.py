@@ -9,7 +9,7 @@
 # Labs 05 and 08 (replicas, custom training loops, stale updates).
 
 # %% [markdown]
-# ![With a partitioner: and now? Ps 0, CPU:0 and ps 1, CPU:0 tie: each holds 32.4 kB.](../labs/covers/09.png)
+# ![With a partitioner: does each server have its share now? Ps 0, CPU:0 and ps 1, CPU:0 tie: 32.3 kB …](../labs/covers/09.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -367,14 +367,16 @@ lab.measure("wrong", off(paths["OFF"])[-1])
 print({name: f"{len(path)} steps" if path else "not yet" for name, path in paths.items()})
 
 # %%
-figures.histories(
-    {name: path and off(path) for name, path in paths.items()},
-    "Whose weights are those of one machine?", y="distance from one machine's path", log=True,
-)
 for name in ("one machine", *paths):
     end = one_machine()[-1] if name == "one machine" else paths[name] and paths[name][-1]
     if end is not None:
         print(f"{name:11}  ends {np.abs(end - [[1], [-2], [3]]).max():.3f} from the weights that made the data")
+
+# %%
+figures.histories(
+    {name: path and off(path) for name, path in paths.items()},
+    "Whose weights are those of one machine?", y="distance from one machine's path", log=True, rounding=1e-5,
+)
 
 # %% [markdown]
 # `DATA` and yours stay where float32 rounds. `OFF` leaves the path at the first step and needs twice the steps for an

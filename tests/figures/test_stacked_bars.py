@@ -58,3 +58,8 @@ def test_the_bar_of_a_formula_has_a_dashed_outline_and_no_other_has():
 def test_where_all_bars_are_of_formulas_the_finding_compares_them():
     groups = {"formula of one": [{"w": 10.0}], "formula of all": [{"w": 30.0}]}
     assert figures.stacks(groups).alt.startswith("Formula of all has most, 30 B, 3 times what formula of one has.")
+
+
+def test_a_way_that_stands_beside_formulas_alone_is_told_by_its_name():
+    groups = {"least, by formula": [{"w": 10.0}], "FSDP2": [{"w": 30.0}, {"w": 30.0}]}
+    assert figures.stacks(groups, "How much?").alt.startswith("How much? FSDP2 has 30 B.")

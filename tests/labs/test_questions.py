@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, question
+from tests.support.lab_pictures import ASKED, SOURCES, assigned, calls, code_cells, question
 
 
 def ends(words: ast.expr, names: dict[str, ast.expr]) -> str:
@@ -32,3 +32,14 @@ def test_what_stands_over_a_picture_is_a_question(source):
 def test_most_pictures_of_the_labs_are_asked_something():
     asked = [call for source in SOURCES for name, call in calls(source) if name in ASKED and question(name, call) is not None]
     assert len(asked) > 60
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_a_picture_that_stands_alone_is_the_last_line_of_its_cell(source):
+    """Anywhere else Jupyter draws it and shows nothing."""
+    hidden = []
+    for cell in code_cells(source):
+        for line in cell.body[:-1]:
+            if isinstance(line, ast.Expr) and ast.unparse(line.value).startswith("figures."):
+                hidden.append(ast.unparse(line)[:60])
+    assert hidden == []

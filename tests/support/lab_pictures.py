@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 from worldsize import figures
@@ -18,12 +19,21 @@ ASKED = {
 
 def calls(source: Path) -> list[tuple[str, ast.Call]]:
     """Each call of a picture that takes a question, with the picture's name."""
-    text = "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in source.read_text().splitlines())
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(_python(source.read_text()))):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("figures."):
             found.append((ast.unparse(node.func).removeprefix("figures."), node))
     return found
+
+
+def code_cells(source: Path) -> list[ast.Module]:
+    """The code of each cell of a source; empty for a cell of prose."""
+    return [ast.parse(_python(cell)) for cell in re.split(r"^# %%.*$", source.read_text(), flags=re.MULTILINE)]
+
+
+def _python(text: str) -> str:
+    """A source without its magics."""
+    return "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
 
 
 def question(name: str, call: ast.Call) -> ast.expr | None:

@@ -80,7 +80,7 @@ def stacks(
     ax.set_xlabel(f"{what} ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, {name: index for index, name in enumerate(names) if name in measured})
 
-    found = finding(_measured(labelled), limit)
+    found = finding(_measured(labelled), limit, len(labelled) == 1)
     heading.head(picture, asks, found)
     said = [found]
     if limit:
@@ -89,12 +89,15 @@ def stacks(
     return picture
 
 
-def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None) -> str:
-    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit."""
+def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None, alone: bool = True) -> str:
+    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit.
+
+    The bars of a single group are compared where it stands `alone`, with no formula's beside it.
+    """
     sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
     if limit:
         return _fits(sums, *limit)
-    if len(sums) == 1:
+    if len(sums) == 1 and alone:
         (rows,) = sums.values()
         return findings.line(findings.ranked(rows, ("has", "have"), units.size))
 
