@@ -504,7 +504,7 @@ def cap(serial=serial_part):
     return figures.curves(
         [
             figures.Curve("Amdahl's law", predicted=[(n, scaling.amdahl(n, serial)) for n in workers]),
-            figures.Curve("its limit", predicted=[(n, limit) for n in workers]),
+            figures.Curve("its limit", predicted=[(n, limit) for n in workers], limit=True),
         ],
         f"{100 * serial:g} % is serial: how many times as fast can it get?", x="workers", y="speedup", log=True,
     )
@@ -598,7 +598,7 @@ if f:
     print(f"{many[-1]} workers: the fit says {scaling.amdahl(many[-1], f):.2f} times, measured {gains[-1]:.2f}")
 figures.curves(
     [
-        figures.Curve("declared compute, real messages", list(zip(many, gains)), law(scaling.amdahl, f, many)),
+        figures.Curve("measured speedup", list(zip(many, gains)), law(scaling.amdahl, f, many)),
         figures.Curve("Amdahl's law with 5 %", predicted=law(scaling.amdahl, serial_part, many)),
     ],
     f"Declared compute, {serial_part:.0%} of it serial: how many times as fast are {many[-1]} workers?",
@@ -653,7 +653,7 @@ f_cnn = None if cnn_s is None else cnn_s / strong[0]
 if f_cnn is not None:
     print(f"small CNN on up to {cores} cores: {1000 * cnn_s:.1f} ms are serial, limit {scaling.amdahl_limit(f_cnn):.1f}")
 figures.curves(
-    [figures.Curve("small CNN, measured", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
+    [figures.Curve("small CNN", list(zip(worlds, speedups)), law(scaling.amdahl, f_cnn, worlds))],
     f"Does the law that was fitted up to {cores} cores hold beyond them?",
     x="workers", y="speedup",
 )
@@ -806,11 +806,11 @@ if border in computing:
     print(f"the formula says {dict(foretold)[border]:.0%}, measured {dict(measured)[border]:.0%}")
 figures.curves(
     [
-        figures.Curve("two ranks, real messages", measured or [(1, None)], foretold),
-        figures.Curve("allowed", predicted=[(count, allowed) for count in counts]),
+        figures.Curve("communication", measured or [(1, None)], foretold),
+        figures.Curve("what is allowed", predicted=[(count, allowed) for count in counts], limit=True),
     ],
     f"From how many images a rank on is communication at most {allowed:.0%} of a step?",
-    x="images a rank", y="communication's share of a step", beside=[("two ranks, real messages", "allowed")],
+    x="images a rank", y="communication's share of a step",
 )
 
 # %% [markdown]
@@ -839,7 +839,7 @@ def borders(ranks=4, bandwidth=link_speed, latency=link_latency):
 
     transfer_s = cost.ring_all_reduce(ranks, gradient_bytes, chosen)
     formula = [(count, share_of_step(transfer_s, s)) for count, s in images_and_s]
-    row = figures.Curve("declared compute", measured or [(1, None)], formula)
+    row = figures.Curve("communication", measured or [(1, None)], formula)
     asks = f"{ranks} ranks, {bandwidth}, {latency}: how much of a step is communication?"
     return figures.curves([row], asks, x="images a rank", y="communication's share of a step")
 

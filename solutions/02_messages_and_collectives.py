@@ -851,7 +851,7 @@ def in_seconds(sizes, seconds):
 
 sizes = [round(100 * 10 ** (k / 3)) for k in range(22)]
 made_up = {size: hidden.seconds(size) * random.uniform(0.8, 1.2) for size in sizes}
-both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("errors in seconds", in_seconds, made_up, sizes[::2])]
+both = [line("your fit", fit_alpha_beta, made_up, sizes[::2]), line("the line by seconds", in_seconds, made_up, sizes[::2])]
 off = worst(both[1], made_up, sizes[1::2])
 lab.measure("seconds", off)
 asks = "Made-up noise: is a line as good that makes errors in seconds small?"

@@ -429,7 +429,7 @@ figures.curves(
         for (name, runs), most_held in zip(named.items(), [lambda m: m, lambda m: min(m, stages)])
     ],
     "How many micro-batches must stage 0 keep?",
-    x="micro-batches", y="in flight on stage 0, at most",
+    x="micro-batches", y="in flight on stage 0, at most", growth=True,
 )
 
 # %% [markdown]
@@ -511,7 +511,7 @@ def memory_curve(name, which):
 
 figures.curves(
     [memory_curve(*which) for which in memory],
-    "What does stage 0 keep, as micro-batches become more?", x="micro-batches", y="kept on stage 0 (bytes)",
+    "What does stage 0 keep, as micro-batches become more?", x="micro-batches", y="kept on stage 0 (bytes)", growth=True,
 )
 
 # %% [markdown]

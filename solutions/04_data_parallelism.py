@@ -461,7 +461,8 @@ mistakes = {
 runs = {name: launch(lesson, ranks, args=(x, y, *parts)) for name, parts in mistakes.items()}
 gaps = {name: gap(run, one) for name, run in runs.items()} | {"right": gap(four, one)}
 figures.histories(
-    gaps, f"With three mistakes and without: how far are {ranks} replicas from one process?", y="largest difference", log=True
+    gaps, f"With three mistakes and without: how far are {ranks} replicas from one process?", y="largest difference", log=True,
+    rounding=rounding,
 )
 
 # %%
@@ -485,7 +486,7 @@ for name, spread in spreads.items():
 figures.histories(
     {f"{name}, {what}": values for name, spread in parted.items()
      for what, values in {"between ranks": spread, "from one process": gaps[name]}.items()},
-    f"Do {ranks} replicas that begin apart come together?", y="largest difference",
+    f"Do {ranks} replicas that begin apart come together?", y="largest difference", growth=True,
 )
 
 # %% [markdown]
@@ -602,7 +603,8 @@ if many.state == "done":
 # %%
 gaps = {name: network_gap(many, single) for name, (single, many) in pairs.items()} | {"no such layer": apart}
 figures.histories(
-    gaps, f"With such a layer, are {ranks} replicas one process?", y="largest difference of a weight", log=True
+    gaps, f"With such a layer, are {ranks} replicas one process?", y="largest difference of a weight", log=True,
+    rounding=1e-4,
 )
 
 # %% [markdown]
@@ -926,7 +928,7 @@ figures.curves(
         figures.Curve("parameters", list(enumerate(parameters, 1))),
         figures.Curve("activations of 128 images", [(layer, 128 * size) for layer, size in enumerate(outputs, 1)]),
     ],
-    "AlexNet: which layers hold the parameters, and which make the activations?", x="layer", y="numbers",
+    "AlexNet: which layers hold the parameters, and which make the activations?", x="layer", y="numbers", bulk=True,
 )
 
 # %%

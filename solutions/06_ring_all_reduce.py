@@ -745,7 +745,8 @@ figures.curves(
     ],
     f"{n} ranks over far links: who is fastest at which size, and where does your ring overtake one server?",
     x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
-    beside=[("one server", "sharding"), ("one server", "your ring")],
+    beside=[tuple(contestants), ("one server", "your ring")],
+    marks={"equal by the formulas": formula_bytes, "equal as measured": measured_bytes},
 )
 
 # %% [markdown]
@@ -868,7 +869,7 @@ rows = [
 ]
 figures.curves(
     rows, f"{n} ranks over far links: does one of the three win at every size?",
-    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True,
+    x="size of the tensor (bytes)", y="time of an all-reduce (s)", log=True, beside=[tuple(costs)],
 )
 
 # %% [markdown]

@@ -9,7 +9,7 @@
 # TensorFlow.
 
 # %% [markdown]
-# ![Where do the variables lie, and who computes? CPU:0 holds all variables, 21.5 kB.](../labs/covers/07.png)
+# ![Where do the variables lie, and who computes? CPU:0 holds all variables, 21.5 kB; matrices are …](../labs/covers/07.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -276,7 +276,7 @@ def stairs(towers):
 
 figures.histories(
     {f"{n} tower{'s' * (n > 1)}": stairs(n) for n in (1, 2, 4)}, "How does the rate fall, with one tower and with more?",
-    y="learning rate", log=True,
+    y="learning rate", log=True, growth=True,
 )
 
 # %%
@@ -364,7 +364,7 @@ for n, rate in rates.items():
 
 # %%
 figures.curves(
-    [figures.Curve("measured; line: with cores of their own", list(rates.items()), [(n, n * rates[1]) for n in rates])],
+    [figures.Curve("towers on this machine", list(rates.items()), [(n, n * rates[1]) for n in rates])],
     f"How many examples do {towers} towers bring, beside as many devices with cores of their own?",
     x="towers", y="examples/sec",
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")

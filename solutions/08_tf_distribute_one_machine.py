@@ -666,7 +666,7 @@ def distances(run):
 figures.histories(
     {name: distances(run) for name, run in trained.items()},
     "Which ways of training stay at NumPy's weights, up to rounding?",
-    y="largest difference of a weight", log=True,
+    y="largest difference of a weight", log=True, rounding=1e-4,
 )
 
 # %% [markdown]

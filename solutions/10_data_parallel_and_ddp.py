@@ -812,7 +812,7 @@ for name, accuracy in (("padding counted", padded_accuracy), ("yours", exact_acc
     errors[name] = [100 * (a - t) for a, t in zip(run[0], truth)] if run.state == "done" else None
 figures.histories(
     errors, "How far off is an accuracy that counts padding?", y="error (percentage points)",
-    x="size of the test set",
+    x="size of the test set", errors=True,
 )
 
 # %% [markdown]

@@ -376,7 +376,7 @@ lab.measure("best", best)
 every = range(1, max(bucket_counts) + 1)
 figures.curves(
     [figures.Curve(
-        "your buckets", [(b, middle_s(sweep[b])) for b in bucket_counts],
+        "a step", [(b, middle_s(sweep[b])) for b in bucket_counts],
         [(b, bucketing.step_s(backward_s, b, fixed_s, moving_s)) for b in every],
     )],
     f"Which number of buckets is best? (By the formula {best:.0f}.) Is it?", x="buckets", y="one step (s)",
@@ -475,7 +475,7 @@ def halves(run):
 for name, half in halves(run).items():
     if half is not run:
         print(f"{name}: {half.sent_bytes(0) / long_steps / 1e6:.2f} MB a step leave rank 0")
-figures.overlaps(halves(run), layers, "Do the same buckets leave at the same moments?")
+figures.overlaps(halves(run), layers, "Is as much of PyTorch's traffic inside backward as of yours?")
 
 # %% [markdown]
 # And with no slow links, nothing declared, real work only? There PyTorch sends over gloo, and yours does too: a

@@ -239,7 +239,7 @@ if run.state == "done":
     off = max(float((a - b).abs().max()) for key in ("y", "grad_x") for a, b in zip(three[0][key], one[0][key]))
     print(f"largest difference from one rank in three steps: {off:.0e}")
 lab.measure("pair", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
-figures.messages(run)
+figures.messages(run, in_steps=True)
 
 # %% [markdown]
 # One all-reduce is g's, forwards; one is f's, backwards. The hidden layer is four times as wide, and nothing of it travels.
@@ -403,7 +403,7 @@ tokens_run = launch(on_tokens, ranks, args=(256,), link=Link("40 MB/s", "1 ms"))
 shared_bytes = cost.bytes_ring_all_reduce(ranks, 3 * width * 8)
 if tokens_run.state == "done":
     lab.measure("sequence", (tokens_run.trace.sent_bytes(0) - shared_bytes) / sent(on_shards, 256, 1))
-figures.messages(forwards(tokens_run))
+figures.messages(forwards(tokens_run), in_steps=True)
 
 # %% [markdown]
 # Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? Backwards both come once more, and
@@ -442,8 +442,9 @@ kinds = {"whole": (1, False), "tensor": (ranks, False), "tensor and sequence": (
 kept = {name: launch(saved_bytes, n, args=(flag,))[0] for name, (n, flag) in kinds.items()}
 said = {name: activations.transformer_layer(s, b, h, a, n, name) for name, (n, _) in kinds.items()}
 lab.measure("kept", kept["tensor"] / kept["tensor and sequence"])
+ways_cut = dict(zip(kinds, ("one rank", "f and g", "sequence parallelism")))
 figures.stacks(
-    {f"cut: {name}": {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}} for name in kinds},
+    {ways_cut[name]: {"rank 0": {"saved": kept[name]}, "formula": {"saved": said[name]}} for name in kinds},
     "One layer: what does a rank keep for backward?", "activations",
 )
 
@@ -619,7 +620,7 @@ lab.predict("stage_3", "And with stage 3?", "GB")
 stages = {stage: sharding.memory(big, many, stage) for stage in sharding.STAGES}
 for id, stage in (("stage_1", 1), ("stage_3", 3)):
     lab.measure(id, sum(stages[stage].values()) / 1e9)
-cuts = ("nothing cut", "1: optimizer", "2: and gradients", "3: and parameters")
+cuts = ("nothing cut", "stage 1", "stage 2", "stage 3")
 figures.stacks(
     {"each of 64 ranks": {name: stages[k] for k, name in enumerate(cuts)}},
     "7.5 billion parameters: how much must be cut until they fit?", limit=("a card of 80 GB", 80e9),
@@ -843,19 +844,17 @@ lab.measure("prefetch", saved_ms)
 print(f"prefetch saved FSDP2 {saved_ms:.0f} ms here; by formula it would be {1e3 * (shown - hidden):.0f} ms")
 figures.race(
     [figures.Timing(name, s, expected[name]) for name, s in took.items()],
-    "One step over slow links: what does prefetch hide?",
+    "One step over slow links: how much time does prefetch save?", beside=("FSDP2", "FSDP2, none ahead"),
 )
 
 # %% [markdown]
 # The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
-# layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look at a step of yours,
-# and then of FSDP2. Sends and receives lie under the work, or between.
+# layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look into a step of each:
+# above its work, layer by layer, and below the messages that this rank sends.
 
 # %%
-figures.timeline(one_step(runs["yours"]))
-
-# %%
-figures.timeline(one_step(runs["FSDP2"]))
+steps_of = {name: one_step(run) for name, run in runs.items()}
+figures.overlaps(steps_of, 2 * stack_layers, "Which way sends a layer while another one works?", whole_step=True)
 
 # %% [markdown]
 # And memory. `LiveBytes` looks at every operation of PyTorch and adds up the tensors that live at that moment, in your code
@@ -876,7 +875,7 @@ def peaks(fn):
 
 copies = {"every rank": {"own parts": stack_bytes, "gradients": stack_bytes}}
 figures.stacks(
-    {"formula": {"at least": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs), "whole copies, by formula": copies},
+    {"least, by formula": {"every rank": least}, "yours": peaks(yours), "FSDP2": peaks(pytorchs), "copies, by formula": copies},
     "How much is there at the fullest moment of a step?",
 )
 

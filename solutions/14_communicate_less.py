@@ -8,7 +8,7 @@
 # **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
-# ![Who is first at a loss of 0.8, over slow links and over fast ones? At 10 PowerSGD is lowest, at …](../labs/covers/14.png)
+# ![Who is first at a loss of 0.8, over slow links and over fast ones? PowerSGD and local SGD tie for …](../labs/covers/14.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -314,7 +314,7 @@ runs = {name: launch(three, 3, args=settings) for name, settings in asked.items(
 found = {name: run[0] if run.state == "done" else None for name, run in runs.items()}
 if found["one, no feedback"]:
     lab.measure("three", found["one, no feedback"][-1])
-figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True)
+figures.histories(found, "One of three numbers: which way do the weights go?", y="largest weight", log=True, growth=True)
 
 # %% [markdown]
 # **In one sentence:** why do the weights grow for ever, although each rank sends its most important number?
@@ -410,7 +410,7 @@ for name, points in unions.items():
 by_chance = [(n, 100 * compression.union_by_chance(share, n)) for n in many]
 figures.curves(
     [*(figures.Curve(*row) for row in unions.items()), figures.Curve("by chance", predicted=by_chance)],
-    "How dense is a sum of sparse gradients, and does it stay so?", x="ranks", y="numbers that somebody sends (%)",
+    "How dense is a sum of sparse gradients, and does it stay so?", x="ranks", y="numbers that somebody sends (%)", growth=True,
 )
 
 # %% [markdown]
@@ -500,7 +500,7 @@ far = {name: run[0] if run.state == "done" else None for name, run in runs.items
 best = float((strengths[thin:].sum() / strengths.sum()) ** 0.5)
 figures.histories(
     {**far, "the best there is": [best] * 12}, "How near does one step come, and what does a warm start add?",
-    x="call", y="distance from M",
+    x="call", y="distance from M", growth=True,
 )
 
 # %% [markdown]
@@ -884,17 +884,13 @@ speeds = {text: Link(text).bandwidth_bytes_per_s for text in bandwidths}
 raced = {text: race(text) for text in bandwidths}
 
 # %% tags=["cover"]
-fine = [10 ** (6 + power / 8) for power in range(29)]
-figures.curves(
+figures.races(
     [
-        figures.Curve(
-            name, [(speeds[text] / 1e6, raced[text][name]) for text in bandwidths],
-            [(speed / 1e6, foretold(name, speed)) for speed in fine] if entries[name] else [],
-        )
+        figures.Timing(name, raced[text][name], foretold(name, speeds[text]) if entries[name] else None, group=text)
+        for text in bandwidths
         for name in racers
     ],
     f"Who is first at a loss of {target}, over slow links and over fast ones?",
-    x="bandwidth of each link (MB/s)", y="time to the target (s)", log=True,
 )
 
 # %%

@@ -37,6 +37,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from worldsize.formulas import goodput as formulas
+from worldsize.launch import unobserved
 from worldsize.pytorch.live_cluster import DayPlan, live_day, undisturbed
 from worldsize.pytorch.models import mlp, tensors
 
@@ -429,7 +430,9 @@ def losses(run, since):
 last_saved = dies_at // every * every
 taken_up = {"all taken up": again}
 for part in ("generator", "schedule", "optimizer"):
-    taken_up[f"without the {part}"] = launch(job, 2, args=(left_behind(f"{part}.pt"), None, part), seed=2)
+    print(f"from the checkpoint, without the {part} …", flush=True)
+    with unobserved():  # no picture of this launch
+        taken_up[f"without the {part}"] = launch(job, 2, args=(left_behind(f"{part}.pt"), None, part), seed=2)
 off = dict.fromkeys(taken_up)
 if quiet.state == "done":
     for name, run in taken_up.items():
@@ -647,7 +650,7 @@ figures.spreads(
         figures.Sample(name, days[name], 100 * formulas.effective_share(tau, save_minutes, 10, mtbf_hours * 60))
         for name, tau in minutes.items()
     ],
-    f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", x="goodput of a day (%)",
+    f"{lucky_days} random days of {gpus:,} GPUs: which interval keeps most?", x="goodput of a day (%)", mean=True,
 )
 
 # %% [markdown]
@@ -901,8 +904,9 @@ try:
     policies["yours"] = deal(shares_after_loss, order, 12, 2)
 except NotYet:
     print("not yet: Exercise 15.4")
-asks = "Rank 2 is lost after three steps: who takes which samples, and is one taken twice or never?"
-figures.shares(policies, asks, every=order)
+figures.shares(
+    policies, "Rank 2 is lost after three steps: who takes which samples, and is one taken twice or never?", every=order
+)
 
 # %% [markdown]
 # Now with live ranks. Four train; rank 2 is killed when three steps are done, and three go on. In every step all ranks add up

@@ -9,7 +9,7 @@
 # (pipelines), Lab 06 (ring all-reduce), Lab 12 (tensor parallelism, ZeRO, activations). Labs 01 and 15 help.
 
 # %% [markdown]
-# ![Fitted on 64 GPUs: what of 83 runs on 256 and 512? 76 of 83 intervals hold, 92 % (90 % should); on …](../labs/covers/16.png)
+# ![Fitted on 64 GPUs: which of 83 intervals hold on 256 and 512? 75 of 83 intervals hold, 90 % (90 % …](../labs/covers/16.png)
 
 # %%
 # Set-up: the tools of this lab
@@ -243,7 +243,7 @@ figures.curves(
         figures.Curve("a real run", dots),
         figures.Curve("the simulation", predicted=[(n, by_formula(n, *means)) for n in far_ranks], simulated=simulated),
     ],
-    f"From 2 ranks to {far_ranks[-1]:,}: does the formula from 2 and 4 real ranks part from the simulation?",
+    f"From 2 ranks to {far_ranks[-1]:,}: does the simulation do what the formula from 2 and 4 real ranks says?",
     x="ranks", y="time of a step (s)", log=True,
 )
 
@@ -634,7 +634,7 @@ opened = [row for rows in clusters.values() for row in rows]
 lab.measure("off", 100 * np.mean([abs(row.off) for row in opened]) if opened else None)
 
 # %% tags=["cover"]
-figures.intervals(clusters or {"Exercise 16.3": None}, "Fitted on 64 GPUs: what of 83 runs on 256 and 512?")
+figures.intervals(clusters or {"Exercise 16.3": None}, "Fitted on 64 GPUs: which of 83 intervals hold on 256 and 512?")
 
 # %%
 for name, rows in clusters.items():
@@ -713,7 +713,7 @@ left_out = [reference.error(reference.fit(few_rows[:k] + few_rows[k + 1 :]), [fe
 print(f"on the 26: {100 * reference.error(free, few_rows):.1f} % off; each left out of the fit: {100 * np.mean(left_out):.1f} %")
 trap = by_model(measured_rows, [(x / wide, x, x * wide) for x in reference.predict(free, measured_rows)])
 lab.measure("trap", 100 * reference.error(free, measured_rows) if sealed else None)
-figures.intervals(trap or {"Exercise 16.3": None}, "Five free constants, fitted on the same 26: what of the 83?")
+figures.intervals(trap or {"Exercise 16.3": None}, "Five free constants, fitted on the same 26: which of the 83 hold?")
 
 # %% [markdown]
 # The 26 can't see it, not even where each is forecast from the 25 others, for all are of one model. **A fit says nothing of
@@ -819,7 +819,7 @@ def planned(gpus, batch):
 
 def named(plan):
     kept = {"": "keeps all", "attention": "scores again", "whole": "layers again"}[plan.recomputed]
-    return f"t{plan.tensor} p{plan.pipeline} d{plan.data} b{plan.micro_batch}, {kept}"
+    return f"t{plan.tensor} p{plan.pipeline} d{plan.data} b{plan.micro_batch} ({kept})"
 
 others = [Plan(8, 4, 32, 1, plan_batch, recomputed="whole")]
 others += [Plan(8, 8, 16, 1, plan_batch, recomputed=kind) for kind in ("", "attention", "whole")]
@@ -901,9 +901,7 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
     }
     asks = "GPT-3 on ever more GPUs: what do ten times as many buy?"
     curves = [figures.Curve(name, predicted=points) for name, points in rows.items()]
-    return figures.curves(curves, asks, x="GPUs", y="days of training", log=True) if plans else figures.not_yet("Exercise 16.4")
-
-bought()
+    return figures.curves(curves, asks, x="GPUs", y="training (days)", log=True) if plans else figures.not_yet("Exercise 16.4")
 
 # %% [markdown]
 # Restart, storage and price were assumed. Turn the knobs: what hurts more, slow storage, slow restarts, or worse machines?

@@ -22,7 +22,7 @@ def test_a_band_goes_from_the_lowest_run_to_the_highest_round_the_middle_one():
 
 def test_the_finding_says_who_ends_lowest_and_highest_with_their_spreads():
     assert drawn({"a": LOW, "b": HIGH}).alt.startswith(
-        "Who is lower? At step 2 a is lowest, at 1 (0.8 to 1.2); b highest, at 1.8 (1.7 to 1.9)."
+        "Who is lower? At step 2 a is lower, at 1 (0.8 to 1.2); b higher, at 1.8 (1.7 to 1.9)."
     )
 
 
@@ -56,9 +56,15 @@ def test_where_only_neighbours_tie_the_ends_are_told():
 def test_paired_runs_are_compared_seed_by_seed():
     near = [[(x, y + 0.1) for x, y in run] for run in LOW]
     picture = figures.bands({"a": LOW, "b": near}, "Who is lower?", x="step", y="loss", paired=True)
-    assert "At step 2 a is lowest, at 1 (0.8 to 1.2); b highest, at 1.1 (0.9 to 1.3)" in picture.alt
+    assert "At step 2 a is lower, at 1 (0.8 to 1.2); b higher, at 1.1 (0.9 to 1.3)" in picture.alt
 
 
 def test_not_all_tie_where_two_of_them_do_not():
     middle, high = ([[(x, y + more) for x, y in run] for run in LOW] for more in (0.3, 0.55))
     assert "tie within their spread, at about" not in drawn({"b": middle, "a": LOW, "c": high}).alt
+
+
+def test_who_is_neither_lowest_nor_highest_is_told_too():
+    between = [[(1, 2.0), (2, 1.5)], [(1, 2.0), (2, 1.55)], [(1, 2.0), (2, 1.45)]]
+    said = "At step 2 a is lowest, at 1 (0.8 to 1.2); between them m at 1.5 (1.45 to 1.55); b highest, at 1.8 (1.7 to 1.9)."
+    assert said in drawn({"a": LOW, "b": HIGH, "m": between}).alt

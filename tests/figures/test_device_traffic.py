@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -87,3 +88,17 @@ def test_many_devices_fit():
     star = {"holds": holds, "sends": [send(f"CPU:{k}", "CPU:0", 10_000) for k in range(1, 8)], "collectives": {}}
     picture = moved({"star": star, "again": star}, "Does it fit?")
     assert picture.png()[1:4] == b"PNG"
+
+
+def test_of_one_way_alone_what_the_busiest_device_takes_in_and_gives_out_is_told():
+    alt = moved({"central": CENTRAL}, "What do they send each other?").alt
+    assert "CPU:0 takes in 100 B of gradients and their sums and gives out 100 B of weights." in alt
+
+
+def test_of_many_devices_the_busiest_stands_in_the_middle_so_that_no_arrow_of_its_passes_behind_another():
+    sends = [send(f"CPU:{k}", "CPU:3", 100) for k in range(8) if k != 3]
+    picture = moved({"star": {"holds": {}, "sends": sends, "collectives": {}}}, "Which way?")
+    boxes = {text.get_text().split("\n")[0]: text.get_position() for text in picture.axes[0].texts}
+    middle_x, middle_y = boxes.pop("CPU:3")
+    away = [math.hypot(x - middle_x, y - middle_y) for name, (x, y) in boxes.items() if name.startswith("CPU")]
+    assert len(away) == 7 and min(away) > 1.2

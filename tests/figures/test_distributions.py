@@ -25,7 +25,7 @@ def texts(shown):
 
 def test_the_alt_text_gives_mean_prediction_and_reach_of_each_sample():
     alt = spreads(Sample("even", [1, 2, 3], 2), Sample("tail", TAIL)).alt
-    assert alt.startswith("Is there a tail? The tail reaches 36 with tail, 3 with even; means from 2 to ")
+    assert alt.startswith("Is there a tail? The tail reaches 36 with tail, 3 with even; the mean is 2 with even, 7.13 with ")
     assert alt.endswith("even: mean 2, predicted 2, from 1 to 3. tail: mean 7.13, from 6 to 36.")
 
 
@@ -80,3 +80,9 @@ def test_lanes_differ_in_colour_and_in_hatch():
 )
 def test_the_finding_tells_reach_means_and_predictions(samples, words):
     assert words in spreads(*samples).alt
+
+
+def test_a_question_about_means_is_answered_by_means_first():
+    rows = [Sample("even", [1, 2, 3], 2), Sample("tail", TAIL)]
+    alt = figures.spreads(rows, "How old on average?", x="staleness (updates)", mean=True).alt
+    assert alt.startswith("How old on average? The mean is 2 with even, 7.13 with tail;") and "; the tail reaches 36" in alt

@@ -97,6 +97,12 @@ def test_a_strip_shows_every_step_and_what_came_of_it(n: int) -> None:
     assert f"{n} after step {n - 1}" in picture.alt or n == 2
 
 
+def test_a_strip_says_what_its_rows_columns_and_dots_are() -> None:
+    picture = figures.collective_strip(simulate(watched, 3, args=(all_reduce,), link=LINK))
+    said = " ".join(text.get_text() for text in picture.texts).replace("\n", " ")
+    assert "a row: a rank; a column: a chunk" in said and "dot: the whole sum" in said
+
+
 def test_a_strip_of_half_a_collective_does_not_call_it_whole() -> None:
     run = simulate(watched, 3, args=(reduce_scatter,), link=LINK)
     assert "After 2 steps 0 of 9 cells hold a whole sum" in figures.collective_strip(run).alt

@@ -50,6 +50,13 @@ def server(n, size_bytes=SIZE_BYTES):
     return trace(n, up + down)
 
 
+def line(n):
+    """There and back along a row of ranks, as in a pipeline."""
+    there = [(rank, rank + 1) for rank in range(n - 1)]
+    pairs = [*there, *((after, before) for before, after in reversed(there))]
+    return trace(n, [Transfer(*pair, SIZE_BYTES, k, k + 1) for k, pair in enumerate(pairs)])
+
+
 def tree(n, up=False):
     """A binomial tree from rank 0 down, or up to it."""
     pairs = [(me - step, me) for step in (1, 2, 4, 8) for me in range(step, min(2 * step, n))]
@@ -235,6 +242,8 @@ def test_every_message_is_an_arrow_from_its_sender_to_its_receiver():
         (ring(4), "every message goes from a rank to the next one (rank + 1), round a ring"),
         (ring(4, step=-1), "every message goes from a rank to the previous one (rank − 1), round a ring"),
         (server(4), "every message goes to or comes from rank 0"),
+        (line(3), "every message goes from a rank to a neighbour, from rank 0 to rank 2 and back"),
+        (line(4), "every message goes from a rank to a neighbour, from rank 0 to rank 3 and back"),
         (tree(8), "every rank but 0 receives one message, down a tree from rank 0"),
         (tree(8, up=True), "every rank but 0 sends one message, up a tree to rank 0"),
         (sharded(4), "every rank sends to every other one, the same number of bytes"),
@@ -271,6 +280,12 @@ def test_messages_in_steps_say_steps_and_no_seconds():
 def test_sizes_that_differ_are_written_on_the_arrows():
     shown = figures.messages(trace(3, [Transfer(0, 1, 1000, 0, 1), Transfer(1, 2, 2500, 0, 1)]))
     assert {"1 kB", "2.5 kB"} <= set(texts(shown))
+
+
+@pytest.mark.parametrize(("n", "labels"), [(4, 6), (5, 0)])
+def test_sizes_that_are_all_equal_are_written_on_few_arrows_as_they_stand_over_the_picture(n, labels):
+    shown = figures.messages(line(n))
+    assert texts(shown).count("4 MB") == labels and "4 MB each" in shown.alt
 
 
 def test_size_labels_touch_neither_each_other_nor_the_edge():
@@ -493,5 +508,5 @@ def test_simulated_ranks_are_compared_at_their_last_and_held_against_real_ones()
     star = figures.Curve("star", [(2, 1.0), (4, 3.1)], simulated=[(2, 1.0), (4, 3.0), (1024, 1000.0)])
     tree = figures.Curve("tree", [(2, 1.0), (4, 2.0)], simulated=[(2, 1.0), (4, 2.0), (1024, 10.0)])
     alt = figures.curves([star, tree], "Star or tree?", x="ranks", y="time (s)", log=True).alt
-    assert "at 1,024 star is 100 times tree" in alt and "within 5 % of the simulation" in alt
+    assert "at 1,024 ranks star is 100 times tree" in alt and "within 5 % of the simulation" in alt
     assert "simulated 1 s at 2, 2 s at 4, 10 s at 1,024" in alt

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from worldsize import units
-from worldsize.figures.frame import crossings, findings
+from worldsize.figures.frame import crossings, findings, predictions
 
 NAN = math.nan
 
@@ -24,8 +24,10 @@ NAN = math.nan
         ({"ring": 0.2, "star": 0.203}, "ring and star tie"),
         ({"ring": 0.2, "star": 0.62, "tree": None}, "ring is 3.1 times as fast as star"),
         ({"ring": 1.0, "tree": 2.0, "star": 4.0}, "ring is fastest, 4 times as fast as the slowest, star"),
-        ({"ring": 1.0, "tree": 1.01, "star": 4.0}, "ring and tree tie, 4 times as fast as the slowest, star"),
+        ({"ring": 1.0, "tree": 1.01, "star": 4.0}, "ring and tree tie, up to 4 times as fast as the slowest, star"),
         ({"ring": 1.0, "tree": 1.01, "star": 1.02}, "ring, tree and star tie"),
+        ({"ring": 1.0, "star": 1.08}, "ring is 8 % faster than star"),
+        ({"two": 1.14, "three": 1.18, "one": 1.09}, "two and one tie, up to 8 % faster than the slowest, three"),
         ({"ring": 0.0, "star": 0.0}, "ring and star tie"),
         ({"ring": 0.0, "star": 1.0}, "ring is many times as fast as star"),
     ],
@@ -93,7 +95,7 @@ def test_few_or_equal_repetitions_say_nothing(repeats):
         ({f"rank {r}": 7 for r in range(9)} | {"rank 9": 1}, "9 of 10 tie and send most, 7 B each"),
         ({"rank 0": 0, "rank 1": 0}, "rank 0 and rank 1 tie: each sends 0 B"),
         ({"rank 0": 2940, "rank 1": 2820, "rank 2": 5}, "rank 0 and rank 1 tie and send most, 2.82 kB to 2.94 kB"),
-        ({"rank 0": 2940, "rank 1": 2820}, "rank 0 and rank 1 tie: each sends 2.82 kB to 2.94 kB"),
+        ({"rank 0": 2940, "rank 1": 2820}, "rank 0 and rank 1 tie: 2.82 kB to 2.94 kB"),
     ],
 )
 def test_who_has_most_is_one_several_or_all(values, words):
@@ -111,7 +113,7 @@ def test_who_has_most_is_one_several_or_all(values, words):
         ([(1, 5.0), (2, 5.1)], "loss stays at about 5.1 from 1 to 2"),
         ([(1, 1.0), (2, 9.0), (3, 4.0)], "loss rises from 1 at 1 to 9 at 2, then falls to 4 at 3"),
         ([(1, 9.0), (2, 1.0), (3, 4.0)], "loss falls from 9 at 1 to 1 at 2, then rises to 4 at 3"),
-        ([(1, 0.0), (2, 0.0)], "loss stays at about 0 from 1 to 2"),
+        ([(1, 0.0), (2, 0.0)], "loss stays at 0 from 1 to 2"),
     ],
 )
 def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
@@ -123,16 +125,18 @@ def test_a_curve_is_told_from_its_first_point_to_its_last(curve, words):
     [
         ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 0.5), (2, 0.8), (3, 4.0)], "B is lower up to 2, A from 3"),
         ([(1, 0.5), (2, 0.8), (3, 4.0)], [(1, 1.0), (2, 1.0), (3, 1.0)], "A is lower up to 2, B from 3"),
-        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "at 2 B is 3 times A"),
-        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "at 2 A is 3 times B"),
+        ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 3.0)], "A is lower everywhere, at 2 B is 3 times A"),
+        ([(1, 2.0), (2, 3.0)], [(1, 1.0), (2, 1.0)], "B is lower everywhere, at 2 A is 3 times B"),
         ([(1, 1.0), (2, 1.0)], [(1, 1.01), (2, 1.02)], "A and B tie everywhere"),
         ([(1, 1.0), (2, 1.0)], [(1, 2.0), (2, 1.02)], "A is lower at first, at 2 they tie"),
         ([(1, 0.0), (2, 0.0)], [(1, 2.0), (2, 1.0)], "A is lower than B everywhere"),
         ([(1, 1.0), (2, 3.0), (3, 1.0)], [(1, 2.0), (2, 2.0), (3, 2.0)], "A is lower up to 1, B at 2, A from 3"),
         ([(k, 2.0 * (k % 2)) for k in range(6)], [(k, 1.0) for k in range(6)], "A and B cross 5 times"),
+        ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 1.0), (2, 2.0), (3, 3.0)], "A is lower from 2 on, at 3 B is 3 times A"),
+        ([(1, 1.0), (2, 1.0), (3, 1.0)], [(1, 2.0), (2, 1.0), (3, 3.0)], "A is lower where they do not tie, at 3 B is 3 times A"),
         ([(1, 1.0)], [(2, 1.0)], ""),
         ([(1, None)], [(1, 1.0)], ""),
-        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "at 2 B is 4 times A"),
+        ([(1, NAN), (2, 1.0)], [(1, 1.0), (2, 4.0)], "A is lower everywhere, at 2 B is 4 times A"),
     ],
 )
 def test_two_curves_are_told_by_which_is_lower_where(ones, others, words):
@@ -170,44 +174,44 @@ def test_of_several_curves_the_lowest_is_told_by_ranges(a, b, c, words):
     ],
 )
 def test_the_distance_from_the_prediction_is_told_at_its_worst(measured, words):
-    assert findings.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
+    assert predictions.off_prediction("ring", measured, [(1, 10.0), (2, 20.0)]) == words
 
 
 def test_curves_near_their_predictions_are_told_together():
     exact, far = ([(1, 1.0), (2, 2.0)], [(1, 1.0), (2, 2.0)]), ([(1, 1.3)], [(1, 1.0)])
-    assert findings.off_predictions({"A": exact, "B": exact}) == "A and B are within 5 % of the prediction"
+    assert predictions.off_predictions({"A": exact, "B": exact}) == "both are within 5 % of the prediction"
     said = "B is up to 30 % above the prediction, at 1; A is within 5 % of the prediction"
-    assert findings.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
-    assert findings.off_predictions({}) == ""
+    assert predictions.off_predictions({"A": exact, "B": far, "C": ([], [])}) == said
+    assert predictions.off_predictions({}) == ""
 
 
 def test_an_outlier_is_not_told_as_the_distance_from_the_prediction_too():
     predicted = [(n, 10.0) for n in (1, 2, 4, 8)]
-    assert findings.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
+    assert predictions.off_prediction("A", [(1, 9.0), (2, 9.0), (4, 40.0), (8, 9.0)], predicted).startswith("A is up to 10 %")
 
 
 def test_a_point_far_from_its_neighbours_is_an_outlier():
-    assert findings.outliers([(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)]) == {4: 3.0}
+    assert predictions.outliers([(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)]) == {4: 3.0}
 
 
 def test_an_outlier_is_a_question_and_no_claim():
-    said = findings.odd("a step", [(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)], x=lambda n: f"{n} ranks")
+    said = predictions.odd("a step", [(1, 1.0), (2, 2.0), (4, 9.0), (8, 4.0), (16, 5.0)], x=lambda n: f"{n} ranks")
     assert said == "at 4 ranks a step is 3 times what its neighbours say: was this machine busy?"
 
 
 def test_a_point_is_an_outlier_where_the_others_keep_to_their_prediction():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
-    assert findings.outliers([(1, 1.2), (2, 2.4), (4, 14.4), (8, 9.6)], predicted) == {4: pytest.approx(3)}
+    assert predictions.outliers([(1, 1.2), (2, 2.4), (4, 14.4), (8, 9.6)], predicted) == {4: pytest.approx(3)}
 
 
 def test_a_whole_curve_above_its_prediction_has_no_outlier():
     predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
-    assert findings.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
+    assert predictions.outliers([(n, 3 * y) for n, y in predicted], predicted) == {}
 
 
 def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier():
     predicted = [(n, 1.0) for n in (1, 2, 4, 8, 16)]
-    assert findings.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
+    assert predictions.outliers([(1, 1.9), (2, 1.6), (4, 1.4), (8, 1.2), (16, 1.0)], predicted) == {}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_a_curve_that_comes_nearer_to_its_prediction_bit_by_bit_has_no_outlier()
     ],
 )
 def test_a_smooth_curve_a_short_one_and_one_of_zeros_have_no_outlier(curve):
-    assert findings.outliers(curve) == {} and findings.odd("it", curve) == ""
+    assert predictions.outliers(curve) == {} and predictions.odd("it", curve) == ""
 
 
 @pytest.mark.parametrize(
@@ -273,3 +277,32 @@ def test_repetitions_are_level_where_they_overlap_and_pairs_unless_one_is_lower_
 def test_who_is_ahead_is_told_with_all_that_are_level():
     assert findings.ahead({"a": (1, 2, 3), "b": (2.5, 3, 4), "c": (5, 6, 7)}, largest=False) == ["a", "b"]
     assert findings.ahead({}) == []
+
+
+def test_a_prediction_that_holds_up_to_a_place_is_told_up_to_there():
+    predicted = [(n, float(n)) for n in (1, 2, 4, 8)]
+    said = predictions.off_prediction("it", [(1, 1.0), (2, 2.0), (4, 3.0), (8, 4.0)], predicted)
+    assert said == "it is within 5 % of the prediction up to 2, then up to 50 % below it, at 8"
+
+
+@pytest.mark.parametrize("name", ["2 towers", "activations", "weights, gradients, Adam", "steps to the goal", "they"])
+def test_what_is_several_things_has_a_verb_of_several(name):
+    assert findings.course(name, [(1, 1.0), (2, 3.0), (3, 2.0)]) == f"{name} rise from 1 at 1 to 3 at 2, then fall to 2 at 3"
+    assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} are within 5 % of the prediction"
+
+
+@pytest.mark.parametrize("name", ["1 tower", "loss", "synchronous", "ring", "one server", "it", "analysis", "Amdahl's law"])
+def test_what_is_one_thing_has_a_verb_of_one(name):
+    assert findings.course(name, [(1, 1.0), (2, 1.0)]) == f"{name} stays at 1 from 1 to 2"
+    assert predictions.off_prediction(name, [(1, 1.0)], [(1, 1.0)]) == f"{name} is within 5 % of the prediction"
+
+
+def test_many_of_more_are_not_called_all_of_them():
+    assert findings.both(list("ABCDE"), 6) == "5 of 6"
+    assert findings.both(list("ABCDE"), 5) == findings.both(list("ABCDE")) == "all 5 of them"
+
+
+def test_who_was_faster_each_time_does_not_tie_however_wide_the_other_ones_repetitions_are():
+    repeats_s = {"eager": [0.02, 0.04, 0.45], "graph": [0.001, 0.002, 0.008]}
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}, repeats_s) == "graph is 20 times as fast as eager"
+    assert findings.fastest({"eager": 0.04, "graph": 0.002}, {"eager": 0.2}) == "eager and graph tie"

@@ -69,3 +69,17 @@ def test_numbers_that_were_not_measured_are_not_called_so():
 
 def test_nothing_measured_gives_a_notice():
     assert figures.residuals(None, [EXACT], "How far off?").alt == "nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ([1.0, 1.01, 0.99, 1.02], "no pattern: nowhere is it 5 % off"),
+        ([1.2, 0.8, 1.2, 0.8], "no pattern: its errors change sides"),
+        ([1.2, 1.3, 1.4, 1.0], "a pattern: it says too little from 100 B to 10 kB"),
+        ([1.2] * 3 + [0.8] * 3, "a pattern: it says too little from 100 B to 10 kB, too much from 100 kB to 10 MB"),
+    ],
+)
+def test_a_pattern_is_neighbours_that_are_off_to_one_side(ratios, words):
+    seconds = {100 * 10**k: EXACT.seconds(100 * 10**k) * ratio for k, ratio in enumerate(ratios)}
+    assert f"; {words}." in figures.residuals(seconds, [EXACT], "Is there a pattern?").alt

@@ -99,7 +99,7 @@ def test_a_finding_that_asks_ends_with_its_question_mark():
     points = [(n, float(n)) for n in (1, 2, 3, 4, 5)]
     points[2] = (3, 9.0)
     alt = figures.curves([Curve("a step", points)], x="n", y="s").alt
-    assert "at 3 a step is 3 times what its neighbours say: was this machine busy? a step: 1 at 1" in alt
+    assert "at 3 it is 3 times what its neighbours say: was this machine busy? a step: 1 at 1" in alt
 
 
 def test_bars_under_a_limit_are_told_from_those_over_it():

@@ -47,9 +47,15 @@ def test_a_mark_is_named_where_it_stands_and_in_the_alt_text():
     assert "knee: at 1.5. foretold: not yet." in shown.alt
 
 
+def test_a_mark_at_the_right_has_its_name_at_its_left():
+    shown = drawn([Curve("measured", [(0, 10.0), (10, 6.0)])], marks={"early": 1.0, "late": 9.0})
+    sides = {text.get_text(): text.get_ha() for text in shown.findobj(matplotlib.text.Text)}
+    assert (sides["early: 1"], sides["late: 9"]) == ("left", "right")
+
+
 def test_a_question_about_growth_is_answered_by_how_each_curve_runs():
     rows = [Curve("activations", [(1, 10.0), (4, 40.0)]), Curve("weights", [(1, 20.0), (4, 20.0)])]
-    assert "Activations rises from 10 at 1 to 40 at 4; weights stays at about 20 from 1 to 4" in drawn(rows, growth=True).alt
+    assert "Activations rise from 10 at 1 to 40 at 4; weights stay at 20 from 1 to 4" in drawn(rows, growth=True).alt
 
 
 def test_a_question_about_pairs_is_answered_pair_by_pair_and_a_level_is_one_of_a_pair():
@@ -69,3 +75,64 @@ def test_one_simulation_is_held_against_its_formula_and_real_ranks_against_it():
     shown = drawn(rows)
     assert "Simulated is up to 20 % below the formula, at 2; real is up to 10 % above the simulation, at 2" in shown.alt
     assert "large markers: real ranks; lines: simulated ones; dashed: by the formula" in texts(shown)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "told"),
+    [
+        ("ranks", "density (%)", "A rises from 1 % at 1 rank to 5 % at 4 ranks"),
+        ("bandwidth (MB/s)", "time (times the ideal)", "A rises from 1 times the ideal at 1 MB/s to 5 times the ideal at 4 MB/s"),
+        ("micro-batches", "each sends (bytes)", "A rises from 1 B at 1 micro-batch to 5 B at 4 micro-batches"),
+        ("slope", "test error (1 − accuracy)", "A rises from 1 at 1 to 5 at 4"),
+    ],
+)  # fmt: skip
+def test_a_caption_names_units_and_what_is_counted(x, y, told):
+    assert told in figures.curves([Curve("a", [(1, 1.0), (4, 5.0)])], "How does it run?", x=x, y=y).alt
+
+
+REPEATS = {1: [80.0, 90.0], 2: [40.0, 50.0], 4: [35.0, 45.0], 8: [30.0, 41.0]}
+
+
+def measured(name, repeats):
+    return Curve(name, [(x, sum(ys) / len(ys)) for x, ys in repeats.items()], repeats=repeats)
+
+
+def test_up_to_where_more_helps_is_answered_by_the_last_place_whose_range_is_clear_of_those_before():
+    alt = figures.curves([measured("steps", REPEATS)], "Up to which batch?", x="batch", y="steps", until_level=True).alt
+    assert "Up to which batch? Steps falls from 85 at 1 to 45 at 2; from there on its ranges overlap." in alt
+
+
+def test_a_curve_that_falls_to_its_last_place_has_not_come_to_rest():
+    falling = {x: [y, y + 1] for x, y in ((1, 90.0), (2, 60.0), (4, 30.0))}
+    alt = figures.curves([measured("steps", falling)], "Up to which batch?", x="batch", y="steps", until_level=True).alt
+    assert "Steps falls from 90.5 at 1 to 30.5 at 4, the last one." in alt
+
+
+def test_who_stands_where_at_the_last_place_is_told_by_ranges():
+    rows = [measured(name, {8: ys}) for name, ys in (("small", [19.0, 20.0]), ("rule", [30.0, 33.0]), ("same", [80.0, 90.0]))]
+    alt = figures.curves(rows, "Who learns as much?", x="epochs", y="error (%)", at_end=True).alt
+    said = "small is lowest, at 19.5 % (19 % to 20 %); between them rule at 31.5 % (30 % to 33 %); same highest, at 85 %"
+    assert f"At 8 epochs {said}" in alt
+
+
+def test_of_curves_that_are_only_computed_each_is_told_where_the_first_one_ends():
+    rows = [Curve(name, predicted=[(1, 20.0), (10, y)]) for name, y in (("with failures", 4.0), ("without", 3.0))]
+    alt = figures.curves(rows, "What do ten times as many buy?", x="GPUs", y="training (days)").alt
+    assert "With failures falls from 20 days at 1 GPU to 4 days at 10 GPUs; without is at 3 days." in alt
+
+
+def test_a_curve_that_ends_early_is_named_beside_its_last_point():
+    rows = [Curve("early", [(1, 1.0), (2, 2.0)]), Curve("late", [(1, 2.0), (10, 4.0)])]
+    drawn_at = {text.get_text(): text.get_position() for text in drawn(rows).axes[0].texts}
+    assert drawn_at["early"] == (9, -9) and drawn_at["late"][0] > 1
+
+
+def test_a_ratio_past_reading_is_told_as_two_values():
+    rows = [Curve("apart", [(1, 1.0), (8, 0.1)]), Curve("synced", [(1, 1.0), (8, 1e-16)])]
+    assert "Synced is lower from 8 on, at 8 1e-16 against 0.1." in figures.curves(rows, "How far?", x="size", y="off").alt
+
+
+def test_curves_that_are_only_computed_have_their_ticks_at_their_points():
+    rows = [Curve("days", predicted=[(1024, 20.0), (2048, 11.0), (10240, 4.0)])]
+    ax = figures.curves(rows, "How long?", x="GPUs", y="training (days)", log=True).axes[0]
+    assert list(ax.get_xticks()) == [1024, 2048, 10240]

@@ -54,7 +54,7 @@ def test_tensors_of_one_kind_between_the_same_devices_are_one_hop():
 
 def test_the_alt_text_follows_the_step():
     alt = figures.route(MOVES, "Which way?").alt
-    assert alt.startswith("Which way? 4 transfers, 16 kB in all; worker 0, CPU:0 sends most, 8.04 kB, 2 times what ps 0, CPU:0")
+    assert alt.startswith("Which way? Between tasks: weights once, 4 kB; average once, 4 kB; 2 transfers within a task.")
     assert "weights 4 kB from ps 0, CPU:0 to worker 0, CPU:0; weights 4.04 kB from worker 0, CPU:0" in alt
 
 
@@ -71,3 +71,13 @@ def test_a_run_that_is_not_yet_gives_pictures_that_name_the_exercise():
 
 def test_where_nothing_crosses_a_picture_says_so():
     assert figures.route([], "Where?").alt == "no tensor went from one device to another"
+
+
+def test_where_matrices_are_multiplied_is_told():
+    busy = {**DEVICES, DEVICE: {"variables": {}, "operations": {"MatMul": 2}}}
+    assert "4.04 kB; matrices are multiplied on worker 0, CPU:1." in figures.placement(busy, "Who computes?").alt
+
+
+def test_a_step_in_one_task_is_told_by_who_sends_most():
+    alt = figures.route([move for move in MOVES if PS not in (move.src, move.dst)], "Which way?").alt
+    assert alt.startswith("Which way? 2 transfers, 8.04 kB in all;")

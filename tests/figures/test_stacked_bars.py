@@ -35,3 +35,31 @@ def test_a_sum_is_not_written_across_the_line_of_a_limit():
     texts = figures.stacks(groups, "Which fit?", limit=("80 GB", 80e9)).axes[0].texts
     at = {text.get_text().strip(): text.get_position()[0] for text in texts}
     assert (at["78 GB"], at["30 GB"], at["100 GB"]) == pytest.approx((80, 30, 100))
+
+
+COMPARED = {"yours": {"rank 0": {"sent": 40.0}, "formula": {"by hand": 99.0}}, "copies": {"rank 0": {"sent": 20.0}}}
+
+
+def test_the_finding_is_about_what_was_measured_and_not_about_a_formula():
+    alt = figures.stacks(COMPARED, "Who sends most?").alt
+    assert alt.startswith("Who sends most? Yours has most, 40 B, 2 times what copies has.")
+
+
+def test_a_formula_is_no_part_of_a_whole_in_the_legend():
+    legend = figures.stacks(COMPARED, "Who sends most?").axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["sent"]
+
+
+def test_the_bar_of_a_formula_has_a_dashed_outline_and_no_other_has():
+    bars = figures.stacks(COMPARED, "Who sends most?").axes[0].patches
+    assert [bar.get_linestyle() not in ("-", "solid") for bar in bars] == [False, True, False]
+
+
+def test_where_all_bars_are_of_formulas_the_finding_compares_them():
+    groups = {"formula of one": [{"w": 10.0}], "formula of all": [{"w": 30.0}]}
+    assert figures.stacks(groups).alt.startswith("Formula of all has most, 30 B, 3 times what formula of one has.")
+
+
+def test_a_way_that_stands_beside_formulas_alone_is_told_by_its_name():
+    groups = {"least, by formula": [{"w": 10.0}], "FSDP2": [{"w": 30.0}, {"w": 30.0}]}
+    assert figures.stacks(groups, "How much?").alt.startswith("How much? FSDP2 has 30 B.")

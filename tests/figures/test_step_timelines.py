@@ -68,8 +68,25 @@ def test_few_rows_and_many_leave_a_border(rows):
 
 def test_the_finding_says_which_step_is_shortest_and_which_hides_most():
     alt = figures.overlaps({"hooks": trace((0, 1.0, 3.0)), "after": trace((0, 2.0, 4.0))}, 2).alt
-    assert alt.startswith("Hooks is 1.3 times as fast as after; inside backward: most with hooks, 50 % of the time on the n")
+    assert alt.startswith("Hooks are 1.3 times as fast as after; inside backward: hooks most, 50 % of the time on the n")
 
 
 def test_where_all_messages_come_after_backward_the_finding_says_so():
     assert "; no message travels inside backward. " in figures.overlaps({"after": trace((0, 2.0, 4.0))}, 2).alt
+
+
+def test_over_a_whole_step_the_finding_tells_what_travels_under_work():
+    runs = {"ahead": trace((0, 0.5, 1.5), steps=1), "none ahead": trace((0, 2.0, 3.0), steps=1)}
+    alt = figures.overlaps(runs, 2, "Which way hides more?", whole_step=True).alt
+    assert "? Under work: ahead most, 100 % of the time on the network, none ahead least, 0 %; " in alt
+
+
+def test_a_message_between_two_layers_is_not_under_work():
+    spans = [Span(0, "compute", 0.0, 1.0), Span(0, "compute", 3.0, 4.0)]
+    step = step_timelines.steps(Trace(2, (Transfer(0, 1, 8, 0.5, 2.5),), tuple(spans)), 0, 2)[0]
+    assert step.under == pytest.approx(0.25)
+
+
+def test_steps_that_hide_as_much_are_said_to():
+    alt = figures.overlaps({"one": trace((0, 1.0, 3.0)), "other": trace((0, 1.0, 3.0))}, 2).alt
+    assert "; as much inside backward: about 50 % of the time on the network." in alt

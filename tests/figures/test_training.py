@@ -41,7 +41,7 @@ def test_histories_of_which_none_is_there_give_a_not_yet_picture():
 
 def test_the_finding_leads_the_alt_text_of_paths_and_goals_are_told():
     alt = figures.paths({"rank 0": [(0, 0), (2, -1)]}, {"best": (3, -2)}, lambda a, b: a + b, "Which way?", x="slope", y="b").alt
-    assert alt == "Which way? From the best it is 1. rank 0: ends at (2, -1). best: (3, -2)."
+    assert alt == "Which way? It ends 1 from the best. rank 0: ends at (2, -1). best: (3, -2)."
 
 
 def test_a_path_under_another_is_drawn_broader():
@@ -63,3 +63,31 @@ def test_lines_are_compared_in_their_means_where_the_last_step_is_noise():
 def test_of_two_lines_the_one_that_ends_at_nothing_is_named():
     alt = figures.histories({"mended": [2.0, 0.5], "wild": [2.0, math.nan]}, "Does the loss show it?", y="loss").alt
     assert alt.startswith("Does the loss show it? Mended ends at 0.5; wild at no finite loss.")
+
+
+def test_lines_are_equal_that_stay_under_what_rounding_makes():
+    rows = {"wrong": [0.0, 0.1, 0.2], "right": [0.0, 1e-7, 1e-6], "exact": [0.0, 0.0, 0.0]}
+    alt = figures.histories(rows, "Are they one?", y="difference", log=True, rounding=1e-5).alt
+    assert "Right and exact stay equal up to rounding; wrong differs from step 2 on, by 0.2 at the end." in alt
+
+
+def test_all_is_not_said_of_some_lines():
+    rows = {"wrong": [1.0]} | {f"way {k}": [0.0] for k in range(5)}
+    alt = figures.histories(rows, "Are they one?", y="difference", log=True, rounding=1e-5).alt
+    assert "5 of 6 stay equal up to rounding; wrong differs" in alt
+
+
+def test_lines_are_told_by_how_they_run_where_that_was_asked():
+    alt = figures.histories({"a": [3.0, 3.0], "b": [2.0, 1.0]}, "Do they meet?", y="gap", growth=True).alt
+    assert "A stays at 3 from step 1 to step 2; b falls from 2 at step 1 to 1 at step 2." in alt
+
+
+def test_the_line_that_ends_between_two_others_is_told_too():
+    alt = figures.histories({"a": [2.0, 1.0], "b": [2.0, 3.0], "c": [2.0, 2.0]}, "Where do they end?", y="loss").alt
+    assert "B ends highest, at 3; between them c at 2; a lowest, at 1." in alt
+
+
+def test_a_question_about_errors_is_answered_by_the_worst_of_each_line():
+    rows = {"padding counted": [0.0, -16.7, 0.0, -1.7], "yours": [0.0] * 4}
+    alt = figures.histories(rows, "How far off is it?", y="error (points)", x="size", errors=True).alt
+    assert alt.startswith("How far off is it? Padding counted is up to 16.7 points off, at size 2; yours is never off.")

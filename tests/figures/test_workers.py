@@ -31,7 +31,7 @@ def test_shares_say_how_many_steps_and_what_is_taken_twice(taken, words):
 @quick
 def test_a_picture_of_shares_tells_each_policy_in_its_alt_text():
     alt = figures.shares({"DATA": DATA, "OFF": OFF, "yours": None}, "Who takes which?").alt
-    assert alt.startswith("Who takes which? With OFF examples are taken more than once, with the others none is.")
+    assert alt.startswith("Who takes which? With OFF, examples are taken more than once; with the others none is.")
     assert "DATA: 2 steps, no example more than once. OFF: " in alt and alt.endswith("yours: not yet.")
 
 
@@ -39,7 +39,7 @@ def test_a_picture_of_shares_tells_each_policy_in_its_alt_text():
 def test_shares_say_of_all_examples_how_many_nobody_takes():
     assert workers.finding(OFF, range(6)) == "2 steps, 2 examples never, all 4 others more than once"
     alt = figures.shares({"DATA": DATA, "OFF": OFF}, "Who takes which?", range(8)).alt
-    assert alt.startswith("Who takes which? With OFF examples are taken more than once, with the others none is; 4 of 8")
+    assert alt.startswith("Who takes which? With OFF, examples are taken more than once; with the others none is; 4 of 8")
     assert "every example is taken." in figures.shares({"DATA": DATA}, "Who takes which?", range(8)).alt
 
 
@@ -105,3 +105,8 @@ def _paused(seconds):
         assert int(step()) == 0
         lasted_s.append(time.monotonic() - began_s)
     return min(lasted_s)
+
+
+def test_how_far_a_counter_is_off_is_parted_from_where_it_stands():
+    ax = figures.tallies({"a": {"closures": 9, "iterations": 7}}, 9, "Do they agree?").axes[0]
+    assert "7: 2 too few" in [text.get_text() for text in ax.texts]

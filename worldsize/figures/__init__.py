@@ -29,16 +29,18 @@ from worldsize.figures.stacked_bars import stacks
 from worldsize.figures.statistics.distributions import Sample, bands, spreads
 from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
+from worldsize.figures.statistics.race_panels import races
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
-from worldsize.figures.training import Descent, descents, histories, paths
+from worldsize.figures.training import Descent, descents, histories
 from worldsize.figures.wait_graph import waiting
+from worldsize.figures.weight_paths import paths
 from worldsize.figures.workers import lanes, shares
 
 __all__ = [
     "Bandwidth", "Curve", "Descent", "Forecast", "Line", "Sample", "Timing", "bands", "bandwidth_ladder",
     "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
-    "predicted", "race", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
+    "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
     "timeline", "two_level_rings", "waiting", "zero_stages",
 ]  # fmt: skip

@@ -22,12 +22,14 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import NothingDrawn, Picture
 from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame.ends import less_time
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4
 BRACKET = 1.2  # of the longest bar
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
+NEVER = "never"  # of a time that is not finite
 NOT_PREDICTED = "no prediction of yours to compare with"
 
 
@@ -55,11 +57,14 @@ class Timing:
 
 
 @base.plain_style
-def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> Picture:
+def race(
+    rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None
+) -> Picture:
     """A bar for each measured time with its prediction beside it, in groups of one world size.
 
     A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner. `simulated`: the times are of a clock that no busy machine disturbs. ValueError where it is no question.
+    group's winner, or with `beside` how much time lies between two names. `simulated`: the times are of a clock that no busy
+    machine disturbs. ValueError where it is no question.
     """
     rows = tuple(rows)
     if not rows:
@@ -84,14 +89,17 @@ def race(rows: Iterable[Timing], asks: str = "", *, simulated: bool = False) -> 
     if len(rows) == 2 and len(groups) == 1:
         _bracket(ax, rows, [place for place, _ in ticks])
 
-    *earlier, last = list(filter(None, map(_fastest, groups, groups.values()))) or ["not measured yet"]
-    said = [last]
+    *earlier, last = _winners(groups) or ["not measured yet"]
+    said = [last, _foretold(rows)]
+    if beside:
+        earlier, said = [], [less_time(*beside, {row.name: row for row in rows})]
     if not simulated:
         said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
         said, earlier = [*earlier, *said], []
     finding = findings.line(*said)
-    heading.head(picture, asks, finding)
+    repeated = any(len(row.repeats_s) > 1 for row in rows)
+    heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
     picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
 
@@ -107,20 +115,23 @@ def _group_title(ax: Axes, y: float, at: str) -> float:
 def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
     top = y
     if row.predicted_s is not None:
-        top -= 0.12
+        top -= 0.14
 
     if row.measured_s is None:
         ax.text(0, top, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+    elif not math.isfinite(row.measured_s):
+        ax.text(0, top, f" {NEVER}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
     else:
         look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-        ax.barh(top, row.measured_s, 0.42, **look)
+        ax.barh(top, row.measured_s, 0.4, **look)
         longest_s = _repeats(ax, top, row)
         ax.text(longest_s, top, f" {units.seconds(row.measured_s)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
     if row.predicted_s is not None:
-        _outline(ax, y + 0.22, row.predicted_s, 0.2)
-        predicted = f" predicted {units.seconds(row.predicted_s)}"
-        ax.text(row.predicted_s, y + 0.24, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
+        end_s = row.predicted_s if math.isfinite(row.predicted_s) else 0.0
+        _outline(ax, y + 0.25, end_s, 0.2)
+        predicted = f" predicted {_seconds(row.predicted_s)}"
+        ax.text(end_s, y + 0.27, predicted, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
 
 
 def _repeats(ax: Axes, y: float, row: Timing) -> float:
@@ -137,11 +148,13 @@ def _repeats(ax: Axes, y: float, row: Timing) -> float:
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     """Between two measured bars, how many times as long the longer one is; nothing where they tie or were predicted."""
-    times = [row.measured_s for row in rows if row.measured_s and row.predicted_s is None]
-    if len(times) < 2 or findings.tie(*times, max(findings.spread(row.repeats_s) for row in rows)):
+    times = [row.measured_s for row in rows if row.predicted_s is None and findings.known({"": row.measured_s or None})]
+    if len(times) < 2 or not findings.apart(*(row.repeats_s for row in rows)) and findings.tie(
+        *times, max(findings.spread(row.repeats_s) for row in rows)
+    ):
         return
 
-    x = BRACKET * max(times)
+    x = BRACKET * max(chain(times, *(filter(math.isfinite, row.repeats_s) for row in rows)))
     look = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "linewidth": tokens.THIN_PT, "color": base.QUIET_INK}
     ax.annotate("", (x, places[1]), (x, places[0]), arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
     said = f" {units.times(max(times) / min(times))} times"
@@ -173,27 +186,49 @@ def _legend(ax: Axes) -> None:
     ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
-def _fastest(at: str, rows: Sequence[Timing]) -> str:
-    """Who won and by how much; empty where nothing was measured."""
-    spreads_s = {row.name: findings.spread(row.repeats_s) for row in rows}
-    said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s)
-    if at and said:
-        return f"{at}: {said}"
-    return said
+def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
+    """Who won in each group and by how much; groups of which the same is to be said stand together."""
+    by_words: dict[str, list[str]] = {}
+    for at, rows in groups.items():
+        repeats_s = {row.name: row.repeats_s for row in rows}
+        spreads_s = {name: findings.spread(repeats) for name, repeats in repeats_s.items()}
+        said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s, repeats_s)
+        if said:
+            by_words.setdefault(said, []).append(at)
+    return [f"{findings.both(places)}: {said}" if places != [""] else said for said, places in by_words.items()]
+
+
+def _foretold(rows: Sequence[Timing]) -> str:
+    """How far the measured times are from the predicted ones: all within 5 %, or from the least ratio to the greatest."""
+    pairs = [(row.measured_s, row.predicted_s) for row in rows if row.measured_s and row.predicted_s]
+    pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    ratios = sorted(measured_s / predicted_s for measured_s, predicted_s in pairs)
+    if len(ratios) < 2:
+        return ""
+    if all(findings.tie(*pair) for pair in pairs):
+        return "all within 5 % of what was predicted"
+    least, most = units.times(ratios[0]), units.times(ratios[-1])
+    if least == most:
+        return f"all about {most} times what was predicted"
+    return f"measured: {least} to {most} times what was predicted"
 
 
 def _name(row: Timing) -> str:
-    if row.at:
-        return f"{row.name} at {row.at}"
-    return row.name
+    return f"{row.name} at {row.at}" if row.at else row.name
+
+
+def _seconds(value_s: float) -> str:
+    if math.isfinite(value_s):
+        return units.seconds(value_s)
+    return NEVER
 
 
 def _words(row: Timing) -> str:
     said = "not yet"
     if row.measured_s is not None:
-        said = units.seconds(row.measured_s)
+        said = _seconds(row.measured_s)
     if row.predicted_s is not None:
-        said += f", predicted {units.seconds(row.predicted_s)}"
+        said += f", predicted {_seconds(row.predicted_s)}"
     return f"{_name(row)}: {said}"
 
 
@@ -357,7 +392,7 @@ def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> Non
         way, hatch = "too many", "///"
         if off < 0:
             way = "too few"
-        told += f"  {number(abs(off))} {way}"
+        told += f": {number(abs(off))} {way}"
 
     ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
     ax.annotate(

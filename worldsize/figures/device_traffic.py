@@ -81,8 +81,14 @@ def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
 def finding(steps: Mapping[str, StepTraffic]) -> str:
     """What device traffic says: which device of which way takes in most.
 
-    The bytes of a collective op are in no graph: such a way is not compared.
+    Of one way alone, what its busiest device takes in and gives out. The bytes of a collective op are in no graph: such a
+    way is not compared.
     """
+    if len(steps) == 1:
+        ((_, step),) = steps.items()
+        if totals(step):
+            return of_one(step)
+
     busiest: dict[str, float] = {}
     for name, step in steps.items():
         if step["collectives"]:
@@ -94,6 +100,27 @@ def finding(steps: Mapping[str, StepTraffic]) -> str:
     if busiest and not any(busiest.values()):
         return "Nothing moves"
     return findings.line(findings.ranked(busiest, ("takes in", "take in"), units.size)) or "No graph says what moves"
+
+
+def of_one(step: StepTraffic) -> str:
+    """What one step's traffic says: what the busiest device takes in and gives out, by kind."""
+    hub = busiest(step)
+    ways: dict[str, dict[str, int]] = {"takes in": {}, "gives out": {}}
+    for (src, dst, kind), size in totals(step).items():
+        for way, end in (("takes in", dst), ("gives out", src)):
+            if end == hub:
+                ways[way][kind] = ways[way].get(kind, 0) + size
+
+    said = []
+    for way, sizes in ways.items():
+        if sizes:
+            said.append(f"{way} {findings.both([f'{units.size(size)} of {NAMES[kind]}' for kind, size in sizes.items()])}")
+    return f"{hub} {' and '.join(said)}"
+
+
+def busiest(step: StepTraffic) -> str:
+    """The device that takes in and gives out most."""
+    return max(devices(step), key=lambda name: taken_in(step, name) + given_out(step, name))
 
 
 def devices(step: StepTraffic) -> list[str]:
@@ -142,7 +169,12 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
 
     found = devices(step)
     boxes = {}
-    for device, place in zip(found, _places(len(found)), strict=True):
+    places = _places(len(found))
+    if len(found) > 4 and totals(step):  # the busiest one in the middle: no arrow of its passes behind another box
+        hub = busiest(step)
+        found = [hub, *(device for device in found if device != hub)]
+        places = [(0.0, -0.08), *_places(len(found) - 1, round_a_hub=True)]
+    for device, place in zip(found, places, strict=True):
         boxes[device] = _box(ax, place, device, step, small=len(found) > 4)
 
     most = max(totals(step).values(), default=1)
@@ -150,13 +182,15 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
         _arrow(ax, boxes[src], boxes[dst], kind, 0.8 + 1.2 * size / most, BENDS[kind])
 
 
-def _places(n: int) -> list[tuple[float, float]]:
-    """Round a circle, clockwise from the top left; four stand in a square."""
+def _places(n: int, round_a_hub: bool = False) -> list[tuple[float, float]]:
+    """Round a circle, clockwise from the top left; four stand in a square, and more begin at the top, as any round a hub do."""
     if n == 1:
         return [(0.0, 0.0)]
 
     start, wide, high = 0.5, 1.05, 1.05  # the first angle, as a part of half a turn
-    if n == 2:
+    if round_a_hub:
+        wide, high = 1.24, 1.22
+    elif n == 2:
         start = 1.0
     elif n == 4:
         start, wide, high = 0.75, 1.34, 1.3

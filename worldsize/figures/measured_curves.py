@@ -8,8 +8,9 @@ its own colour and marker. A thin line through a marker goes from the least repe
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -21,14 +22,24 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import crossings, findings, heading, scales
+from worldsize.figures.frame import answers, crossings, findings, heading, predictions, scales
+from worldsize.figures.frame.ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
+MOST_TICKS = 8
+EARLY = 0.7  # of the axis: a curve that ends before has its name there, since a line from there would look like data
 LETTER_IN, LINE_IN = 0.078, 0.17
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
+FASTER = ("faster", "fastest")
+# what an axis counts, and what it numbers, by the beginning of its name
+NOUNS = "workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples|epochs|parts|minutes"
+COUNTED = re.compile(rf"((backup )?({NOUNS}))\b")
+NUMBERED = re.compile(r"layer|step|epoch|call")
+UNIT = re.compile(r"\(([a-zA-Z][^)]*)\)$")
+RATE = re.compile(r"\S+/\S+")
 MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet written
 
 
@@ -37,6 +48,7 @@ class Curve:
     """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
 
     `repeats` are the repetitions, by x, of which a measured y is the middle: curves whose ends overlap tie.
+    `limit`: its prediction is no forecast, but what the other curves may reach at most.
     """
 
     name: str
@@ -44,6 +56,7 @@ class Curve:
     predicted: Sequence[MeasuredPoint] = ()
     simulated: Sequence[MeasuredPoint] = ()
     repeats: Mapping[float, Sequence[float]] = field(default_factory=dict)
+    limit: bool = False
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -59,12 +72,15 @@ class Curve:
 @base.plain_style
 def curves(
     rows: Iterable[Curve], asks: str = "", *, x: str, y: str, log: bool = False,
-    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[tuple[str, str]] = (), growth: bool = False,
+    marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[Sequence[str]] = (), growth: bool = False,
+    least: bool = False, bulk: bool = False, at_end: bool = False, until_level: bool = False,
 ) -> Picture:  # fmt: skip
     """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
-    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair of names is; with
-    `growth`, how each one runs. A name of `beside` is a curve's, measured or only predicted.
+    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair or group of names is;
+    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies; with `at_end`,
+    how they stand at the last x; with `until_level`, up to which x the repetitions of each one still rise or fall. A curve
+    that is a `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
 
     `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
     the picture; ValueError where it is none.
@@ -81,6 +97,9 @@ def curves(
     places: set[float] = set()
     for row in rows:
         places.update(place for place, _ in (*row.measured, *row.simulated))
+    computed = {place for row in rows for place, _ in row.predicted}
+    if not places and len(computed) <= MOST_TICKS:
+        places = computed
 
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         if log:
@@ -95,7 +114,14 @@ def curves(
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
-    found = finding(rows, x, y, beside, growth)
+    known = [row for row in rows if row.known]
+    at, value = partial(told, name=x), partial(told, name=y)
+    if known and until_level:
+        found = findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
+    elif known and at_end:
+        found = _standing(known, at, value)
+    else:
+        found = finding(rows, x, y, beside, growth, least, bulk)
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
@@ -105,45 +131,117 @@ def curves(
 
 
 def finding(
-    rows: Sequence[Curve], x: str, y: str, beside: Sequence[tuple[str, str]] = (), growth: bool = False
-) -> str:
+    rows: Sequence[Curve], x: str, y: str, beside: Sequence[Sequence[str]] = (), growth: bool = False, least: bool = False,
+    bulk: bool = False,
+) -> str:  # fmt: skip
     """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
 
-    Points that the others do not let one expect are named. `beside` and `growth` as in `curves`.
+    Points that the others do not let one expect are named. `beside`, `growth`, `least` and `bulk` as in `curves`.
     """
-    at, value = partial(_text, name=x), partial(_text, name=y)
+    at, value = partial(told, name=x), partial(told, name=y)
+    words = FASTER if y.startswith("time of") else crossings.LESS
+    limits = [row for row in rows if row.limit]
     known = [row for row in rows if row.known]
     played = [row for row in rows if row.played]
     if len(played) == 2:
         one, other = played
-        apart = crossings.crossover(one.name, one.played, other.name, other.played, at)
-        near = findings.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
-        return findings.line(f"Simulated: {apart}", near)
+        apart = crossings.crossover(one.name, one.played, other.name, other.played, at, words, value)
+        near = predictions.off_predictions({row.name: (row.known, row.played) for row in known}, at, "simulation")
+        return findings.line(near and f"real ranks: {near}", f"simulated: {apart}")
     if len(played) == 1 and played[0].predicted:
         (one,) = played
-        apart = findings.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
-        near = findings.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
+        apart = predictions.off_predictions({one.name: (one.played, one.predicted)}, at, "formula")
+        near = predictions.off_predictions({row.name: (row.known, one.played) for row in known}, at, "simulation")
         return findings.line(apart, near)
     if not known:
-        known = [row for row in rows if row.predicted]
-        said = [findings.course(row.name, row.predicted, at, value) for row in known[:1]]
-        return findings.line(*said)
+        ends = [f"{row.name} is {value(max(row.predicted)[1])}" for row in limits if row.predicted]
+        courses = _of_formulas([row for row in rows if row.predicted and not row.limit], at, value)
+        if courses and any(row.measured for row in rows):
+            courses[0] = f"predicted: {courses[0]}"
+        return findings.line(*ends, *courses)
 
     said = []
+    drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
+    it = {row.name: row.name if len(known) > 1 or beside else findings.pronoun(row.name) for row in known}
     if beside:
-        drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-        said += [crossings.crossover(one, drawn[one], other, drawn[other], at) for one, other in beside]
+        said += [_among(names, rows, drawn, at, words, value) for names in beside]
+    elif limits:
+        said += [
+            answers.within(row.name, row.known, limit.name, limit.predicted, at, value) for row in known for limit in limits
+        ]
+    elif least:
+        said += [answers.least(row.name, row.known, at, value) for row in known]
+    elif bulk:
+        said += [answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
-        said += [findings.course(row.name, row.known, at, value) for row in known]
-    elif len(known) == 2:
-        one, other = known
-        said.append(crossings.crossover(one.name, one.known, other.name, other.known, at))
+        plain = partial(_text, name=x)  # what the axis counts is said once
+        said += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
     else:
-        said.append(crossings.lowest({row.name: row.known for row in known}, {row.name: row.repeats for row in known}, at))
+        said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
-    said.append(findings.off_predictions({row.name: (row.known, row.predicted) for row in known}, at))
-    said += [findings.odd(row.name, row.known, row.predicted, at) for row in known]
+    said.append(predictions.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
+    said += [predictions.odd(it[row.name], row.known, row.predicted, at) for row in known]
     return findings.line(*said)
+
+
+def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
+    """How measured curves stand at the last x that all have, by their repetitions."""
+    shared = set.intersection(*(set(dict(row.known)) for row in rows))
+    if not shared:
+        return ""
+    last = max(shared)
+    runs = {row.name: row.repeats.get(last) or [dict(row.known)[last]] for row in rows}
+    return standing(f"at {at(last)}", runs, text=value)
+
+
+def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> list[str]:
+    """What curves say that are only computed: how the first one runs, and where the others are at its end."""
+    if not rows:
+        return []
+    first, *others = rows
+    last, _ = max(first.predicted)
+    others_y = {row.name: dict(row.predicted).get(last) for row in others}
+    said = [f"{name} is at {value(y)}" for name, y in findings.known(others_y).items()]
+    course = findings.course(first.name, first.predicted, at, value)
+    return [course, findings.both(said) if len(said) < findings.MOST_NAMED else ""]
+
+
+def _among(
+    names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
+    words: tuple[str, str], value: Callable[[float], str],
+) -> str:  # fmt: skip
+    """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
+    names = [name for name in names if any(y is not None for _, y in drawn[name])]
+    if len(names) < 2:
+        return ""
+    if len(names) == 2:
+        one, other = names
+        return crossings.crossover(one, drawn[one], other, drawn[other], at, words, value)
+    repeats = {row.name: row.repeats for row in rows if row.name in names}
+    return crossings.lowest({name: drawn[name] for name in names}, repeats, at, words)
+
+
+def told(value: float, name: str) -> str:
+    """A number of the axis `name` as a finding says it: "16 images" of "images a step", "50.8 %" of "MFU (% of the peak)"."""
+    if name.endswith(("(bytes)", "(s)")):
+        return _text(value, name)
+    if "(%" in name:
+        return units.number(value, "%")
+    unit = UNIT.search(name)
+    if unit:
+        return f"{_text(value, name)} {unit[1]}"
+    if RATE.fullmatch(name):
+        return f"{_text(value, name)} {name}"
+
+    counted, numbered = COUNTED.match(name), NUMBERED.fullmatch(name)
+    if numbered:
+        return f"{name} {_text(value, name)}"
+    if not counted:
+        return _text(value, name)
+    noun = counted.group()
+    if value == 1:
+        noun = noun.removesuffix("s").replace("batche", "batch")
+    return f"{_text(value, name)} {noun}"
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
@@ -233,6 +331,9 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
     top = axes.height
     for (x, y), name, tone in sorted(ends, key=lambda end: -ax.transData.transform(end[0])[1]):
+        if ax.transData.transform((x, y))[0] < axes.x0 + EARLY * axes.width:
+            ax.annotate(name, (x, y), (9, -9), textcoords="offset points", fontsize=tokens.LABEL_PT, color=tone, va="top")
+            continue
         high = (name.count("\n") + 1) * LINE_IN * picture.dpi
         wanted = ax.transData.transform((x, y))[1] - axes.y0
         place = min(wanted, top - high / 2)
@@ -244,13 +345,15 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
-    """A line across at each place, and its name at the top; each one lower than the one before, so that none is hidden."""
+    """A line across at each place, and its name at the top, on the side with room for it; each one lower than the last."""
     for index, (said, place) in enumerate(marks.items()):
         if place is not None:
             ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
+            part, _ = ax.transAxes.inverted().transform(ax.transData.transform((place, 1)))
+            shift, side = (4, "left") if part < 0.6 else (-4, "right")
             ax.annotate(
-                f"{said}: {_text(place, name)}", (place, 1), (4, -4 - 13 * index), ("data", "axes fraction"),
-                "offset points", va="top", fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
+                f"{said}: {_text(place, name)}", (place, 1), (shift, -4 - 13 * index), ("data", "axes fraction"),
+                "offset points", va="top", ha=side, fontsize=tokens.LABEL_PT, color=base.INK, bbox=BACK,
             )  # fmt: skip
 
 
@@ -271,6 +374,8 @@ def _text(value: float, name: str) -> str:
         return units.size(value)
     if name.endswith("(s)"):
         return units.seconds(value)
+    if abs(value) >= 1e6:
+        return f"{units.number(value / 1e6)} million"
     return units.number(value)
 
 

@@ -20,7 +20,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
-from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, makespan_s, utilisation, works
+from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, StagePass, makespan_s, works
 
 LOOKS = {
     FORWARD: {"facecolor": tokens.COMPUTE.light, "edgecolor": base.INK, "linewidth": tokens.THIN_PT},
@@ -83,15 +83,19 @@ def _pipeline(trace: Any, asks: str) -> Picture:
 def finding(trace: Any) -> str:
     """How much of their time the stages work, and which works most where they differ."""
     shares = list(map(_percent, _shares(trace)))
-    everyone = _percent(utilisation(trace))
+    low, high = min(shares), max(shares)
+    if low == high:
+        return f"Each stage works {high} % of the time and is idle {100 - high} %"
+    if high - low <= 5:
+        return f"Stages work {low} to {high} % of the time and are idle {100 - high} to {100 - low} %"
 
-    if max(shares) - min(shares) <= 5:
-        return f"Each stage works {everyone} % of the time and is idle {100 - everyone} %"
-    most = [stage for stage, share in enumerate(shares) if max(shares) - share <= 2]
+    most = [stage for stage, share in enumerate(shares) if high - share <= 2]
+    others = [share for stage, share in enumerate(shares) if stage not in most]
     who = f"Stage {most[0]} works"
     if len(most) > 1:
         who = f"{len(most)} of {len(shares)} stages work"
-    return f"{who} {max(shares)} % of the time, all together {everyone} %"
+    rest = f"{min(others)} %" if min(others) == max(others) else f"{min(others)} to {max(others)} %"
+    return f"{who} {high} % of the time, {'the other' if len(others) == 1 else 'the others'} {rest}"
 
 
 def _percent(share: float) -> int:

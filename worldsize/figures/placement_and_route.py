@@ -8,7 +8,7 @@ which their tensors were ready, at equal distances.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -29,6 +29,7 @@ LABEL_IN, PAD_IN, LINE_IN, CHIP_IN = 1.45, 0.12, 0.27, 0.21
 CHARACTER_IN = 0.072  # of 8 points, on average, on the broad side
 MOST_TYPES = 5
 MINOR = {"Cast", "DivNoNan", "ExpandDims", "Fill", "Pack", "Reshape", "Shape", "Squeeze", "StridedSlice", "Transpose"}
+HEAVY = {"MatMul", "Conv2D"}
 KINDS = ("data", "weights", "gradients", "average", "rate")  # these look the same in every picture
 
 Devices = Mapping[str, Mapping[str, Mapping[str, int]]]
@@ -50,7 +51,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
     laid = {name: _chips(row["variables"]) for name, row in rows.items()}
     heights = {name: LINE_IN * (len(lines) + 1) + 0.1 for name, lines in laid.items()}
-    found = held(rows)
+    found = "; ".join(filter(None, [held(rows), computes(rows)]))  # a task's name keeps its letters
     picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
 
     for index, (name, row) in enumerate(rows.items()):
@@ -79,6 +80,14 @@ def held(rows: Devices) -> str:
         return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
     first = max(sums, key=sums.get)
     return f"{first} holds {_share(sums[first], sum(sums.values()))} of the variables' {units.size(sum(sums.values()))}"
+
+
+def computes(rows: Devices) -> str:
+    """Which devices a placement has multiply matrices, for a finding; empty where none does."""
+    names = [name for name, row in rows.items() if HEAVY & set(row["operations"])]
+    if not names:
+        return ""
+    return f"matrices are multiplied on {findings.both(names, len(rows))}"
 
 
 def _share(part: float, whole: float) -> str:
@@ -224,8 +233,10 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
 
 
 def travels(hops: Iterable[Hop]) -> str:
-    """What a route says: how many transfers with how many bytes, and who sends most of them."""
+    """What a route says: what goes between tasks, or how many transfers with how many bytes, and who sends most of them."""
     hops = tuple(hops)
+    if any(_task(hop.src) != _task(hop.dst) for hop in hops):
+        return between_tasks(hops)
     sent: dict[str, float] = {}
     for hop in hops:
         sent[hop.src] = sent.get(hop.src, 0) + hop.size_bytes
@@ -235,6 +246,28 @@ def travels(hops: Iterable[Hop]) -> str:
         return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", *(f"{name} sends all" for name in sent))
     most = findings.ranked(sent, ("sends", "send"), units.size)
     return findings.line(f"{units.count(len(hops), 'transfer')}, {whole} in all", most)
+
+
+def between_tasks(hops: Sequence[Hop]) -> str:
+    """How often each kind of tensor goes from one task to another, over the network that is, and with how many bytes."""
+    sizes: dict[str, list[float]] = {}
+    inside = 0
+    for hop in hops:
+        if _task(hop.src) == _task(hop.dst):
+            inside += 1
+        else:
+            sizes.setdefault(hop.kind, []).append(hop.size_bytes)
+
+    told = []
+    for kind, sent in sizes.items():
+        times = {1: "once", 2: "twice"}.get(len(sent), f"{len(sent)} times")
+        told.append(f"{kind} {times}, {units.size(sum(sent))}")
+    return findings.line(f"between tasks: {'; '.join(told)}", inside and f"{units.count(inside, 'transfer')} within a task")
+
+
+def _task(device: str) -> str:
+    """The task of a device that is named "worker 0, CPU:1"."""
+    return device.split(",")[0]
 
 
 def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) -> None:

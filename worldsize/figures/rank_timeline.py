@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -41,6 +42,8 @@ LOOKS = {
 HOLLOW = {"facecolor": tokens.SHADE.light, "hatch": ""}
 NAMED = ("compute", "wait", "collective")
 MOST_BARS = 150
+FINE = 1 / 250  # of the time drawn
+MOST_FINE = 40
 SLICES = 175
 PIXELS = 700
 TRACK_HEIGHT = 0.8
@@ -116,7 +119,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     for b in shown:
         groups[b.rank, b.kind].append(b)
     drawn = {key: _without_gaps(group, whole_s / PIXELS) if key[1] == "wait" else group for key, group in groups.items()}
-    crowded = {kind for (_, kind), group in drawn.items() if len(group) > MOST_BARS}
+    crowded = {kind for (_, kind), group in drawn.items() if _is_crowded(group, whole_s)}
     hollow = "compute" not in crowded and any(_holds_collectives(groups, rank) for rank in range(trace.world_size))
 
     for (rank, kind), group in drawn.items():
@@ -141,13 +144,14 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
             _open_bar(ax, y, b, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
-    ax.set_xlabel(f"time since the first event ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+    x = f"time since the first event ({unit})" + _crowded_words(crowded)
+    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds, hollow)
 
     said, late = told_stands(stood), ""
     if not said:
         said, late = finding(trace.world_size, shown, whole_s), _straggler(shown)
-    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all" + _crowded_words(crowded))
+    base.headline(ax, findings.line(late) or said, units.seconds(whole_s) + " in all")
     over = f"Timeline of {units.count(trace.world_size, 'rank')} over {units.seconds(whole_s)}"
     told = f"{said[0].lower()}{said[1:]}"
     if late:
@@ -176,6 +180,13 @@ def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
         else:
             found.append(b)
     return found
+
+
+def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
+    """Whether bars of one kind would look like a barcode: too many, or many that are as narrow as their outlines."""
+    narrow = [b for b in group if b.end_s - b.start_s < FINE * whole_s]
+    gaps = [one for one, b in pairwise(group) if 0 < b.start_s - one.end_s < FINE * whole_s]
+    return len(group) > MOST_BARS or len(narrow) + len(gaps) > MOST_FINE
 
 
 def _crowded_words(crowded: set[str]) -> str:
@@ -277,9 +288,7 @@ def _about(ranks: Sequence[int]) -> str:
 def _named(ranks: Sequence[int]) -> str:
     """ "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
     said = failures.names(list(ranks))
-    if len(ranks) == 2:
-        return said.replace(", ", " and ")
-    return said
+    return said.replace(", ", " and ") if len(ranks) == 2 else said
 
 
 def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:

@@ -21,8 +21,8 @@ from matplotlib.transforms import Bbox
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame.message_pattern import message_pattern
 from worldsize.figures.inputs import began_s, ended_s, marked, trace_of
-from worldsize.figures.message_pattern import message_pattern
 from worldsize.trace import on_logical_clock
 
 MOST_ARROWS_A_RANK = 32
@@ -30,7 +30,7 @@ MOST_INK = 640
 LONG_ARROW = 6
 MUCH_LARGER = 4  # times as large, so that an arrow's width tells
 SIDE_BY_SIDE = 0.015  # of the time drawn
-MOST_EQUAL_LABELS = 12
+MOST_EQUAL_LABELS = 6  # their size stands over the picture too
 MOST_LABELS = 80
 LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
 DrawnArrow = tuple[float, float, Any]  # where it begins and ends, and its transfer

@@ -1,14 +1,16 @@
 """What adds up on every rank, as stacked bars: memory by what it holds, in groups that share one scale.
 
-A part is told by colour and by hatch, and the sum is written out. Left out: predictions beside bars (`bars`).
+A part is told by colour and by hatch, and the sum is written out. A bar that a formula gives is pale and dashed, and the
+finding is about the others. Left out: predictions beside bars (`bars`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from worldsize import units
@@ -18,6 +20,8 @@ from worldsize.figures.frame import findings, heading
 
 ROOM_FOR_TEXT = 1.2
 SUM_WIDTH = 0.15  # of the longest bar: a sum as it is written
+COMPUTED = "formula"  # in the name of a row or a group
+PALE = 0.3  # of a part's colour, in a bar that is computed
 LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
 Parts = Mapping[str, float]
@@ -33,8 +37,8 @@ def stacks(
 ) -> Picture:
     """Stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
 
-    A group's rows may have labels of their own instead of ranks: `groups[name][label]`. `asks` is the question over the
-    picture; ValueError where it is none.
+    A group's rows may have labels of their own instead of ranks: `groups[name][label]`. One with "formula" in its label, or
+    in its group's name, is computed. `asks` is the question over the picture; ValueError where it is none.
     """
     labelled = {name: _labelled(rows) for name, rows in base.written(groups).items()}
     if not labelled:
@@ -45,6 +49,7 @@ def stacks(
         known += rows.values()
 
     names = list(dict.fromkeys(chain(*known)))
+    measured = set(chain(*(row for rows in _measured(labelled).values() for row in rows.values())))
     highest = [sum(row.values()) for row in known]
     if limit:
         highest.append(limit[1])
@@ -61,7 +66,7 @@ def stacks(
         ax.text(0, y, head, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
         y += 1.0
         for label, row in labelled.get(name, {}).items():
-            _bar(ax, y, row, names, scale)
+            _bar(ax, y, row, names, scale, computed=_computed(name, label), measured=measured)
             _sum(ax, y, sum(row.values()), limit, largest, scale)
             ticks.append((y, label))
             y += 1
@@ -73,9 +78,9 @@ def stacks(
     if limit:
         _line(ax, limit[0], limit[1] * scale)
     ax.set_xlabel(f"{what} ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
-    _legend(ax, names)
+    _legend(ax, {name: index for index, name in enumerate(names) if name in measured})
 
-    found = finding(labelled, limit)
+    found = finding(_measured(labelled), limit, len(labelled) == 1)
     heading.head(picture, asks, found)
     said = [found]
     if limit:
@@ -84,17 +89,20 @@ def stacks(
     return picture
 
 
-def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None) -> str:
-    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit."""
+def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None, alone: bool = True) -> str:
+    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit.
+
+    The bars of a single group are compared where it stands `alone`, with no formula's beside it.
+    """
     sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
     if limit:
         return _fits(sums, *limit)
-    if len(sums) == 1:
+    if len(sums) == 1 and alone:
         (rows,) = sums.values()
         return findings.line(findings.ranked(rows, ("has", "have"), units.size))
 
     fullest = {name: max(rows.values(), default=0.0) for name, rows in sums.items()}
-    return findings.line(findings.ranked(fullest, ("has", "have"), units.size, "the highest bar"))
+    return findings.line(findings.ranked(fullest, ("has", "have"), units.size))
 
 
 def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
@@ -119,13 +127,33 @@ def _labelled(rows: Rows) -> Mapping[str, Parts]:
     return dict(zip(base.numbered("rank", len(rows)), rows, strict=True))
 
 
-def _bar(ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float) -> None:
+def _computed(group: str, label: str) -> bool:
+    return COMPUTED in group or COMPUTED in label
+
+
+def _measured(groups: Mapping[str, Mapping[str, Parts]]) -> Mapping[str, Mapping[str, Parts]]:
+    """The groups without the bars of formulas; all of them where nothing else is there."""
+    found = {}
+    for name, rows in groups.items():
+        kept = {label: row for label, row in rows.items() if not _computed(name, label)}
+        if kept:
+            found[name] = kept
+    return found or groups
+
+
+def _bar(
+    ax: Axes, y: float, row: Parts, names: Sequence[str], scale: float, computed: bool, measured: Collection[str]
+) -> None:
     left = 0.0
     for part, size_bytes in row.items():
         index = names.index(part)
-        look = {"color": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
+        look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "facecolor": base.part(index), "hatch": base.hatch(index)}
+        if computed:
+            fill = to_rgba(base.part(index), PALE) if part in measured else base.PAPER
+            look |= {"facecolor": fill, "hatch": "", "linewidth": tokens.THIN_PT, "linestyle": (0, (3, 2))}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
+
 
 def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None, largest: float, scale: float) -> None:
     """The sum at the end of its bar, or beyond the limit's line where it would be written across that."""
@@ -135,16 +163,15 @@ def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None,
     ax.text(at * scale, y, f" {units.size(size_bytes)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
 
 
-
 def _line(ax: Axes, name: str, x: float) -> None:
     """A limit that a bar stays under or gets past, named at its foot."""
     ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
     ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
 
 
-def _legend(ax: Axes, names: Sequence[str]) -> None:
+def _legend(ax: Axes, names: Mapping[str, int]) -> None:
     entries = []
-    for index, name in enumerate(names):
+    for name, index in names.items():
         look = {"facecolor": base.part(index), "hatch": base.hatch(index), "edgecolor": base.INK}
         entries.append(Patch(label=name, **look))
 

@@ -1,4 +1,4 @@
-"""One training step as it went in several runs, one above the other: what backward did, and what was on the network.
+"""One training step as it went in several runs, one above the other: what backward or the whole step did, and the network.
 
 Two rows for each run, of one rank: its declared work, and the messages that it sent, each from its first byte to its
 arrival. All steps begin at the left edge, so that their lengths compare, and a line marks the end of backward. Left
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from worldsize.trace import joined
 
 COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
 MESSAGE = {"facecolor": tokens.SEND.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": "////"}
+INSIDE = {False: "inside backward", True: "under work"}  # what hides a message, by whether the whole step is drawn
 HEIGHT = 0.38
 TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.25, 0.55, 0.62, 0.085
 
@@ -58,6 +60,14 @@ class StepTimeline:
             return 0.0
         return inside_s / whole_s
 
+    @property
+    def under(self) -> float:
+        """The part of the time on the network during which the rank works."""
+        sent = joined(self.messages)
+        whole_s = sum(end - start for start, end in sent)
+        under_s = sum(max(0.0, min(end, ended) - max(start, began)) for start, end in sent for began, ended in joined(self.work))
+        return under_s / whole_s if whole_s else 0.0
+
 
 def _over(intervals: Sequence[Interval]) -> float:
     return max(end for _, end in intervals)
@@ -86,10 +96,13 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
 
 
-def overlaps(runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0) -> Picture:
+def overlaps(
+    runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0, *, whole_step: bool = False
+) -> Picture:
     """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    The work is backward, and the finding tells what travels before its end. With `whole_step` it is forward and backward, and
+    the finding tells what travels under work. `asks` is the question over the picture; ValueError where it is none.
     """
     waiting = list(map(waits_for, runs.values()))
     if all(waiting):
@@ -99,18 +112,18 @@ def overlaps(runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: i
     for name, of in runs.items():
         if not waits_for(of):
             rows[name] = middle_step(getattr(of, "trace", of), rank, works_a_step)
-    return _overlaps(rows, asks)
+    return _overlaps(rows, asks, whole_step)
 
 
 @base.plain_style
-def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
+def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bool) -> Picture:
     """`rows[name]` is a step, None for an exercise not yet written; at least one is there."""
     longest_s = ended_s(base.written(rows).values())
     scale, unit = units.time_unit(longest_s)
 
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
     picture.set_layout_engine(None)  # the constrained one finds no room in a picture of one row
-    found = finding(base.written(rows))
+    found = finding(base.written(rows), whole_step)
     head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
     height_in = picture.get_figheight()
     left = (0.2 + LETTER_IN * max(map(len, rows))) / base.WIDTH_IN
@@ -121,52 +134,66 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str) -> Picture:
         if step is None:
             ax.text(0.01 * longest_s * scale, place, "not yet", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
         else:
-            _row(ax, place, step, scale, longest_s)
+            _row(ax, place, step, scale, longest_s, whole_step)
 
     ax.set_yticks(range(len(rows)), list(rows))
     ax.set_ylim(len(rows) - 0.45, -0.55)
     ax.set_xlim(0, longest_s * scale * 1.12)
-    ax.set_xlabel(f"time since backward began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
-    entries = [Patch(label="backward", **COMPUTE), Patch(label="message", **MESSAGE)]
+    began = "the step" if whole_step else "backward"
+    ax.set_xlabel(f"time since {began} began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+    entries = [Patch(label="work" if whole_step else "backward", **COMPUTE), Patch(label="message", **MESSAGE)]
     ax.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=tokens.SMALL_PT, frameon=False)
 
-    picture.alt = heading.alt(asks, found, *base.of_each(_words, rows))
+    picture.alt = heading.alt(asks, found, *base.of_each(partial(_words, whole_step=whole_step), rows))
     return picture
 
 
-def finding(steps: Mapping[str, StepTimeline]) -> str:
-    """What steps above each other say: which is shortest, and which has most of its time on the network inside backward."""
+def finding(steps: Mapping[str, StepTimeline], whole_step: bool = False) -> str:
+    """What steps above each other say: which is shortest, and which has most of its time on the network hidden by work."""
     took_s = {name: step.end_s for name, step in steps.items()}
-    return findings.line(findings.fastest(took_s), _hidden(steps))
+    said = [findings.fastest(took_s), _hidden(steps, whole_step)]
+    return findings.line(*(reversed(said) if whole_step else said))
 
 
-def _hidden(steps: Mapping[str, StepTimeline]) -> str:
-    best = findings.leaders({name: step.inside for name, step in steps.items()})
-    share = _percent(steps[best[0]])
+def _hidden(steps: Mapping[str, StepTimeline], whole_step: bool) -> str:
+    inside = INSIDE[whole_step]
+    hidden = {name: _share(step, whole_step) for name, step in steps.items()}
+    best = findings.leaders(hidden)
+    share = _percent(hidden[best[0]])
     if share == "0 %":
-        return "no message travels inside backward"
+        return f"no message travels {inside}"
     if len(steps) == 1:
-        return f"{share} of the time on the network is inside backward"
-    return f"inside backward: most with {findings.both(best)}, {share} of the time on the network"
+        return f"{share} of the time on the network is {inside}"
+    if len(best) == len(steps):
+        return f"as much {inside}: about {share} of the time on the network"
+    least = min(hidden, key=hidden.__getitem__)
+    least_share = f"{least} least, {_percent(hidden[least])}"
+    return f"{inside}: {findings.both(best)} most, {share} of the time on the network, {least_share}"
 
 
-def _percent(step: StepTimeline) -> str:
-    return f"{round(100 * step.inside)} %"
+def _share(step: StepTimeline, whole_step: bool) -> float:
+    """The part of a step's time on the network that its work hides."""
+    return step.under if whole_step else step.inside
 
 
-def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: float) -> None:
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %"
+
+
+def _row(ax: Axes, place: int, step: StepTimeline, scale: float, longest_s: float, whole_step: bool) -> None:
     for top, intervals, look in ((place - HEIGHT, step.work, COMPUTE), (place, step.messages, MESSAGE)):
         bars = [(start * scale, (end - start) * scale) for start, end in intervals]
         ax.broken_barh(bars, (top, HEIGHT), **look)
     ax.axhline(place + 0.5, color=base.RULE, linewidth=tokens.THIN_PT, zorder=0)
 
-    end = step.backward_s * scale
-    ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=base.INK, linewidth=tokens.STRONG_PT, zorder=3)
+    if not whole_step:
+        end = step.backward_s * scale
+        ax.plot([end, end], [place - HEIGHT - 0.06, place + HEIGHT + 0.06], color=base.INK, linewidth=tokens.STRONG_PT, zorder=3)
     beside = (step.end_s + 0.01 * longest_s) * scale
     ax.text(beside, place, units.seconds(step.end_s), va="center", fontsize=tokens.LABEL_PT, color=base.INK)
 
 
-def _words(step: StepTimeline) -> str:
-    inside = f"{_percent(step)} of the time on the network inside backward"
-    return f"{units.seconds(step.end_s)}, {inside}"
+def _words(step: StepTimeline, whole_step: bool) -> str:
+    share = _percent(_share(step, whole_step))
+    return f"{units.seconds(step.end_s)}, {share} of the time on the network {INSIDE[whole_step]}"
 

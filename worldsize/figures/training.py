@@ -1,16 +1,17 @@
-"""How runs train: values step after step, losses against steps and against seconds, and two weights on their way.
+"""How runs train: values step after step, and losses against steps and against seconds.
 
 A line that a later one lies on is drawn broader, so that both are seen. On a logarithmic scale a value
-of zero is drawn at the bottom edge, which the axis names. Left out: ranks that report as they go (`report_curves`).
+of zero is drawn at the bottom edge, which the axis names. Left out: two weights on their way
+(`weight_paths`), ranks that report as they go (`report_curves`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -21,32 +22,29 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
+from worldsize.figures.frame.ends import farthest_off
 from worldsize.units import number
 
-MARKERS_A_LINE, MARKERS_A_LOSS, MARKERS_A_PATH = 12, 8, 12
+MARKERS_A_LINE, MARKERS_A_LOSS = 12, 8
 BROAD, THIN = 6.0, 1.5
 ALIKE = 1e-3  # of the largest value: nobody sees such a difference
 FLOOR = 1e-17  # under what float64 resolves at 1
 DASHES = ("-", (0, (6, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
 ROOM_ABOVE = 30  # what rises over this multiple of the highest start leaves the picture
 LossPoint = tuple[int, float, float]  # step, seconds, loss
-Weights = tuple[float, float]
-GRID = 60
-LEVELS = 9
-MARGIN = 0.12
-NEAR = 0.02  # of what the paths span: nobody sees such a distance
 
 
 @base.plain_style
 def histories(
     rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
-    mean: bool = False,
+    mean: bool = False, growth: bool = False, errors: bool = False, rounding: float | None = None,
 ) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
-    says where lines end, or which is highest in the `mean` of its steps. `asks` is the question over the picture; ValueError
-    where it is none.
+    says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
+    `errors`, how far each is from zero at worst; with `rounding`, up to which a difference is none, which lines stay under
+    it. `asks` is the question over the picture; ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -61,7 +59,7 @@ def histories(
         values = known[name]
         if log:
             values = np.maximum(values, FLOOR)
-        _history(ax, index, len(rows), name, values, _width(name, known))
+        _history(ax, index, len(rows), name, values, width(name, known))
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
@@ -72,10 +70,46 @@ def histories(
     ax.set_axisbelow(True)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
-    found = means(known) if mean else ends(known, x, y)
-    heading.head(picture, asks, found)
+    if rounding is not None:
+        ax.axhline(rounding, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))
+
+    note = "" if rounding is None else f"dotted line: {number(rounding)}; a difference under it is rounding"
+    found = _found(known, x, y, mean, growth, errors, rounding)
+    heading.head(picture, asks, found, note)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
+
+
+def _found(
+    rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, errors: bool, rounding: float | None
+) -> str:
+    """The finding that `histories` was asked for."""
+    if mean:
+        return means(rows)
+    if rounding is not None:
+        return equal(rows, x, rounding)
+    if errors:
+        return farthest_off(rows, x, lambda value: f"{number(value)} {y.partition('(')[2].rstrip(')')}".rstrip())
+    if growth:
+        at = partial("{} {}".format, x)
+        return findings.line(*(findings.course(name, enumerate(values, 1), at) for name, values in rows.items()))
+    return ends(rows, x, y)
+
+
+def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
+    """Which lines of differences stay under what rounding makes, and from which step on the others do not."""
+    over, under = [], []
+    for name, values in rows.items():
+        first = next((step for step, value in enumerate(values, 1) if not value <= rounding), None)
+        if first is None:
+            under.append(name)
+        else:
+            over.append(f"{name} differs from {x} {first} on, by {number(values[-1])} at the end")
+
+    same = ""
+    if under:
+        same = f"{findings.both(under, len(rows))} {findings.verb(under, 'stays', 'stay')} equal up to rounding"
+    return findings.line(same, *over)
 
 
 def means(rows: Mapping[str, Sequence[float]]) -> str:
@@ -105,8 +139,10 @@ def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
     if len(high) == len(last):
         return findings.line(f"{findings.both(high)} all end at about {number(last[high[0]])}")
 
-    above = f"{findings.both(high)} {findings.verb(high, 'ends', 'end')} highest, at {number(last[high[0]])}"
-    return findings.line(above, f"{findings.both(low)} lowest, at {number(last[low[0]])}")
+    lower, higher = findings.extremes(len(last))
+    above = f"{findings.both(high, len(last))} {findings.verb(high, 'ends', 'end')} {higher}, at {number(last[high[0]])}"
+    between = {name: number(value) for name, value in last.items() if name not in (*high, *low)}
+    return findings.line(above, findings.between(between), f"{findings.both(low, len(last))} {lower}, at {number(last[low[0]])}")
 
 
 def _log_axis(ax: Axes, name: str, lowest: float) -> None:
@@ -137,7 +173,8 @@ def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
     return False
 
 
-def _width(name: str, rows: Mapping[str, Sequence]) -> float:
+def width(name: str, rows: Mapping[str, Sequence]) -> float:
+    """The width of a run's line: broad where a later one lies on it."""
     if hidden(name, rows):
         return BROAD
     return THIN
@@ -215,9 +252,9 @@ def lowest(rows: Sequence[Descent]) -> str:
 
     wild = [name for name, points in known.items() if not points[-1][2] <= ROOM_ABOVE * points[0][2]]
     said = [
+        *(f"{name} diverges" for name in wild),
         f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}",
         f"after {units.seconds(last_s)}: {_low(by_time)}",
-        *(f"{name} diverges" for name in wild),
     ]
     return findings.line(*said)
 
@@ -280,109 +317,3 @@ def _loss_in_words(row: Descent) -> str:
         f"{row.name}: from {units.number(first)} to {units.number(last)} after {units.count(step, 'step')}"
         f" and {units.seconds(seconds)}, lowest {units.number(lowest)}"
     )
-
-
-@base.plain_style
-def paths(
-    rows: Mapping[str, Sequence[Weights] | None], goals: Mapping[str, Weights], loss: Callable[[float, float], float],
-    asks: str = "", *, x: str, y: str,
-) -> Picture:  # fmt: skip
-    """A picture of training in the plane of two weights.
-
-    How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
-
-    `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes.
-    `asks` is the question over the picture; ValueError where it is none.
-    """
-    known: dict[str, list[Weights]] = {}
-    for name, path in rows.items():
-        if path is not None:
-            known[name] = np.array(path, float).tolist()
-    if not known:
-        return base.not_yet(", ".join(rows))
-
-    picture = Picture(8.5, 4.2)
-    ax = picture.plot_area()
-    box = _box([*chain(*known.values()), *goals.values()])
-    _contours(ax, loss, box)
-    for index, name in enumerate(rows):
-        if name in known:
-            _path(ax, index, name, known[name], _width(name, known))
-        else:
-            ax.plot([], [], linestyle="none", label=f"{name}: not yet")
-    star = {"marker": "*", "markersize": 17, "color": base.PAPER, "markeredgecolor": base.INK, "linestyle": "none"}
-    for name, (a, b) in goals.items():
-        ax.plot(a, b, zorder=9, label=name, **star)
-
-    ax.set_xlim(box[0], box[1])
-    ax.set_ylim(box[2], box[3])
-    ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
-    ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-    ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
-
-    found = places(known, goals)
-    heading.head(picture, asks, found, "grey: lines of equal loss over all examples")
-    picture.alt = heading.alt(asks, found, *base.of_each(_end, known), *base.of_each(_at, goals))
-    return picture
-
-
-def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights]) -> str:
-    """What paths say: whether they lie on each other or end in one place, and how far from each goal."""
-    reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
-    ends = {name: np.array(path[-1], float) for name, path in paths.items()}
-    alike = [name for name in paths if hidden(name, paths)]
-
-    said = ""
-    if len(paths) > 1 and len(alike) == len(paths) - 1:
-        said = f"{findings.both(list(paths))} lie on each other"
-    elif len(paths) > 1:
-        apart = max(np.abs(one - other).max() for one, other in combinations(ends.values(), 2))
-        said = f"{findings.both(list(paths))} end in one place"
-        if apart > NEAR * reach:
-            said = f"the {len(paths)} paths end up to {number(apart)} apart"
-
-    return findings.line(said, *(_distance(ends, name, np.array(goal, float), reach) for name, goal in goals.items()))
-
-
-def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reach: float) -> str:
-    far = {name: float(np.abs(end - place).max()) for name, end in ends.items()}
-    worst, best = max(far, key=far.get), min(far, key=far.get)
-    if far[worst] <= NEAR * reach:
-        return f"{findings.verb(list(ends), 'it ends', 'each ends')} at the {goal}"
-    if len(ends) > 1 and not findings.tie(far[worst], far[best]):
-        return f"from the {goal} {best} ends {number(far[best])} away, {worst} {number(far[worst])}"
-    return f"from the {goal} it is {number(far[worst])}"
-
-
-def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
-    """Left, right, bottom, top, with a margin."""
-    (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
-    wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
-    return left - wide, right + wide, bottom - high, top + high
-
-
-def _contours(ax: Axes, loss: Callable[[float, float], float], box: tuple[float, float, float, float]) -> None:
-    xs, ys = np.linspace(box[0], box[1], GRID), np.linspace(box[2], box[3], GRID)
-    values = np.array([[float(loss(a, b)) for a in xs] for b in ys])
-
-    low, high = values.min(), values.max()
-    levels = low + (high - low) * np.linspace(0.02, 0.9, LEVELS) ** 2  # closer where it is flat
-    ax.contour(xs, ys, values, levels=levels, colors=[base.RULE], linewidths=1.0, zorder=1)
-
-
-def _path(ax: Axes, index: int, name: str, path: Sequence[Weights], width: float) -> None:
-    stride = max(1, math.ceil(len(path) / MARKERS_A_PATH))
-    look = {"color": base.algorithm(index), "marker": base.marker(index), "markeredgecolor": base.INK}
-    ax.plot(
-        *zip(*path, strict=True), linewidth=width, markersize=6, label=name,
-        markevery=(index * stride // 2 % stride, stride), markeredgewidth=0.5, zorder=3, **look,
-    )  # fmt: skip
-    ax.plot(*path[-1], markersize=10, zorder=4, **look)
-
-
-def _end(path: Sequence[Weights]) -> str:
-    return f"ends at {_at(path[-1])}"
-
-
-def _at(point: Weights) -> str:
-    return f"({units.number(point[0])}, {units.number(point[1])})"

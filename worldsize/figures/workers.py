@@ -146,7 +146,7 @@ def doubled(policies: Mapping[str, Taken]) -> str:
         return findings.line(f"no example is taken twice with {findings.both(list(policies))}")
     if len(twice) == len(policies):
         return findings.line(f"examples are taken more than once with {findings.both(twice)}")
-    return findings.line(f"with {findings.both(twice)} examples are taken more than once, with the others none is")
+    return findings.line(f"with {findings.both(twice)}, examples are taken more than once; with the others none is")
 
 
 def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:

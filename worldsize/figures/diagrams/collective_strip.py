@@ -16,11 +16,13 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts, whole_sums
+from worldsize.figures.frame import heading
 from worldsize.figures.inputs import waits_for
 from worldsize.figures.step_through.steps import Held, held_first, steps_of
 
 MOST_A_ROW = 8
 CELL_IN = 0.16
+KEY = "a row: a rank; a column: a chunk; the darker, the more ranks' numbers are in it; dot: the whole sum"
 
 
 def collective_strip(run: Any) -> Picture:
@@ -42,7 +44,7 @@ def _strip(held: Sequence[Sequence[Held]]) -> Picture:
     n = len(held[0])
     rows = -(-len(held) // MOST_A_ROW)
     across = min(len(held), MOST_A_ROW)
-    picture = Picture(base.WIDTH_IN, 0.75 + rows * (0.42 + CELL_IN * n))
+    picture = Picture(base.WIDTH_IN, 0.15 + rows * (0.42 + CELL_IN * n))
     panels = picture.subplots(rows, across, squeeze=False).ravel()
 
     for number, ax in enumerate(panels):
@@ -53,7 +55,7 @@ def _strip(held: Sequence[Sequence[Held]]) -> Picture:
 
     whole = list(map(whole_sums, held))
     finding = _finding(whole, n * len(held[0][0]))
-    picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
+    heading.head(picture, "", finding, KEY)
     told = ", ".join(f"{count} {_named(number)}" for number, count in enumerate(whole))
     picture.alt = base.sentences(finding, f"Whole sums: {told}", "Darker cells hold the numbers of more ranks")
     return picture

@@ -11,9 +11,11 @@ from itertools import groupby
 from operator import itemgetter
 
 from worldsize import units
-from worldsize.figures.frame.findings import XY, Text, ahead, both, points, tie, verb
+from worldsize.figures.frame.findings import XY, Text, ahead, be, both, points, tie
 
 MOST_RANGES = 4
+MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
+LESS = ("lower", "lowest")
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,14 @@ class Range:
     last: float
 
 
-def crossover(one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number) -> str:
-    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly."""
+def crossover(
+    one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS,
+    y: Text = units.number,
+) -> str:  # fmt: skip
+    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly.
+
+    `words` are what the lower one and the lowest one are called, such as ("faster", "fastest") of times.
+    """
     mine, its = points(ones), points(others)
     shared = [place for place in mine if place in its]
     lower = [(place, (one if mine[place] < its[place] else other,)) for place in shared if not tie(mine[place], its[place])]
@@ -39,22 +47,33 @@ def crossover(one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x:
     if len(ranges) > MOST_RANGES:
         return f"{one} and {other} cross {len(ranges) - 1} times"
     if len(ranges) > 1:
-        return _by_range(ranges, "lower", x)
+        return _by_range(ranges, words[0], x)
 
     (low,) = ranges[0].names
     high, above, below = (other, its, mine) if low == one else (one, mine, its)
-    last = shared[-1]
+    last, where = shared[-1], "everywhere"
+    if len(lower) == len([place for place in shared if place >= ranges[0].first]) < len(shared):
+        where = f"from {x(ranges[0].first)} on"
+    elif len(lower) < len(shared):
+        where = "where they do not tie"
     if tie(above[last], below[last]):
-        return f"{low} is lower at first, at {x(last)} they tie"
+        return f"{low} {be(low)} {words[0]} at first, at {x(last)} they tie"
     if below[last] <= 0:
-        return f"{low} is lower than {high} everywhere"
-    return f"at {x(last)} {high} is {units.times(above[last] / below[last])} times {low}"
+        return f"{low} {be(low)} {words[0]} than {high} {where}"
+    if above[last] > MOST_TIMES * below[last]:
+        return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {y(below[last])} against {y(above[last])}"
+    times = units.times(above[last] / below[last])
+    return f"{low} {be(low)} {words[0]} {where}, at {x(last)} {high} {be(high)} {times} times {low}"
 
 
 def lowest(
-    curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number
-) -> str:
-    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point."""
+    curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number,
+    words: tuple[str, str] = LESS,
+) -> str:  # fmt: skip
+    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point.
+
+    `words` as in `crossover`.
+    """
     known = {name: points(curve) for name, curve in curves.items()}
     shared = sorted(set.intersection(*(set(curve) for curve in known.values())))
     if not shared:
@@ -67,14 +86,14 @@ def lowest(
 
     ranges = _ranges(here)
     if 1 < len(ranges) <= MOST_RANGES:
-        return _by_range(ranges, "lowest", x)
+        return _by_range(ranges, words[1], x, len(known))
     first, last = ranges[0].names, ranges[-1].names
-    is_lowest = f"{both(first)} {verb(first, 'is', 'are')} lowest"
+    is_lowest = f"{both(first, len(known))} {be(*first)} {words[1]}"
     if len(ranges) == 1:
         return f"{is_lowest} everywhere"
     if first == last:
         return f"at {x(shared[0])} and at {x(shared[-1])} {is_lowest}"
-    return f"at {x(shared[0])} {is_lowest}, at {x(shared[-1])} {both(last)}"
+    return f"at {x(shared[0])} {is_lowest}, at {x(shared[-1])} {both(last, len(known))}"
 
 
 def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
@@ -85,11 +104,11 @@ def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
     return found
 
 
-def _by_range(ranges: Sequence[Range], word: str, x: Text) -> str:
+def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
     """Ranges in a row: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
-    said = [f"{both(first.names)} {verb(first.names, 'is', 'are')} {word} up to {x(first.last)}"]
+    said = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
     for one in between:
         where = f"at {x(one.first)}" if one.first == one.last else f"from {x(one.first)} to {x(one.last)}"
-        said.append(f"{both(one.names)} {where}")
-    return ", ".join([*said, f"{both(last.names)} from {x(last.first)}"])
+        said.append(f"{both(one.names, whole)} {where}")
+    return ", ".join([*said, f"{both(last.names, whole)} from {x(last.first)}"])

@@ -29,7 +29,7 @@ Text = Callable[[float], str]
 def line(*clauses: str) -> str:
     """A finding of a picture: its clauses in a row, the first with a capital; a name of code keeps its letters."""
     said = "; ".join(filter(None, clauses))
-    first = said.split(" ", 1)[0]
+    first = said.split(" ", 1)[0].rstrip(":")
     if first.isalpha() and first.islower():
         return said[0].upper() + said[1:]
     return said
@@ -50,8 +50,10 @@ def tie(one: float, other: float, spread: float = 0.0) -> bool:
     return abs(one - other) <= max(TIE * max(abs(one), abs(other)), spread)
 
 
-def both(names: Sequence[str]) -> str:
-    """Names in a finding as text: "A", "A and B", "A, B and C", "all 8 of them"."""
+def both(names: Sequence[str], whole: int = 0) -> str:
+    """Names in a finding as text: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
+    if len(names) > MOST_NAMED and len(names) < whole:
+        return f"{len(names)} of {whole}"
     if len(names) > MOST_NAMED:
         return f"all {len(names)} of them"
     if len(names) < 2:
@@ -64,6 +66,24 @@ def verb(names: Sequence[str], one: str, several: str) -> str:
     if len(names) == 1:
         return one
     return several
+
+
+def plural(name: str) -> bool:
+    """Whether a name is one of several things, which decides a finding's verb: "2 towers", "weights", "they"; not "loss"."""
+    first = name.split(" ", 1)[0].rstrip(",")
+    if first.isdigit():
+        return int(first) > 1
+    return first == "they" or (first.endswith("s") and not first.endswith(("ss", "us", "is", "'s")))
+
+
+def be(*names: str) -> str:
+    """Return "is" or "are", as it stands after the names of a finding."""
+    return "are" if len(names) > 1 or plural(names[0]) else "is"
+
+
+def pronoun(name: str) -> str:
+    """Return "it" or "they", for a name that a finding has told before."""
+    return "they" if plural(name) else "it"
 
 
 def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
@@ -83,6 +103,13 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
     return [name for name in found if name in ahead]
 
 
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether a finding's repetitions of two measurements have ranges that do not overlap; no where one has none."""
+    if not one or not other:
+        return False
+    return max(one) < min(other) or max(other) < min(one)
+
+
 def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
     """Whether repetitions of two measurements leave a finding no winner: their ranges overlap, or the middles tie.
 
@@ -91,8 +118,7 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
     if paired and len(one) == len(other) >= 3:
         lower = [a < b for a, b in zip(one, other, strict=True)]
         return any(lower) and not all(lower)
-    apart = max(one) < min(other) or max(other) < min(one)
-    return not apart or tie(median(one), median(other))
+    return not apart(one, other) or tie(median(one), median(other))
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
@@ -102,6 +128,18 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
     pick = max if largest else min
     best = pick(repeats, key=lambda name: median(repeats[name]))
     return [name for name in repeats if name == best or level(repeats[name], repeats[best], paired)]
+
+
+def extremes(count: int) -> tuple[str, str]:
+    """What the least and the greatest of so many are called in a finding: of two, "lower" and "higher"."""
+    return ("lower", "higher") if count == 2 else ("lowest", "highest")
+
+
+def between(values: Mapping[str, str]) -> str:
+    """Who is neither least nor greatest, for a finding, each with its value as text; empty where there are many."""
+    if not 0 < len(values) < MOST_NAMED:
+        return ""
+    return "between them " + both([f"{name} at {value}" for name, value in values.items()])
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
@@ -118,7 +156,7 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
         return f"{first} {verbs[0]} {text(found[first])}"
     least, most = (text(pick(found[name] for name in (first, *others))) for pick in (min, max))
     if len(others) == len(found) - 1:
-        return f"{both([first, *others])} tie: each {verbs[0]} {most if least == most else f'{least} to {most}'}"
+        return f"{both([first, *others])} tie: {f'each {verbs[0]} {most}' if least == most else f'{least} to {most}'}"
     if others:
         names = both([first, *others])
         if len(others) >= MOST_NAMED:
@@ -132,33 +170,47 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     return f"{said}; {last} {verbs[0]} {text(found[last])}"
 
 
-def fastest(seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({})) -> str:
-    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of repetitions."""
+def fastest(
+    seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({}),
+    repeats_s: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of the repetitions `repeats_s`.
+
+    Nobody ties within a spread whose repetitions are all slower than each of the best one's.
+    """
     found = known(seconds)
     if not found:
         return ""
     if len(found) == 1:
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
-    first, *others = leaders(found, largest=False, spreads=spreads_s)
+    best = min(found, key=found.get)
+    first, *others = [
+        name for name in leaders(found, largest=False, spreads=spreads_s)
+        if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
+    ]
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie"
 
     slowest = max(found, key=found.get)
-    than = f"as {slowest}"
+    than = slowest
     if len(found) > 2:
-        than = f"as the slowest, {slowest}"
+        than = f"the slowest, {slowest}"
+    ahead_of = _faster(found[slowest], min(found.values()), than)
     if others:
-        return f"{both([first, *others])} tie, {_as_fast(found[slowest], found[first])} {than}"
+        return f"{both([first, *others])} tie, up to {ahead_of}"
     if len(found) > 2:
-        return f"{first} is fastest, {_as_fast(found[slowest], found[first])} {than}"
-    return f"{first} is {_as_fast(found[slowest], found[first])} {than}"
+        return f"{first} {be(first)} fastest, {ahead_of}"
+    return f"{first} {be(first)} {ahead_of}"
 
 
-def _as_fast(slow_s: float, fast_s: float) -> str:
+def _faster(slow_s: float, fast_s: float, than: str) -> str:
+    """How much faster the faster one is: in per cent where it is little, as "1.1 times" says less of it than "8 %"."""
     if fast_s <= 0:
-        return "many times as fast"
-    return f"{units.times(slow_s / fast_s)} times as fast"
+        return f"many times as fast as {than}"
+    if slow_s / fast_s < AGREE:
+        return f"{round(100 * (slow_s / fast_s - 1))} % faster than {than}"
+    return f"{units.times(slow_s / fast_s)} times as fast as {than}"
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
@@ -172,11 +224,13 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
         return f"{name}: {y(found[first])} at {x(first)}"
 
     top, foot = max(found, key=found.get), min(found, key=found.get)
-    turn, ways = top, ("rises", "falls")
+    rises, falls, stays = ("rise", "fall", "stay") if plural(name) else ("rises", "falls", "stays")
+    turn, ways = top, (rises, falls)
     if not _between(found[top], found[first], found[last]):
-        turn, ways = foot, ("falls", "rises")
+        turn, ways = foot, (falls, rises)
         if not _between(-found[foot], -found[first], -found[last]):
-            return f"{name} {_way(found[first], found[last], x(first), x(last), y)}"
+            way = stays if tie(found[first], found[last]) else falls if found[last] < found[first] else rises
+            return f"{name} {way} {_ends(found[first], found[last], x(first), x(last), y)}"
 
     begin = f"{name} {ways[0]} from {y(found[first])} at {x(first)} to {y(found[turn])} at {x(turn)}"
     return f"{begin}, then {ways[1]} to {y(found[last])} at {x(last)}"
@@ -187,128 +241,12 @@ def _between(turn: float, first: float, last: float) -> bool:
     return turn > max(first, last) and not tie(turn, max(first, last))
 
 
-def _way(first: float, last: float, at_first: str, at_last: str, text: Text) -> str:
+def _ends(first: float, last: float, at_first: str, at_last: str, text: Text) -> str:
+    if first == last:
+        return f"at {text(last)} from {at_first} to {at_last}"
     if tie(first, last):
-        return f"stays at about {text(last)} from {at_first} to {at_last}"
-
-    way = "rises"
-    if last < first:
-        way = "falls"
-    return f"{way} from {text(first)} at {at_first} to {text(last)} at {at_last}"
-
-
-def off_prediction(
-    name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
-) -> str:
-    """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
-    worst, ratio = _worst(measured, predicted)
-    off = ratio - 1
-    if worst is None:
-        return ""
-    if abs(off) <= TIE:
-        return f"{name} is within 5 % of the {what}"
-    if abs(off) < 0.6:
-        way = "above"
-        if off < 0:
-            way = "below"
-        return f"{name} is up to {round(100 * abs(off))} % {way} the {what}, at {x(worst)}"
-    return f"{name} is {units.times(ratio)} times the {what} at {x(worst)}"
-
-
-def off_predictions(
-    curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number, what: str = "prediction"
-) -> str:
-    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together.
-
-    `what` the measured ones are held against: a prediction, or a simulation.
-    """
-    near, far = [], []
-    for name, (measured, predicted) in curves.items():
-        worst, ratio = _worst(measured, predicted)
-        if worst is not None and abs(ratio - 1) <= TIE:
-            near.append(name)
-        elif worst is not None:
-            far.append(off_prediction(name, measured, predicted, x, what))
-
-    if near:
-        far.append(f"{both(near)} {verb(near, 'is', 'are')} within 5 % of the {what}")
-    return "; ".join(far)
-
-
-def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | None, float]:
-    """Where a curve is farthest from its prediction, and how many times that it is; (None, 1) where nothing compares."""
-    measured, predicted = list(measured), list(predicted)
-    strange = outliers(measured, predicted)
-    ratios = {x: ratio for x, ratio in _ratios(points(measured), points(predicted)).items() if x not in strange}
-    if not ratios:
-        return None, 1.0
-
-    worst = max(ratios, key=lambda place: abs(math.log(ratios[place])))
-    return worst, ratios[worst]
-
-
-def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -> dict[float, float]:
-    """How many times its prediction a point is, where both are above zero."""
-    ratios = {}
-    for place, y in measured.items():
-        foretold = predicted.get(place, 0.0)
-        if y > 0 and foretold > 0:
-            ratios[place] = y / foretold
-    return ratios
-
-
-def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float, float]:
-    """Points of a curve that the others do not let one expect, for a finding: {x: how many times what they say}.
-
-    With predictions a point is held against how far off the other points are, where those agree; without them against
-    the line between its neighbours, where the rest of the curve only rises or only falls and two points stand on each
-    side: nearer to an end it may be a turn.
-    """
-    found = points(measured)
-    if len(found) < 4:
-        return {}
-
-    ratios = _ratios(found, points(predicted))
-    if len(ratios) >= 4:
-        return _far(_against_others(ratios))
-
-    odd: dict[float, float] = {}
-    places = list(found)
-    for k in range(2, len(places) - 2):
-        rest = [found[p] for p in places if p != places[k]]
-        before, after = found[places[k - 1]], found[places[k + 1]]
-        middle = (before + after) / 2
-        outside = not min(before, after) <= found[places[k]] <= max(before, after)
-        if middle > 0 and outside and rest in (sorted(rest), sorted(rest, reverse=True)):
-            odd[places[k]] = found[places[k]] / middle
-    return _far(odd)
-
-
-def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
-    """How many times the others' distance from their prediction a point's own is, where the others agree on theirs."""
-    found = {}
-    for place, ratio in ratios.items():
-        others = [other for where, other in ratios.items() if where != place]
-        if max(others) <= AGREE * min(others):
-            found[place] = ratio / median(others)
-    return found
-
-
-def _far(times: Mapping[float, float]) -> dict[float, float]:
-    return {place: ratio for place, ratio in times.items() if ratio >= FAR or ratio <= 1 / FAR}
-
-
-def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text = units.number) -> str:
-    """The farthest outlier of a curve in words, for a finding: it asks whether something else ran meanwhile."""
-    found = outliers(measured, predicted)
-    if not found:
-        return ""
-
-    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))
-    who = "neighbours"
-    if predicted:
-        who = "other points"
-    return f"at {x(worst)} {name} is {units.times(found[worst])} times what its {who} say: {BUSY}"
+        return f"at about {text(last)} from {at_first} to {at_last}"
+    return f"from {text(first)} at {at_first} to {text(last)} at {at_last}"
 
 
 def straggler(worked_s: Values) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from operator import attrgetter
 from statistics import median
 
@@ -25,6 +24,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
+from worldsize.figures.frame.ends import reach, standing
 
 MOST_BARS = 60
 LANE_IN = 0.62
@@ -45,10 +45,11 @@ class Sample:
 
 
 @base.plain_style
-def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
+def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
     """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    The finding begins with how far the tails reach, with `mean` by what the means are. `asks` is the question over the
+    picture; ValueError where it is none.
     """
     rows = tuple(rows)
     if not rows:
@@ -67,39 +68,39 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str) -> Picture:
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, rows)
 
-    found = finding(rows)
+    found = finding(rows, mean)
     heading.head(picture, asks, found, "grey number: the largest value")
     picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
 
 
-def finding(rows: Sequence[Sample]) -> str:
+def finding(rows: Sequence[Sample], mean: bool = False) -> str:
     """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
     known = [row for row in rows if row.values]
     if not known:
         return "Nothing was measured"
 
     means = {row.name: float(np.mean(row.values)) for row in known}
-    said = [_reach({row.name: max(row.values) for row in known})]
-    if len(known) > 1:
-        said.append(_means(means))
+    tails = _reach({row.name: max(row.values) for row in known})
+    said = [_means(means)] if len(known) > 1 else []
     said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
-    return findings.line(*said)
+    return findings.line(*said, tails) if mean else findings.line(tails, *said)
 
 
 def _reach(largest: dict[str, int]) -> str:
     """How far the tails go, at most and at least."""
     high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
-    said = f"the tail reaches {largest[high[0]]} with {findings.both(high)}"
+    said = f"the tail reaches {largest[high[0]]} with {findings.both(high, len(largest))}"
     if high == low:
         return said
-    return f"{said}, {largest[low[0]]} with {findings.both(low)}"
+    return f"{said}, {largest[low[0]]} with {findings.both(low, len(largest))}"
 
 
 def _means(means: dict[str, float]) -> str:
     if len(findings.leaders(means)) == len(means):
         return f"the means tie at about {units.number(np.mean(list(means.values())))}"
-    return f"means from {units.number(min(means.values()))} to {units.number(max(means.values()))}"
+    low, high = min(means, key=means.get), max(means, key=means.get)
+    return f"the mean is {units.number(means[low])} with {low}, {units.number(means[high])} with {high}"
 
 
 def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
@@ -228,29 +229,7 @@ def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
 
     last = max(shared)
     runs = {name: one.columns[one.xs.index(last)] for name, one in known.items()}
-    middles = {name: median(values) for name, values in runs.items()}
-    place = f"at {x} {units.number(last)}"
-
-    low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
-    if len(known) == 1:
-        return findings.line(f"{place} {low[0]} is at {_range(known[low[0]], last)}")
-    if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
-        return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {units.number(middles[low[0]])}")
-    if set(low) & set(high):  # neighbours tie, and the ends do not
-        first, last_one = (pick(middles, key=middles.__getitem__) for pick in (min, max))
-        reach = f"from {units.number(middles[first])} ({first}) to {units.number(middles[last_one])} ({last_one})"
-        return findings.line(f"{place} neighbours tie within their spread, {reach}")
-    lowest = f"{place} {findings.both(low)} {findings.verb(low, 'is', 'are')} lowest, at {_range(known[low[0]], last)}"
-    return findings.line(lowest, f"{findings.both(high)} highest, at {_range(known[high[0]], last)}")
-
-
-def _range(one: Band, x: float) -> str:
-    """The middle run at a place, and how far the others are from it: "0.61 (0.6 to 0.63)"."""
-    index = one.xs.index(x)
-    said = units.number(one.middle[index])
-    if one.runs < 2:
-        return said
-    return f"{said} ({units.number(one.low[index])} to {units.number(one.high[index])})"
+    return standing(f"at {x} {units.number(last)}", runs, paired)
 
 
 def _band(ax: Axes, index: int, count: int, name: str, one: Band) -> None:
@@ -268,5 +247,5 @@ def _band_words(name: str, one: Band | None, x: str) -> str:
     if one is None:
         return f"{name}: not yet"
     first, last = one.xs[0], one.xs[-1]
-    begin, end = (f"{_range(one, place)} at {x} {units.number(place)}" for place in (first, last))
+    begin, end = (f"{reach(one.columns[k])} at {x} {units.number(place)}" for k, place in ((0, first), (-1, last)))
     return f"{name}: from {begin} to {end}"

@@ -1,4 +1,4 @@
-"""What the messages of a run do together, in words: a ring, a hub, a tree, or who sends how much."""
+"""What the messages of a run do together, in words: a ring, a line, a hub, a tree, or who sends how much."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worldsize.figures.frame import findings
 
 
 def message_pattern(trace: Any) -> str:
-    """What a trace's messages do, in words: a ring, one hub, or their busiest rank."""
+    """What a trace's messages do, in words: a ring, a line, one hub, or their busiest rank."""
     n = trace.world_size
     pairs = set(map(attrgetter("src", "dst"), trace.transfers))
 
@@ -18,11 +18,20 @@ def message_pattern(trace: Any) -> str:
         if n > 2 and all(dst == (src + step) % n for src, dst in pairs):
             return f"every message goes from a rank to the {neighbour}, round a ring"
 
+    if n > 2 and pairs == _along_a_line(n):
+        return f"every message goes from a rank to a neighbour, from rank 0 to rank {n - 1} and back"
+
     hubs = set.intersection(*map(set, pairs))
     if n > 2 and len(pairs) > 1 and len(hubs) == 1:
         return f"every message goes to or comes from rank {hubs.pop()}"
 
     return _tree(trace, pairs) or _shares(trace, pairs)
+
+
+def _along_a_line(n: int) -> set[tuple[int, int]]:
+    """All pairs of neighbours, both ways, of ranks in a row: a pipeline's."""
+    forward = {(rank, rank + 1) for rank in range(n - 1)}
+    return forward | {(after, before) for before, after in forward}
 
 
 def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:

@@ -1,0 +1,52 @@
+"""The calls of pictures in the labs' sources, and the questions over them as they stand there. Left out: what is drawn."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+from worldsize import figures
+
+SOURCES = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
+ASKED = {
+    name: list(inspect.signature(getattr(figures, name)).parameters)
+    for name in figures.__all__
+    if "asks" in inspect.signature(getattr(figures, name)).parameters
+}
+
+
+def calls(source: Path) -> list[tuple[str, ast.Call]]:
+    """Each call of a picture that takes a question, with the picture's name."""
+    found = []
+    for node in ast.walk(ast.parse(_python(source.read_text()))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("figures."):
+            found.append((ast.unparse(node.func).removeprefix("figures."), node))
+    return found
+
+
+def code_cells(source: Path) -> list[ast.Module]:
+    """The code of each cell of a source; empty for a cell of prose."""
+    return [ast.parse(_python(cell)) for cell in re.split(r"^# %%.*$", source.read_text(), flags=re.MULTILINE)]
+
+
+def _python(text: str) -> str:
+    """A source without its magics."""
+    return "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
+
+
+def question(name: str, call: ast.Call) -> ast.expr | None:
+    by_name = {keyword.arg: keyword.value for keyword in call.keywords}
+    place = ASKED[name].index("asks")
+    if "asks" in by_name or place >= len(call.args):
+        return by_name.get("asks")
+    return call.args[place]
+
+
+def assigned(source: Path) -> dict[str, ast.expr]:
+    found = {}
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node.value
+    return found

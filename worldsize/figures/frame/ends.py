@@ -1,0 +1,94 @@
+"""Where curves end, in words: who is lowest and highest there and what ties, and from which place on a curve stays level.
+
+Repetitions decide: two ends tie where their ranges overlap. Left out: what happens on the way (`crossings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import median
+from typing import Any
+
+from worldsize import units
+from worldsize.figures.frame import findings
+from worldsize.figures.frame.findings import Text
+
+
+def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = False, text: Text = units.number) -> str:
+    """How several measurements stand at one place, for a finding: `runs[name]` are its repetitions; `paired` as in `level`."""
+    middles = {name: median(values) for name, values in runs.items()}
+    low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
+    told = {name: reach(values, text) for name, values in runs.items()}
+    if len(runs) == 1:
+        return findings.line(f"{place} {low[0]} is at {told[low[0]]}")
+    if all(findings.level(one, other, paired) for one, other in combinations(runs.values(), 2)):
+        return findings.line(f"{place} {findings.both(low)} tie within their spread, at about {text(middles[low[0]])}")
+    if set(low) & set(high):  # neighbours tie, and the ends do not
+        first, last = (pick(middles, key=middles.__getitem__) for pick in (min, max))
+        there = f"from {text(middles[first])} ({first}) to {text(middles[last])} ({last})"
+        return findings.line(f"{place} neighbours tie within their spread, {there}")
+
+    lower, higher = findings.extremes(len(runs))
+    lowest = f"{place} {findings.both(low, len(runs))} {findings.verb(low, 'is', 'are')} {lower}, at {told[low[0]]}"
+    between = {name: told[name] for name in runs if name not in (*low, *high)}
+    return findings.line(lowest, findings.between(between), f"{findings.both(high, len(runs))} {higher}, at {told[high[0]]}")
+
+
+def reach(values: Sequence[float], text: Text = units.number) -> str:
+    """The middle of repetitions and how far the others are from it, for a finding: "0.61 (0.6 to 0.63)"."""
+    if len(values) < 2:
+        return text(values[0])
+    return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
+
+
+def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units.number) -> str:
+    """How far each row of errors is from zero at its worst, for a finding, and at which x, counted from 1."""
+    said = []
+    for name, errors in rows.items():
+        worst = max(range(len(errors)), key=lambda k: abs(errors[k]))
+        if errors[worst]:
+            said.append(f"{name} is up to {text(abs(errors[worst]))} off, at {x} {worst + 1}")
+        else:
+            said.append(f"{name} is never off")
+    return findings.line(*said)
+
+
+def less_time(one: str, other: str, timings: Mapping[str, Any]) -> str:
+    """How much less time one takes than another, and how much less it should, for a finding; `timings[name]` as in a race."""
+    pair = timings[one], timings[other]
+    if None in [row.measured_s for row in pair]:
+        return ""
+
+    less_s = pair[1].measured_s - pair[0].measured_s
+    said = f"{one} takes {_less(less_s)} than {other}"
+    if abs(less_s) <= max(findings.spread(row.repeats_s) for row in pair):
+        said = f"{one} and {other} take about as long"
+    if None in [row.predicted_s for row in pair]:
+        return said
+    return f"{said}; predicted: {_less(pair[1].predicted_s - pair[0].predicted_s)}"
+
+
+def _less(seconds: float) -> str:
+    return f"{units.seconds(abs(seconds))} {'less' if seconds >= 0 else 'more'}"
+
+
+def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:
+    """Up to which place a curve rises or falls, for a finding, and that all later ones tie with that one.
+
+    `repeats` are the repetitions at each place. Without a place before the last from which all later ones tie, the curve
+    has not settled.
+    """
+    places = sorted(repeats)
+    if not places:
+        return ""
+
+    first, last = places[0], places[-1]
+    end = next(at for at in places if all(findings.level(repeats[at], repeats[later]) for later in places if later > at))
+    if end == first:
+        return f"{name} stays at about {y(median(repeats[first]))} from {x(first)} on"
+    way = "rises" if median(repeats[end]) > median(repeats[first]) else "falls"
+    course = f"{name} {way} from {y(median(repeats[first]))} at {x(first)} to {y(median(repeats[end]))} at {x(end)}"
+    if end == last:
+        return f"{course}, the last one"
+    return f"{course}; from there on its ranges overlap"

@@ -1,0 +1,145 @@
+"""How far curves are from what was predicted, in words, and which points the others do not let one expect.
+
+Every function goes from points to a clause, empty where nothing compares. Left out: who wins and by how much (`findings`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from worldsize import units
+from worldsize.figures.frame.findings import AGREE, BUSY, FAR, TIE, XY, Text, be, both, points
+
+
+def off_prediction(
+    name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
+) -> str:
+    """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
+    measured, predicted = list(measured), list(predicted)
+    worst, ratio = _worst(measured, predicted)
+    if worst is None:
+        return ""
+    if abs(ratio - 1) <= TIE:
+        return f"{name} {be(name)} within 5 % of the {what}"
+    kept = _kept_up_to(_ratios(points(measured), points(predicted)))
+    if kept is None:
+        return f"{name} {be(name)} {_off(ratio, f'the {what}', x(worst))}"
+    return f"{name} {be(name)} within 5 % of the {what} up to {x(kept)}, then {_off(ratio, 'it', x(worst))}"
+
+
+def _off(ratio: float, what: str, where: str) -> str:
+    off = ratio - 1
+    if abs(off) >= 0.6:
+        return f"{units.times(ratio)} times {what} at {where}"
+    way = "above"
+    if off < 0:
+        way = "below"
+    return f"up to {round(100 * abs(off))} % {way} {what}, at {where}"
+
+
+def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
+    """The last of the first points that keep to their prediction, where there are several and no later one does."""
+    near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
+    if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
+        return near[-1]
+    return None
+
+
+def off_predictions(
+    curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number, what: str = "prediction"
+) -> str:
+    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together.
+
+    `what` the measured ones are held against: a prediction, or a simulation.
+    """
+    near, far = [], []
+    for name, (measured, predicted) in curves.items():
+        worst, ratio = _worst(measured, predicted)
+        if worst is not None and abs(ratio - 1) <= TIE:
+            near.append(name)
+        elif worst is not None:
+            far.append(off_prediction(name, measured, predicted, x, what))
+
+    if len(near) > 1 and not far:
+        far.append(f"{'both' if len(near) == 2 else 'all'} are within 5 % of the {what}")
+    elif near:
+        far.append(f"{both(near, len(curves))} {be(*near)} within 5 % of the {what}")
+    return "; ".join(far)
+
+
+def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | None, float]:
+    """Where a curve is farthest from its prediction, and how many times that it is; (None, 1) where nothing compares."""
+    measured, predicted = list(measured), list(predicted)
+    strange = outliers(measured, predicted)
+    ratios = {x: ratio for x, ratio in _ratios(points(measured), points(predicted)).items() if x not in strange}
+    if not ratios:
+        return None, 1.0
+
+    worst = max(ratios, key=lambda place: abs(math.log(ratios[place])))
+    return worst, ratios[worst]
+
+
+def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -> dict[float, float]:
+    """How many times its prediction a point is, where both are above zero."""
+    ratios = {}
+    for place, y in measured.items():
+        foretold = predicted.get(place, 0.0)
+        if y > 0 and foretold > 0:
+            ratios[place] = y / foretold
+    return ratios
+
+
+def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float, float]:
+    """Points of a curve that the others do not let one expect, for a finding: {x: how many times what they say}.
+
+    With predictions a point is held against how far off the other points are, where those agree; without them against
+    the line between its neighbours, where the rest of the curve only rises or only falls and two points stand on each
+    side: nearer to an end it may be a turn.
+    """
+    found = points(measured)
+    if len(found) < 4:
+        return {}
+
+    ratios = _ratios(found, points(predicted))
+    if len(ratios) >= 4:
+        return _far(_against_others(ratios))
+
+    odd: dict[float, float] = {}
+    places = list(found)
+    for k in range(2, len(places) - 2):
+        rest = [found[p] for p in places if p != places[k]]
+        before, after = found[places[k - 1]], found[places[k + 1]]
+        middle = (before + after) / 2
+        outside = not min(before, after) <= found[places[k]] <= max(before, after)
+        if middle > 0 and outside and rest in (sorted(rest), sorted(rest, reverse=True)):
+            odd[places[k]] = found[places[k]] / middle
+    return _far(odd)
+
+
+def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
+    """How many times the others' distance from their prediction a point's own is, where the others agree on theirs."""
+    found = {}
+    for place, ratio in ratios.items():
+        others = [other for where, other in ratios.items() if where != place]
+        if max(others) <= AGREE * min(others):
+            found[place] = ratio / median(others)
+    return found
+
+
+def _far(times: Mapping[float, float]) -> dict[float, float]:
+    return {place: ratio for place, ratio in times.items() if ratio >= FAR or ratio <= 1 / FAR}
+
+
+def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text = units.number) -> str:
+    """The farthest outlier of a curve in words, for a finding: it asks whether something else ran meanwhile."""
+    found = outliers(measured, predicted)
+    if not found:
+        return ""
+
+    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))
+    who = "neighbours"
+    if predicted:
+        who = "other points"
+    return f"at {x(worst)} {name} {be(name)} {units.times(found[worst])} times what its {who} say: {BUSY}"

@@ -1,0 +1,124 @@
+"""A race under several conditions, such as bandwidths: a panel for each, the same bars in each, and who is first named there.
+
+All panels share one scale of time, so that a condition which makes all of them quicker is seen too. A dashed line across a
+bar is what was predicted. Left out: many groups under each other, with room for long names (`bars.race`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+from matplotlib.axes import Axes
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.bars import Timing
+from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
+
+ROOM_FOR_TEXT = 1.55
+BAR_HEIGHT = 0.62
+MARK_HEIGHT = 0.92
+NOTE = "bold: first, or too near to it to tell; all panels share one scale"
+
+
+@base.plain_style
+def races(rows: Iterable[Timing], asks: str = "") -> Picture:
+    """A panel for each `group` of timings, a bar for each name; `measured_s` None where a name has not come to its end.
+
+    The finding says who is first in which panel. `asks` is the question over the picture; ValueError where it is none.
+    """
+    rows = tuple(rows)
+    names = list(dict.fromkeys(map(attrgetter("name"), rows)))
+    panels = {at: {row.name: row for row in members} for at, members in groupby(rows, attrgetter("group"))}
+    if not any(row.measured_s for row in rows):
+        return base.not_yet(", ".join(names))
+
+    picture = Picture(8.5, 0.8 + 0.3 * len(names))
+    largest_s = max(max(row.measured_s or 0, row.predicted_s or 0) for row in rows)
+    scale, unit = units.time_unit(largest_s)
+    axes = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for ax, (at, members) in zip(axes, panels.items(), strict=True):
+        _panel(ax, at, names, members, scale)
+        ax.set_xlim(0, largest_s * scale * ROOM_FOR_TEXT)
+        ax.set_xlabel(f"time ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.4, -0.6)
+
+    found = finding(panels)
+    foretold = any(row.predicted_s for row in rows)
+    heading.head(picture, asks, found, f"{NOTE}; dashed: predicted" if foretold else NOTE)
+    picture.alt = heading.alt(asks, found, *(f"{at}: {_words(names, members)}" for at, members in panels.items()))
+    return picture
+
+
+def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
+    """What a race in panels says: who is first in which, and how far ahead of the first name; panels alike together."""
+    winners = {at: tuple(_first(members)) for at, members in panels.items()}
+    said = []
+    for names, places in groupby((at for at in winners if winners[at]), winners.__getitem__):
+        verb = findings.verb(names, "is first", "tie for first")
+        said.append(f"{findings.both(names)} {verb} at {findings.both(list(places))}")
+
+    return findings.line(*said, _foretold(panels, winners))
+
+
+def _first(members: Mapping[str, Timing]) -> list[str]:
+    spreads_s = {name: findings.spread(row.repeats_s) for name, row in members.items()}
+    return findings.leaders({name: row.measured_s for name, row in members.items()}, largest=False, spreads=spreads_s)
+
+
+def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, Sequence[str]]) -> str:
+    """Where the predictions have somebody else first, among those who were measured."""
+    compared, others = 0, []
+    for at, members in panels.items():
+        by_prediction = {name: row.predicted_s for name, row in members.items() if row.measured_s is not None}
+        names = findings.leaders(by_prediction, largest=False)
+        compared += bool(names)
+        if names and not set(names) & set(winners[at]):
+            others.append(f"{findings.both(names)} at {at}")
+
+    if others:
+        return f"the prediction has {', '.join(others)}"
+    return "as predicted" if compared else ""
+
+
+def _panel(ax: Axes, at: str, names: Sequence[str], members: Mapping[str, Timing], scale: float) -> None:
+    base.unframe(ax, "top", "right")
+    ax.spines["left"].set_color(base.RULE)
+    ax.spines["bottom"].set_color(base.QUIET_INK)
+    ax.tick_params(colors=base.INK, labelsize=9, length=0)
+    ax.set_title(at, loc="left", fontsize=tokens.HEAD_PT, weight="bold", color=base.INK)
+
+    first = _first(members)
+    for y, name in enumerate(names):
+        row = members.get(name)
+        if row is None or row.measured_s is None:
+            ax.text(0, y, " not yet", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+            continue
+
+        look = {"color": base.algorithm(y), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(y)}
+        ax.barh(y, row.measured_s * scale, BAR_HEIGHT, **look)
+        end_s = row.measured_s
+        if row.predicted_s is not None:
+            end_s = max(end_s, row.predicted_s)
+            ends = [y - MARK_HEIGHT / 2, y + MARK_HEIGHT / 2]
+            ax.plot([row.predicted_s * scale] * 2, ends, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (2, 1)))
+        weight = "bold" if name in first else "normal"
+        told = f" {units.seconds(row.measured_s)}"
+        ax.text(end_s * scale, y, told, fontsize=tokens.LABEL_PT, weight=weight, color=base.INK, va="center")
+
+
+def _words(names: Sequence[str], members: Mapping[str, Timing]) -> str:
+    told = []
+    for name in names:
+        row = members.get(name)
+        said = "not yet"
+        if row is not None and row.measured_s is not None:
+            said = units.seconds(row.measured_s)
+            if row.predicted_s is not None:
+                said += f", predicted {units.seconds(row.predicted_s)}"
+        told.append(f"{name} {said}")
+    return "; ".join(told)
