@@ -104,7 +104,8 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     for name, text in texts.items():
         _write(staged / name, pages.on_the_site(text, known))
 
-    where = pages.on_the_site(pages.section_of(texts["platforms.md"], "What was tested"), known)
+    where = pages.section_of(texts["platforms.md"], "What was tested").replace("](#", "](platforms.md#")
+    where = pages.on_the_site(where, known)
     _write(staged / "support.md", pages.support_page(pages.read_record(root), where))
     _write(staged / "papers.md", pages.papers_page(labs))
     for name, text in pages.api_pages(pages.api_modules()).items():
