@@ -57,7 +57,10 @@ const guesses = {
     try { return localStorage.getItem(KEPT + text); } catch { return null; } // no storage: nothing is kept
   },
   set(text, value) {
-    try { value === null ? localStorage.removeItem(KEPT + text) : localStorage.setItem(KEPT + text, value); } catch { /* the same */ }
+    try {
+      if (value === null) localStorage.removeItem(KEPT + text);
+      else localStorage.setItem(KEPT + text, value);
+    } catch { /* the same */ }
   },
 };
 
@@ -133,6 +136,7 @@ function coverAll() {
     const show = make("button", { type: "button" }, cover, "Show me");
     show.addEventListener("click", () => waiting.forEach((question) => question.take("shown")));
   }
+  reach();
 }
 
 // ---- long code and optional parts --------------------------------------------------------------------------------------
@@ -175,6 +179,15 @@ function fold(part) {
   linked();
 }
 
+// What scrolls sideways can be scrolled from the keyboard.
+function reach() {
+  for (const box of document.querySelectorAll(".cell_output .output")) {
+    const scrolls = box.scrollWidth > box.clientWidth;
+    const told = { tabindex: "0", role: "group", "aria-label": "scrolls sideways" };
+    for (const [name, value] of Object.entries(told)) scrolls ? box.setAttribute(name, value) : box.removeAttribute(name);
+  }
+}
+
 document.querySelectorAll("div.cell > div.cell_input").forEach(cut);
 for (const part of document.querySelectorAll("article section")) {
   const heading = part.querySelector(":scope > h2, :scope > h3");
@@ -182,4 +195,6 @@ for (const part of document.querySelectorAll("article section")) {
 }
 questions.push(...[...document.querySelectorAll(".ws-question")].map((place) => new Question(place)));
 questions.forEach((question) => question.show(guesses.get(question.text)));
+addEventListener("resize", reach);
+if (!questions.length) reach();
 }

@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 
 from worldsize.authoring.folding import PREDICTION
 from worldsize.authoring.site.questions import UNANSWERED, questions_of
+from worldsize.authoring.site.readable import with_least_widths
 from worldsize.titles import title_of
 
 # what a link may not begin in: code, formulas, other links and pictures, headings
@@ -105,9 +106,10 @@ def _first(term: str, text: str) -> re.Match[str] | None:
 
 
 def _light(output: NotebookNode) -> NotebookNode:
-    """Without the PNG of a picture that is there as SVG too."""
+    """Without the PNG of a picture that is there as SVG too, which says how wide it has to be."""
     output = copy.deepcopy(output)
     data = output.get("data", {})
     if "text/html" in data:
         data.pop("image/png", None)
+        data["text/html"] = with_least_widths("".join(data["text/html"]))
     return output
