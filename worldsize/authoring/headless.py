@@ -55,6 +55,7 @@ def run(
     parameters: dict[str, Any] | None = None,
     timeout_s: float = 600,
     progress: OnProgress | None = None,
+    knobs_beforehand: bool = False,
 ) -> HeadlessRun:
     """Run a notebook headlessly, from top to bottom.
 
@@ -63,6 +64,7 @@ def run(
 
     `parameters` replace those of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
     `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1.
+    With `knobs_beforehand` cells with knobs keep the pictures of all positions that need no ranks, as the site shows them.
     Raises ValueError for a notebook or a parameter that is not there, NotebookFailed for the rest.
     """
     path = _existing(Path(path))
@@ -75,7 +77,7 @@ def run(
         room = _room(Path(folder), path)
         watch = _Watch(room / path.name, timeout_s, progress)
         with _plain_failures(watch, out):
-            notebook = _execute(room, watch, out, parameters)
+            notebook = _execute(room, watch, out, parameters, knobs_beforehand)
         points, possible = _points(room / "state")
 
     return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
@@ -130,7 +132,9 @@ def _room(folder: Path, path: Path) -> Path:
     return room
 
 
-def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None) -> nbformat.NotebookNode:
+def _execute(
+    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, knobs_beforehand: bool
+) -> nbformat.NotebookNode:
     import papermill
     from papermill.engines import NBClientEngine, papermill_engines
 
@@ -156,7 +160,7 @@ def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | 
         progress_bar=False,
         # not papermill's cwd, which moves this process too
         resources={"metadata": {"path": str(room)}},
-        kernel_manager_class=_this_python(room),
+        kernel_manager_class=_this_python(room, knobs_beforehand),
         store_widget_state=False,
         coalesce_streams=True,
         timeout_func=watch.left_s,
@@ -164,7 +168,7 @@ def _execute(room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | 
     )
 
 
-def _this_python(room: Path) -> type:
+def _this_python(room: Path, knobs_beforehand: bool) -> type:
     """A kernel manager that starts this Python, with the environment of a headless run."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
@@ -177,6 +181,7 @@ def _this_python(room: Path) -> type:
         # a user's own start-up files would be part of the run
         "IPYTHONDIR": str(room / "ipython"),
         "PATH": programs,
+        "WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else "",
     }
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
     # Sockets in the room need no port that another run could take, and nobody else can read them.

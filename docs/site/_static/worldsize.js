@@ -139,6 +139,56 @@ function coverAll() {
   reach();
 }
 
+// ---- knobs, over pictures that were drawn before the page was made -------------------------------------------------------
+
+async function unpacked(letters) {
+  const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+class Knobs {
+  constructor(host) {
+    const { knobs, start, pictures } = JSON.parse(host.dataset.knobs);
+    this.pictures = pictures;
+    this.knobs = knobs;
+    this.picture = host.firstElementChild;
+    this.first = { position: start, html: this.picture.innerHTML };
+    this.least = this.picture.querySelector("svg")?.style.getPropertyValue("--ws-least");
+    const panel = make("div", { class: "ws-panel", role: "group", "aria-label": "knobs" });
+    host.prepend(panel);
+    this.sliders = knobs.map(({ name, values }, number) => {
+      const label = make("label", {}, panel, name);
+      const place = { type: "range", min: 0, max: values.length - 1, value: start.split(",")[number] };
+      const slider = make("input", place, label);
+      make("output", {}, label);
+      slider.addEventListener("input", () => this.turn());
+      return slider;
+    });
+    this.said = make("p", { role: "status" }, panel);
+    this.turn();
+  }
+
+  async turn() {
+    this.sliders.forEach((slider, number) => {
+      const value = this.knobs[number].values[slider.value];
+      slider.setAttribute("aria-valuetext", value);
+      slider.nextElementSibling.textContent = value;
+    });
+    const position = this.sliders.map((slider) => slider.value).join();
+    const known = position === this.first.position || position in this.pictures;
+    this.said.textContent = known
+      ? "Computed in simulated time or by formula, before this page was made."
+      : "Not computed before this page was made: choose it in JupyterLab.";
+    this.latest = position;
+    if (!known) return;
+    const shown = position === this.first.position ? this.first.html : await unpacked(this.pictures[position]);
+    if (this.latest !== position) return; // the slider has moved on
+    this.picture.innerHTML = shown;
+    if (this.least) this.picture.querySelector("svg")?.style.setProperty("--ws-least", this.least);
+    reach();
+  }
+}
+
 // ---- long code and optional parts --------------------------------------------------------------------------------------
 
 function cut(code) {
@@ -195,6 +245,7 @@ for (const part of document.querySelectorAll("article section")) {
 }
 questions.push(...[...document.querySelectorAll(".ws-question")].map((place) => new Question(place)));
 questions.forEach((question) => question.show(guesses.get(question.text)));
+document.querySelectorAll(".ws-knobs").forEach((host) => new Knobs(host));
 addEventListener("resize", reach);
 if (!questions.length) reach();
 }

@@ -6,6 +6,7 @@ source or with other parameters, is run first. Nothing is fetched. Left out: pub
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from nbformat import NotebookNode
 from worldsize.authoring import headless
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
-from worldsize.authoring.site import pages
+from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
 
 # the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
@@ -45,7 +46,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     fresh = kept.with_name(f"{source.stem}.new.ipynb")
     fresh.write_text(text, encoding="utf-8")
     try:
-        return nbformat.read(headless.run(fresh, kept, {}).out, as_version=4)
+        return nbformat.read(headless.run(fresh, kept, {}, knobs_beforehand=True).out, as_version=4)
     finally:
         fresh.unlink()
 
@@ -89,10 +90,14 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     shutil.copytree(root / "labs" / "covers", staged / "_extra" / "covers")
     shutil.copytree(root / "docs" / "pictures", staged / "_extra" / "pictures")
 
-    labs = {source.stem: nbformat.reads(notebooks(source)[1], as_version=4) for source in runs}
+    students = {source.stem: notebooks(source)[1] for source in runs}
+    labs = {stem: nbformat.reads(text, as_version=4) for stem, text in students.items()}
+    repository = ways.repository(root, os.environ)
     glossary = (staged / "glossary.md").read_text(encoding="utf-8")
     for source, run in runs.items():
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
+        page.cells.insert(1, ways.buttons(source.stem, repository))
+        _write(staged / "_extra" / ways.FOLDER / f"{source.stem}.ipynb", students[source.stem])
         nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
 
     for name, top in (("index.md", ""), ("labs/index.md", "../")):

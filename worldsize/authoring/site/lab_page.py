@@ -22,6 +22,8 @@ from worldsize.titles import title_of
 _NOT_PROSE = re.compile(
     r"```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|^#+ [^\n]*$|<[^>]+>", re.DOTALL | re.MULTILINE
 )
+_KNOBS = re.compile(r"^knobs\(", re.MULTILINE)
+_RECORDED = '<p class="ws-recorded">The recorded run. In JupyterLab the knobs of this cell start a run with other values.</p>'
 _SUMMARY = re.compile(r"\blab\.summary\(")
 
 
@@ -45,6 +47,8 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
             raise ValueError(f"site: expected a run of the lab as it is now, got none of its cell {cell.id}; run it again")
         if "nbgrader" not in cell.metadata and not _SUMMARY.search(cell.source):
             cell.outputs = [_light(output) for output in outputs[cell.id]]
+            if _KNOBS.search(cell.source) and "ws-knobs" not in str(cell.outputs):
+                cell.outputs.append(nbformat.v4.new_output("display_data", {"text/html": _RECORDED}))
         _fold(cell)
 
     _ask(page.cells)
