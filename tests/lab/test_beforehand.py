@@ -14,12 +14,21 @@ from worldsize.figures.base import notice
 from worldsize.lab import beforehand
 from worldsize.lab.knobs import knobs
 from worldsize.launch import launch
+from worldsize.simulate import simulate
 
 pytestmark = pytest.mark.quick
 
 
 def formula(ranks=2, link="slow"):
     return notice(f"{ranks} ranks over {link} links")
+
+
+def simulated(ranks=2):
+    return notice(f"{simulate(rank_of, ranks).state} on {ranks}")
+
+
+def rank_of(fabric):
+    return fabric.rank
 
 
 def cached(ranks=2):
@@ -57,6 +66,12 @@ def test_of_very_many_positions_those_one_knob_away_are_kept(shown, monkeypatch)
     monkeypatch.setattr(beforehand, "MOST_POSITIONS", 3)
     knobs(formula, ranks=[1, 2], link=["slow", "quick"])
     assert sorted(data_of(shown[0])["pictures"]) == ["0,0", "1,1"]
+
+
+@pytest.mark.parametrize(("draw", "how"), [(formula, "by formula"), (simulated, "in simulated time")])
+def test_a_page_can_say_how_the_pictures_were_computed(shown, draw, how):
+    knobs(draw, ranks=[1, 2])
+    assert data_of(shown[0])["how"] == how
 
 
 def test_where_another_position_would_need_ranks_the_picture_is_all(shown):

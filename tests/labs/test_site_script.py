@@ -45,7 +45,8 @@ def knobs_of_two() -> str:
     def draw(ranks: int = 2) -> Any:
         return notice(f"{ranks} ranks")
 
-    return cell("knobs(…)", beforehand.bundle(draw(), draw, {"ranks": [2, 4]}, {"ranks": 2}, str)["text/html"])
+    kept = beforehand.bundle(draw(), draw, {"ranks": [2, 4]}, {"ranks": 2}, str, "in simulated time")
+    return cell("knobs(…)", kept["text/html"])
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,13 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     that `draw` doesn't take, or without such a default.
     """
     values = _starting_values(draw, choices)
-    picture, for_all = beforehand.drawn_first(draw, values)
+    picture, how = beforehand.drawn_first(draw, values)
 
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
         from IPython.display import display
 
-        if for_all:
-            display(beforehand.bundle(picture, draw, choices, values, _said), raw=True)
+        if how:
+            display(beforehand.bundle(picture, draw, choices, values, _said, how), raw=True)
         else:
             display(picture)
         return

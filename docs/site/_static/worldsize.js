@@ -148,9 +148,10 @@ async function unpacked(letters) {
 
 class Knobs {
   constructor(host) {
-    const { knobs, start, pictures } = JSON.parse(host.dataset.knobs);
+    const { how, knobs, start, pictures } = JSON.parse(host.dataset.knobs);
     this.pictures = pictures;
     this.knobs = knobs;
+    this.how = how;
     this.picture = host.firstElementChild;
     this.first = { position: start, html: this.picture.innerHTML };
     this.least = this.picture.querySelector("svg")?.style.getPropertyValue("--ws-least");
@@ -177,7 +178,7 @@ class Knobs {
     const position = this.sliders.map((slider) => slider.value).join();
     const known = position === this.first.position || position in this.pictures;
     this.said.textContent = known
-      ? "Computed in simulated time or by formula, before this page was made."
+      ? `Computed ${this.how}, before this page was made.`
       : "Not computed before this page was made: choose it in JupyterLab.";
     this.latest = position;
     if (!known) return;
