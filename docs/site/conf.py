@@ -35,7 +35,7 @@ html_sidebars = {"index": []}
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 9,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,

@@ -62,7 +62,7 @@ def _fold(cell: NotebookNode) -> None:
     elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
         title = title_of(cell.source)
         first_line = cell.source.partition("\n")[0].removeprefix("# ")
-        words = f"Check: {first_line}" if cell.metadata.get("nbgrader", {}).get("grade") else first_line
+        words = f"Check: {cell.id.removeprefix('check_')}" if cell.metadata.get("nbgrader", {}).get("grade") else first_line
         cell.metadata["mystnb"] = dict.fromkeys(("code_prompt_show", "code_prompt_hide"), title.whole if title else words)
         _tag(cell, "hide-input")
 
