@@ -13,6 +13,7 @@ from worldsize import figures
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.questions import questions_of
 from worldsize.authoring.site.readable import LEAST_PX, with_least_widths
+from worldsize.authoring.site.thumbnails import thumbnail
 from worldsize.authoring.site.ways import buttons, repository
 from worldsize.trace import Trace, Transfer
 
@@ -108,6 +109,32 @@ def test_at_its_least_width_the_smallest_text_of_a_picture_can_be_read():
 
 def test_a_bitmap_has_a_least_width_too():
     assert '" style="--ws-least:' in with_least_widths('<img alt="a ring" width="730" style="max-width:100%" src="data:">')
+
+
+@pytest.fixture
+def cover():
+    """The picture of a lab's cover, with a head over it, as the run shows it."""
+    return figures.curves([figures.Curve("ring", [(1, 1.0), (2, 2.0)])], "Does it grow?", x="ranks", y="s")._repr_html_()
+
+
+def thumbnail_of(shown):
+    cell = new_code_cell("", metadata={"tags": ["cover"]}, outputs=[new_output("display_data", {"text/html": shown})])
+    return thumbnail(new_notebook(cells=[cell]))
+
+
+def test_a_card_shows_the_cover_s_picture_without_its_words(cover):
+    card = thumbnail_of(cover)
+    assert "<text" in cover and "<text" not in card
+    assert card.count("<path") == cover.count("<path") > 0 and "var(" not in card
+
+
+def test_a_card_begins_below_the_head_of_the_cover(cover):
+    top, height = map(float, re.search(r'viewBox="0 ([\d.]+) [\d.]+ ([\d.]+)"', thumbnail_of(cover)).groups())
+    assert 0 < top < height
+
+
+def test_a_cover_that_is_no_svg_has_no_card():
+    assert thumbnail_of('<div class="ws-replay"><img alt="" src="data:"></div>') is None
 
 
 def test_where_the_repository_lies_nowhere_the_notebook_is_the_only_button():

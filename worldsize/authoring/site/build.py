@@ -22,6 +22,7 @@ from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
 from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
+from worldsize.authoring.site.thumbnails import thumbnail
 
 # the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
 PLAYS = """<script>
@@ -99,10 +100,14 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         page.cells.insert(1, ways.buttons(source.stem, repository))
         _write(staged / "_extra" / ways.FOLDER / f"{source.stem}.ipynb", students[source.stem])
         nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
+        card = thumbnail(run)
+        if card:
+            _write(staged / "_extra" / "cards" / f"{source.stem[:2]}.svg", card)
 
+    cards = [path.stem for path in (staged / "_extra" / "cards").glob("*.svg")]
     for name, top in (("index.md", ""), ("labs/index.md", "../")):
         text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
-        _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top))))
+        _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top, cards))))
 
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md"))}
     known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
