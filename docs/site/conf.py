@@ -30,11 +30,12 @@ html_copy_source = False
 html_static_path = ["_static"]
 html_extra_path = ["_extra"]  # covers, where the course map has them
 html_css_files = ["worldsize.css"]
+html_js_files = [("worldsize.js", {"defer": "defer"})]
 html_sidebars = {"index": []}
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 9,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,

@@ -76,6 +76,19 @@ def test_a_race_plays_to_its_end_and_has_counted_every_byte(race):
 
 
 @SOAK
+def test_while_a_race_plays_the_caption_says_the_moment_that_the_clock_shows(race):
+    race.speed.select_option(index=0)
+    race.host.get_by_role("button", name="Play").click()
+    moved = "(host) => host.shadowRoot.querySelector('input').value > 400"
+    race.host.page.wait_for_function(moved, arg=race.host.element_handle())
+    caption, clock, live = race.host.evaluate(
+        "({ shadowRoot: view }) => [view.querySelector('.said'), view.querySelector('.clock')].map((one) => one.textContent)"
+        ".concat(view.querySelector('.said').getAttribute('aria-live'))"
+    )
+    assert caption.startswith(f"At {clock.partition(' of ')[0]}: star: ") and live == "off"
+
+
+@SOAK
 def test_until_the_last_run_is_over_the_title_is_a_question(race):
     race.focus()
     race.press("End")

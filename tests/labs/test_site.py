@@ -19,6 +19,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from tests.support.contrast import too_low
 from tests.support.lab_page import chromium
 from tests.support.notebook_runs import RUN_TIMEOUT_S, SOURCES
 from worldsize.authoring.site import pages
@@ -31,6 +32,26 @@ LAB = SOURCES[0]
 SOME = ["index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "api/launch", "search"]
 ALL = [pytest.param("some"), pytest.param("all", marks=pytest.mark.soak)]
 DESK, PHONE = (1440, 900), (390, 844)
+MOST_LAB_PX = 15_000
+LEAST_TEXT_PX = 11
+# of every text in sight, with what covers and folds opened
+SMALL_TEXTS = """(least) => {
+  document.querySelectorAll(".ws-cover button").forEach((button) => button.click());
+  document.querySelectorAll("[hidden]").forEach((part) => part.removeAttribute("hidden"));
+  const small = [];
+  const look = (root) => {
+    for (const element of root.querySelectorAll("*")) {
+      if (element.shadowRoot) look(element.shadowRoot);
+      if (!element.checkVisibility() || element.matches("style, script, option")) continue;
+      if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+      const matrix = element.closest("svg") ? element.getScreenCTM() : { a: 1, b: 0 };
+      const size = parseFloat(getComputedStyle(element).fontSize) * Math.hypot(matrix.a, matrix.b);
+      if (size < least - 0.05) small.push([element.textContent.trim().slice(0, 40), size]);
+    }
+  };
+  look(document.querySelector("main"));
+  return small;
+}"""
 ON_BOTH = [(DESK, "light"), (PHONE, "dark")]
 SWAPPED = [(DESK, "dark"), (PHONE, "light")]
 
@@ -120,6 +141,47 @@ def test_a_page_fits_a_desk_and_a_phone(seen):
 
 def test_axe_finds_nothing_serious(seen):
     assert seen.serious == {}
+
+
+def labs_of(site: tuple) -> list[str]:
+    return [name for name in site[2] if re.fullmatch(r"labs/\d\d_\w+", name)]
+
+
+@pytest.mark.parametrize(("scheme", "chosen"), [("light", ""), ("dark", ""), ("light", "dark"), ("dark", "light")])
+def test_text_and_pictures_stand_out_from_their_ground_in_the_system_s_scheme_and_in_the_chosen_one(
+    browser, site, scheme, chosen
+):
+    low = {}
+    for name in ["index", *labs_of(site)]:
+        _, page, context = looked_at(browser, site, name, DESK, scheme)
+        if chosen:
+            page.locator(".theme-switch-button:visible").click()
+            page.locator(f".theme-change-button[data-mode={chosen}]:visible").click()
+        page.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=chosen or scheme)
+        page.evaluate("document.querySelectorAll('.ws-cover button').forEach((button) => button.click())")
+        if found := too_low(page):
+            low[name] = found[:5]
+        context.close()
+    assert low == {}
+
+
+def test_every_text_of_a_lab_can_be_read_on_a_phone(browser, site):
+    small = {}
+    for name in labs_of(site):
+        _, page, context = looked_at(browser, site, name, PHONE, "light")
+        if found := page.evaluate(SMALL_TEXTS, LEAST_TEXT_PX):
+            small[name] = found[:5]
+        context.close()
+    assert small == {}
+
+
+def test_the_page_of_a_lab_is_not_too_long_before_anything_is_opened(browser, site):
+    heights = {}
+    for name in labs_of(site):
+        _, page, context = looked_at(browser, site, name, DESK, "light")
+        heights[name] = page.evaluate("document.documentElement.scrollHeight")
+        context.close()
+    assert {name: height for name, height in heights.items() if height > MOST_LAB_PX} == {}
 
 
 def test_no_link_within_the_site_is_broken(site):

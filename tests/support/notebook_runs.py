@@ -120,8 +120,10 @@ class NotebookRuns:
             path.write_text(built(source)[kind == "lab"], encoding="utf-8")
             given = QUICK[source.stem[:2]] if kind == "quick" else {}
             out = folder / "executed.ipynb"
-            came = self._pool.submit(run, path, out, parameters=given, timeout_s=RUN_TIMEOUT_S).result()
-            if kind != "lab" and not given:
+            full = kind != "lab" and not given
+            asked = {"parameters": given, "timeout_s": RUN_TIMEOUT_S, "knobs_beforehand": full}
+            came = self._pool.submit(run, path, out, **asked).result()
+            if full:
                 _keep_for_site(came.out, path.name)
         except Exception as error:  # for every test that asks
             came = error

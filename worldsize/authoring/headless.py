@@ -57,6 +57,7 @@ def run(
     parameters: dict[str, Any] | None = None,
     timeout_s: float = 600,
     progress: OnProgress | None = None,
+    knobs_beforehand: bool = False,
 ) -> HeadlessRun:
     """Run a notebook headlessly, from top to bottom.
 
@@ -65,6 +66,7 @@ def run(
 
     `parameters` replace those of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
     `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1.
+    With `knobs_beforehand` cells with knobs keep the pictures of all positions that need no ranks, as the site shows them.
     Raises ValueError for a notebook or a parameter that is not there, NotebookFailed for the rest.
     """
     path = _existing(Path(path))
@@ -77,7 +79,7 @@ def run(
         room = _room(Path(folder), path)
         watch = _Watch(room / path.name, timeout_s, progress)
         with _plain_failures(watch, out):
-            notebook = _execute(room, watch, out, parameters, course_above(path.parent))
+            notebook = _execute(room, watch, out, parameters, _environment(path, knobs_beforehand))
         points, possible = _points(room / "state")
 
     return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
@@ -133,7 +135,7 @@ def _room(folder: Path, path: Path) -> Path:
 
 
 def _execute(
-    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, course: Path | None
+    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, environment: dict[str, str]
 ) -> nbformat.NotebookNode:
     import papermill
     from papermill.engines import NBClientEngine, papermill_engines
@@ -160,7 +162,7 @@ def _execute(
         progress_bar=False,
         # not papermill's cwd, which moves this process too
         resources={"metadata": {"path": str(room)}},
-        kernel_manager_class=_this_python(room, course),
+        kernel_manager_class=_this_python(room, environment),
         store_widget_state=False,
         coalesce_streams=True,
         timeout_func=watch.left_s,
@@ -168,7 +170,16 @@ def _execute(
     )
 
 
-def _this_python(room: Path, course: Path | None) -> type:
+def _environment(path: Path, knobs_beforehand: bool) -> dict[str, str]:
+    """What the kernel is told besides: whether knobs are drawn beforehand, and the data of the course that a notebook lies in."""
+    told = {"WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else ""}
+    course = course_above(path.parent)
+    if course is not None and not os.environ.get("WORLDSIZE_DATA"):
+        told["WORLDSIZE_DATA"] = str(course / "datasets")  # the room is not in the course's folder
+    return told
+
+
+def _this_python(room: Path, environment: dict[str, str]) -> type:
     """A kernel manager that starts this Python, with the environment of a headless run."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
@@ -181,9 +192,8 @@ def _this_python(room: Path, course: Path | None) -> type:
         # a user's own start-up files would be part of the run
         "IPYTHONDIR": str(room / "ipython"),
         "PATH": programs,
+        **environment,
     }
-    if course is not None and not os.environ.get("WORLDSIZE_DATA"):
-        env["WORLDSIZE_DATA"] = str(course / "datasets")  # the room is not in the course's folder
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
     # Sockets in the room need no port that another run could take, and nobody else can read them.
     traits = {}

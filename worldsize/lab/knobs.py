@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from worldsize.figures.base import notice
+from worldsize.lab import beforehand
 from worldsize.launch.run import unobserved
 from worldsize.pages.fallback import WidgetWithFallback
 
@@ -25,16 +26,19 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     """Show `draw(**values)`, a picture, and in a live kernel a field for each name in `choices` to draw it anew.
 
     `knobs(race, ranks=[2, 4, 8])` begins with the default that `draw` has for `ranks`, which has to be one of them.
-    Headless the picture is all. Raises ValueError for a name that `draw` doesn't take, or without such a default.
+    Headless the picture is all, or for the site those at the other values too (`beforehand`). Raises ValueError for a name
+    that `draw` doesn't take, or without such a default.
     """
     values = _starting_values(draw, choices)
-    with unobserved():
-        picture = draw(**values)
+    picture, how = beforehand.drawn_first(draw, values)
 
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
         from IPython.display import display
 
-        display(picture)
+        if how:
+            display(beforehand.bundle(picture, draw, choices, values, _said, how), raw=True)
+        else:
+            display(picture)
         return
 
     Panel(draw, choices, values).show(picture)

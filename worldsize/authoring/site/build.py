@@ -6,6 +6,7 @@ source or with other parameters, is run first. Nothing is fetched. Left out: pub
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,8 +20,9 @@ from nbformat import NotebookNode
 from worldsize.authoring import headless
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
-from worldsize.authoring.site import pages
+from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
+from worldsize.authoring.site.thumbnails import thumbnail
 
 # the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
 PLAYS = """<script>
@@ -45,7 +47,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     fresh = kept.with_name(f"{source.stem}.new.ipynb")
     fresh.write_text(text, encoding="utf-8")
     try:
-        return nbformat.read(headless.run(fresh, kept, {}).out, as_version=4)
+        return nbformat.read(headless.run(fresh, kept, {}, knobs_beforehand=True).out, as_version=4)
     finally:
         fresh.unlink()
 
@@ -89,22 +91,31 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
     shutil.copytree(root / "labs" / "covers", staged / "_extra" / "covers")
     shutil.copytree(root / "docs" / "pictures", staged / "_extra" / "pictures")
 
-    labs = {source.stem: nbformat.reads(notebooks(source)[1], as_version=4) for source in runs}
+    students = {source.stem: notebooks(source)[1] for source in runs}
+    labs = {stem: nbformat.reads(text, as_version=4) for stem, text in students.items()}
+    repository = ways.repository(root, os.environ)
     glossary = (staged / "glossary.md").read_text(encoding="utf-8")
     for source, run in runs.items():
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
+        page.cells.insert(1, ways.buttons(source.stem, repository))
+        _write(staged / "_extra" / ways.FOLDER / f"{source.stem}.ipynb", students[source.stem])
         nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
+        card = thumbnail(run)
+        if card:
+            _write(staged / "_extra" / "cards" / f"{source.stem[:2]}.svg", card)
 
+    cards = [path.stem for path in (staged / "_extra" / "cards").glob("*.svg")]
     for name, top in (("index.md", ""), ("labs/index.md", "../")):
         text = (staged / name).read_text(encoding="utf-8").replace("{{ cover }}", _raw(_cover(runs)))
-        _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top))))
+        _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top, cards))))
 
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md"))}
     known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
     for name, text in texts.items():
         _write(staged / name, pages.on_the_site(text, known))
 
-    where = pages.on_the_site(pages.section_of(texts["platforms.md"], "What was tested"), known)
+    where = pages.section_of(texts["platforms.md"], "What was tested").replace("](#", "](platforms.md#")
+    where = pages.on_the_site(where, known)
     _write(staged / "support.md", pages.support_page(pages.read_record(root), where))
     _write(staged / "papers.md", pages.papers_page(labs))
     for name, text in pages.api_pages(pages.api_modules()).items():

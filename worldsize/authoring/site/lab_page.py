@@ -1,7 +1,7 @@
 """A lab as the site shows it: the student's cells, with the outputs of a run of the solution.
 
-An exercise, its check and the summary stand without outputs: they are the reader's. Left out: that no answer is on the page
-after all, which a test looks for in every lab.
+An exercise, its check and the summary stand without outputs: they are the reader's. They and helpers are folded under their
+titles. Left out: that no answer is on the page after all, which a test looks for in every lab.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import copy
 import re
 from collections.abc import Iterable
 
+import nbformat
 from nbformat import NotebookNode
+
+from worldsize.authoring.folding import PREDICTION
+from worldsize.authoring.site.questions import UNANSWERED, questions_of
+from worldsize.authoring.site.readable import with_least_widths
+from worldsize.titles import title_of
 
 # what a link may not begin in: code, formulas, other links and pictures, headings
 _NOT_PROSE = re.compile(
     r"```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|^#+ [^\n]*$|<[^>]+>", re.DOTALL | re.MULTILINE
 )
-# what a run without a reader says of a question
-_UNANSWERED = re.compile(r" no prediction$", re.MULTILINE)
+_KNOBS = re.compile(r"^knobs\(", re.MULTILINE)
+_RECORDED = '<p class="ws-recorded">The recorded run. In JupyterLab the knobs of this cell start a run with other values.</p>'
 _SUMMARY = re.compile(r"\blab\.summary\(")
 
 
@@ -41,9 +47,47 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
             raise ValueError(f"site: expected a run of the lab as it is now, got none of its cell {cell.id}; run it again")
         if "nbgrader" not in cell.metadata and not _SUMMARY.search(cell.source):
             cell.outputs = [_light(output) for output in outputs[cell.id]]
-        if cell.metadata.get("jupyter", {}).get("source_hidden"):
-            cell.metadata.setdefault("tags", []).append("hide-input")
+            if _KNOBS.search(cell.source) and "ws-knobs" not in str(cell.outputs):
+                cell.outputs.append(nbformat.v4.new_output("display_data", {"text/html": _RECORDED}))
+        _fold(cell)
+
+    _ask(page.cells)
     return page
+
+
+def _fold(cell: NotebookNode) -> None:
+    """Fold a helper, an exercise or a check under its title; what only asks shows no code."""
+    if cell.source.startswith(PREDICTION):
+        _tag(cell, "remove-input")
+    elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
+        title = title_of(cell.source)
+        first_line = cell.source.partition("\n")[0].removeprefix("# ")
+        words = f"Check: {cell.id.removeprefix('check_')}" if cell.metadata.get("nbgrader", {}).get("grade") else first_line
+        cell.metadata["mystnb"] = dict.fromkeys(("code_prompt_show", "code_prompt_hide"), title.whole if title else words)
+        _tag(cell, "hide-input")
+
+
+def _ask(cells: list[NotebookNode]) -> None:
+    """Put the place of a field where a question was printed, and mark the cells that answer it."""
+    for number, question in enumerate(questions_of(cells)):
+        field = nbformat.v4.new_output("display_data", {"text/html": question.html(number), "text/plain": question.text})
+        cells[question.asked_in].outputs.append(field)
+        for place in question.answered_in:
+            _tag(cells[place], f"answers-{number}")
+        for output in cells[question.asked_in].outputs:
+            if output.output_type == "stream":
+                output.text = output.text.replace(f"{question.text} no prediction\n", "")
+
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                output.text = UNANSWERED.sub(r"\1", output.text)
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if output.get("text", "kept")]
+
+
+def _tag(cell: NotebookNode, tag: str) -> None:
+    cell.metadata.setdefault("tags", []).append(tag)
 
 
 def linked(text: str, unlinked: dict[str, None]) -> str:
@@ -66,11 +110,10 @@ def _first(term: str, text: str) -> re.Match[str] | None:
 
 
 def _light(output: NotebookNode) -> NotebookNode:
-    """Without the PNG of a picture that is there as SVG too, and without what is said where nobody answers."""
+    """Without the PNG of a picture that is there as SVG too, which says how wide it has to be."""
     output = copy.deepcopy(output)
-    if output.output_type == "stream":
-        output.text = _UNANSWERED.sub("", output.text)
     data = output.get("data", {})
     if "text/html" in data:
         data.pop("image/png", None)
+        data["text/html"] = with_least_widths("".join(data["text/html"]))
     return output

@@ -7,7 +7,7 @@ import importlib
 import json
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -25,16 +25,20 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#]+)(#[^)]*)?\)")
 _READING = re.compile(r"\*\*Further reading\.\*\*\s*(.+)", re.DOTALL)
 
 
-def course_map(labs: Mapping[str, NotebookNode], top: str = "") -> str:
-    """HTML: a card for each lab, by the name of its notebook, with cover, minutes and points; `top` leads to the site's top."""
+def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collection[str] = ()) -> str:
+    """HTML: a card for each lab, by the name of its notebook, with cover, minutes and points; `top` leads to the site's top.
+
+    Labs whose numbers are in `drawn` have a cover drawn for a card.
+    """
     cards = []
     for stem, lab in labs.items():
         number = stem[:2]
         opening = lab.cells[0].source
         minutes = re.search(r"\*\*Minutes:\*\* (\d+)", opening)
         name = html.escape(LABS[number].title)
+        cover = f"cards/{number}.svg" if number in drawn else f"covers/{number}.png"
         cards.append(
-            f'<li><a href="{top}labs/{stem}.html"><img src="{top}covers/{number}.png" alt="" loading="lazy">'
+            f'<li><a href="{top}labs/{stem}.html"><img src="{top}{cover}" alt="" loading="lazy">'
             f"<strong>{number} {name}</strong>"
             f"<span>{minutes[1] if minutes else '?'} minutes, {LABS[number].points} points</span></a></li>"
         )

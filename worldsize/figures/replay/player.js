@@ -238,10 +238,10 @@ class Player {
     if (this.frame === this.data.frames) this.stop();
     this.play.textContent = this.timer ? "❚❚ Pause" : "► Play";
     this.play.setAttribute("aria-label", this.timer ? "Pause" : "Play");
-    if (this.timer) return; // a reader of the screen is told when the film stands
+    this.said.setAttribute("aria-live", this.timer ? "off" : "polite"); // a reader of the screen is told when the film stands
     const told = states.map((state, number) => sentence(this.data.runs[number], state));
     this.said.textContent = `At ${now}: ${told.join("; ")}.`;
-    this.slider.setAttribute("aria-valuetext", this.said.textContent);
+    if (!this.timer) this.slider.setAttribute("aria-valuetext", this.said.textContent);
   }
 
   halt(to) {

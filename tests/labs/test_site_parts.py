@@ -1,0 +1,165 @@
+"""What a lab's page is made of: its questions and what answers them, folds, widths for a phone, buttons."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from worldsize import figures
+from worldsize.authoring.site.lab_page import lab_page
+from worldsize.authoring.site.questions import questions_of
+from worldsize.authoring.site.readable import LEAST_PX, with_least_widths
+from worldsize.authoring.site.thumbnails import thumbnail
+from worldsize.authoring.site.ways import buttons, repository
+from worldsize.trace import Trace, Transfer
+
+pytestmark = pytest.mark.quick
+
+ASKS = '# Your prediction\nlab.predict("took", "How long?", "s")'
+
+
+def ran(source, *printed):
+    return new_code_cell(source, outputs=[new_output("stream", text="".join(printed))] if printed else [])
+
+
+def asked():
+    """The cells of a part: a question, two cells of its answer with prose between, the next part."""
+    return [
+        ran(ASKS, "How long? no prediction\n"),
+        ran("slow()", "a line\n"),
+        ran("lab.measure(…)", "How long? It was 1,234 ms\n"),
+        new_markdown_cell("So it took that long."),
+        ran("figures.bars()", "picture\n"),
+        new_markdown_cell("## The next part"),
+        ran("other()", "other\n"),
+    ]
+
+
+def test_a_question_is_answered_by_the_cells_up_to_the_next_heading():
+    (question,) = questions_of(asked())
+    assert (question.asked_in, question.answered_in) == (0, (1, 2, 4))
+
+
+def test_a_question_is_answered_by_the_cells_up_to_the_next_question():
+    cells = asked()
+    cells.insert(4, ran(ASKS.replace("long", "far"), "How far? no prediction\n"))
+    (question,) = questions_of(cells)
+    assert question.answered_in == (1, 2)
+
+
+def test_what_was_measured_is_a_number_in_its_unit():
+    (question,) = questions_of(asked())
+    assert (question.value, question.unit) == (1234.0, "ms")
+
+
+def test_a_question_that_nothing_measured_has_no_field():
+    assert questions_of(asked()[:2]) == []
+
+
+@pytest.fixture
+def page():
+    executed = new_notebook(cells=asked())
+    lab = nbformat.from_dict(executed)
+    for cell in lab.cells:
+        if cell.cell_type == "code":
+            cell = cell.update(outputs=[])
+    return lab_page(lab, executed)
+
+
+def test_on_a_page_the_place_of_the_field_stands_for_what_the_question_printed(page):
+    (field,) = page.cells[0].outputs
+    assert 'data-value="1234.0" data-unit="ms" data-measured="1,234 ms"' in field.data["text/html"]
+
+
+def test_on_a_page_the_cells_that_answer_say_which_question(page):
+    tagged = [number for number, cell in enumerate(page.cells) if "answers-0" in cell.metadata.get("tags", [])]
+    assert tagged == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("source", "nbgrader", "label"),
+    [
+        ("# Exercise 6.1: a ring\ndef ring(): …", {"grade": False}, "Exercise 6.1: a ring"),
+        ("check.ring(ring)", {"grade": True}, "Check: ring"),
+    ],
+)
+def test_exercises_and_checks_are_folded_under_a_label_of_their_own(source, nbgrader, label):
+    notebook = new_notebook(cells=[new_code_cell(source, id="check_ring", metadata={"nbgrader": nbgrader})])
+    (cell,) = lab_page(notebook, notebook).cells
+    assert (cell.metadata["tags"], cell.metadata["mystnb"]["code_prompt_show"]) == (["hide-input"], label)
+
+
+def test_a_recorded_run_with_knobs_says_that_it_is_one():
+    notebook = new_notebook(cells=[ran("knobs(race, ranks=[2, 4])", "4 ranks\n")])
+    (cell,) = lab_page(notebook, notebook).cells
+    assert "The recorded run." in cell.outputs[-1].data["text/html"]
+
+
+def test_at_its_least_width_the_smallest_text_of_a_picture_can_be_read():
+    shown = with_least_widths(figures.messages(Trace(2, (Transfer(0, 1, 1000, 0.0, 0.1),)))._repr_html_())
+    svg = re.search(r"<svg.*?</svg>", shown, re.DOTALL)[0]
+    least, width = (float(re.search(pattern, svg)[1]) for pattern in (r"--ws-least:(\d+)px", r'viewBox="0 0 ([\d.]+)'))
+    smallest = min(float(size) for size in re.findall(r"font-size: ?([\d.]+)px", svg))
+    assert smallest * least / width == pytest.approx(LEAST_PX, abs=0.05)
+
+
+def test_a_bitmap_has_a_least_width_too():
+    assert '" style="--ws-least:' in with_least_widths('<img alt="a ring" width="730" style="max-width:100%" src="data:">')
+
+
+@pytest.fixture
+def cover():
+    """The picture of a lab's cover, with a head over it, as the run shows it."""
+    return figures.curves([figures.Curve("ring", [(1, 1.0), (2, 2.0)])], "Does it grow?", x="ranks", y="s")._repr_html_()
+
+
+def thumbnail_of(shown):
+    cell = new_code_cell("", metadata={"tags": ["cover"]}, outputs=[new_output("display_data", {"text/html": shown})])
+    return thumbnail(new_notebook(cells=[cell]))
+
+
+def test_a_card_shows_the_cover_s_picture_without_its_words(cover):
+    card = thumbnail_of(cover)
+    assert "<text" in cover and "<text" not in card
+    assert card.count("<path") == cover.count("<path") > 0 and "var(" not in card
+
+
+def test_a_card_begins_below_the_head_of_the_cover(cover):
+    top, height = map(float, re.search(r'viewBox="0 ([\d.]+) [\d.]+ ([\d.]+)"', thumbnail_of(cover)).groups())
+    assert 0 < top < height
+
+
+def test_a_cover_that_is_no_svg_has_no_card():
+    assert thumbnail_of('<div class="ws-replay"><img alt="" src="data:"></div>') is None
+
+
+def test_where_the_repository_lies_nowhere_the_notebook_is_the_only_button():
+    assert re.findall(r">([^<]+)</a>", buttons("06_ring", None).source) == ["Get the notebook", "What it needs"]
+
+
+def test_a_repository_on_github_opens_in_colab_and_codespaces():
+    source = buttons("06_ring", "us/worldsize").source
+    assert "colab.research.google.com/github/us/worldsize/blob/main/labs/06_ring.ipynb" in source
+    assert "https://codespaces.new/us/worldsize" in source
+
+
+@pytest.mark.parametrize(
+    ("remote", "found"),
+    [
+        ("https://github.com/us/worldsize.git", "us/worldsize"),
+        ("git@github.com:us/worldsize.git", "us/worldsize"),
+        ("https://example.org/us/worldsize.git", None),
+    ],
+)
+def test_a_remote_on_github_says_where_the_repository_lies(tmp_path, remote, found):
+    for command in (["init", "-q"], ["remote", "add", "origin", remote]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True, capture_output=True)
+    assert repository(tmp_path, {}) == found
+
+
+def test_a_build_on_github_says_itself_where_the_repository_lies(tmp_path):
+    assert repository(tmp_path, {"GITHUB_REPOSITORY": "fork/worldsize"}) == "fork/worldsize"

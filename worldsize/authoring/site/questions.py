@@ -1,0 +1,100 @@
+"""A lab's questions on its page: which cells answer one, what the run measured, and the place of its field.
+
+A question and what came of it are read from what the run printed (`Lab.predict` and `Lab.measure`). Left out: the field, and
+covering the answers, which the page's script does; without one all is open.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+from worldsize import pages
+from worldsize.authoring.folding import PREDICTION
+
+# what a run without a reader prints for a question
+UNANSWERED = re.compile(r"^(.+) no prediction$", re.MULTILINE)
+_NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)(?: (.*))?")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question in a cell, and what the run measured, as text such as "0.51 s". `answered_in`: places of code cells."""
+
+    text: str
+    asked_in: int
+    measured: str
+    answered_in: tuple[int, ...]
+
+    @property
+    def value(self) -> float:
+        return float(self._parts()[0].replace(",", ""))
+
+    @property
+    def unit(self) -> str:
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[str, str]:
+        found = _NUMBER.fullmatch(self.measured)
+        if found is None:
+            raise ValueError(f"site: expected a number and its unit for {self.text!r}, got {self.measured!r}")
+        return found[1], found[2] or ""
+
+    def html(self, number: int) -> str:
+        """The place of the field of a page's question `number`."""
+        return (
+            f'<div class="ws-question" data-question="{number}" data-value="{self.value!r}"'
+            f' data-unit="{html.escape(self.unit)}" data-measured="{html.escape(self.measured)}">'
+            f'<p id="question-{number}">{pages.inline_code(self.text)}</p></div>'
+        )
+
+
+def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
+    """The questions that these cells of a page ask and whose answer they measure, in their order.
+
+    What answers one are the code cells that follow, up to the next heading or question below its measurement.
+    """
+    found = []
+    for place, cell in enumerate(cells):
+        for text in UNANSWERED.findall(printed(cell)):
+            measured = _measured(text, cells[place + 1 :])
+            if measured:
+                last, said = measured
+                inside = range(place + 1, _end(cells, place + 2 + last))
+                answers = [at for at in inside if _shows(cells[at]) and not UNANSWERED.search(printed(cells[at]))]
+                found.append(Question(text, place, said, tuple(answers)))
+    return found
+
+
+def printed(cell: NotebookNode) -> str:
+    """What a cell printed."""
+    return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream")
+
+
+def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] | None:
+    """The place of the first cell that says what came of `question`, and what it says."""
+    says = re.compile(rf"^{re.escape(question)} It was (.+)$", re.MULTILINE)
+    for place, cell in enumerate(cells):
+        found = says.search(printed(cell))
+        if found and _NUMBER.fullmatch(found[1]):
+            return place, found[1]
+    return None
+
+
+def _end(cells: Sequence[NotebookNode], place: int) -> int:
+    """The place of the first cell from `place` on that begins a part or asks."""
+    while place < len(cells) and not cells[place].source.startswith("#" if _is_prose(cells[place]) else PREDICTION):
+        place += 1
+    return place
+
+
+def _is_prose(cell: NotebookNode) -> bool:
+    return cell.cell_type == "markdown"
+
+
+def _shows(cell: NotebookNode) -> bool:
+    return cell.cell_type == "code" and bool(cell.get("outputs"))

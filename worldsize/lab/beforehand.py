@@ -1,0 +1,85 @@
+"""The pictures of a cell with knobs at all their positions, for a page that no kernel answers.
+
+They are drawn in a headless run with `WORLDSIZE_KNOBS=beforehand`, where no position needs ranks: in simulated time, or by
+formula. The page's script shows them; without one the first picture is all. Left out: knobs that start a run.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from worldsize.figures.base import Picture
+from worldsize.launch.run import STUDENTS_LAUNCHES, unobserved
+from worldsize.simulate.simulated_run import SimulatedRun
+
+WANTED = "WORLDSIZE_KNOBS"
+MOST_POSITIONS = 60
+
+
+def drawn_first(draw: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Any, str]:
+    """The picture at the starting `values`, and how the others are computed beforehand.
+
+    That is "in simulated time" or "by formula"; empty where one of them needs ranks, or nobody wants them.
+    """
+    before = STUDENTS_LAUNCHES.latest
+    with unobserved():
+        picture = draw(**values)
+    latest = STUDENTS_LAUNCHES.latest
+    if os.environ.get(WANTED) != "beforehand" or not isinstance(picture, Picture) or "launch" in draw.__code__.co_names:
+        return picture, ""
+    if latest is before:
+        return picture, "by formula"
+    return picture, "in simulated time" if isinstance(latest, SimulatedRun) else ""
+
+
+def bundle(
+    picture: Picture,
+    draw: Callable[..., Any],
+    choices: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Any],
+    said: Callable[[Any], str],
+    how: str,
+) -> dict[str, str]:
+    """What a notebook keeps of a cell with knobs: its `picture`, and behind it those at the other positions.
+
+    A position is the numbers of the chosen values, as in "0,2"; `said` is a value as text, `how` comes from `drawn_first`.
+    With more than `MOST_POSITIONS` only those are kept that differ from the start in one knob.
+    """
+    kept = picture.bundle()
+    start = ",".join(str(list(offered).index(values[name])) for name, offered in choices.items())
+    pictures = {}
+    for position, chosen in _positions(choices, values):
+        if position != start:
+            with unobserved():
+                pictures[position] = _packed(draw(**chosen))
+
+    fields = [{"name": name.replace("_", " "), "values": list(map(said, offered))} for name, offered in choices.items()]
+    data = html.escape(json.dumps({"how": how, "knobs": fields, "start": start, "pictures": pictures}, ensure_ascii=False))
+    kept["text/html"] = f'<div class="ws-knobs" data-knobs="{data}"><div>{kept["text/html"]}</div></div>'
+    return kept
+
+
+def _positions(choices: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    offered = [list(enumerate(options)) for options in choices.values()]
+    many = list(itertools.product(*offered))
+    for row in many:
+        chosen = {name: value for name, (_, value) in zip(choices, row, strict=True)}
+        moved = sum(chosen[name] != values[name] for name in choices)
+        if len(many) <= MOST_POSITIONS or moved <= 1:
+            yield ",".join(str(number) for number, _ in row), chosen
+
+
+def _packed(picture: Picture) -> str:
+    """The HTML of a picture without a bitmap beside its SVG, compressed as browsers can undo it: gzip, in letters."""
+    shown = re.sub("<img[^>]*>", "", picture.html(b""))
+    if "<svg" not in shown:
+        shown = picture._repr_html_()
+    return base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()
