@@ -26,7 +26,7 @@ class ReplayView:
         return self.said()
 
     def said(self) -> str:
-        return self.host.locator("[aria-live=polite]").inner_text()
+        return self.host.locator(".said").inner_text()
 
     def title(self) -> str:
         return self.host.locator("h3").inner_text()
