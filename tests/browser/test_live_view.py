@@ -51,6 +51,34 @@ CONTRASTS = """() => {
 }"""
 
 
+# of every line of text, how many of its pixels a box around it cuts off: a line is shown whole, or not at all
+CUT_LINES = """() => {
+  const cut = [];
+  const walk = document.createTreeWalker(document.querySelector(".ws-live"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode;
+    if (!text.textContent.trim() || text.parentElement.closest("style, .ws-hidden")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    for (const { top, bottom, width } of range.getClientRects()) {
+      if (!width) continue;
+      let [from, to] = [top, bottom];
+      for (let box = text.parentElement; box.closest(".ws-live"); box = box.parentElement) {
+        if (getComputedStyle(box).overflowY === "visible") continue;
+        const { top: above, height } = box.getBoundingClientRect();
+        const inner = above + box.clientTop;
+        [from, to] = [Math.max(from, inner), Math.min(to, inner + (box.clientHeight || height))];
+      }
+      const seen = Math.max(0, to - from);
+      if (seen > 1 && bottom - top - seen > 1) cut.push([text.textContent.slice(0, 40), seen, bottom - top]);
+    }
+  }
+  return cut;
+}"""
+# an output of Lab in a window of 1280 by 720, in one at 150 %, and in a phone's: its width, the window's height, pixels
+SIZES = {"lab": (850, 720, 1.0), "zoomed": (500, 480, 1.5), "phone": (300, 844, 3.0)}
+
+
 class Shown:
     """The view of a made-up run on a page of its own."""
 
@@ -96,6 +124,55 @@ def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, wo
             shown.state.rows[rank].report({"t": 0.0, "step": step, "steps": 30, "loss": 1 / (1 + step)})
     shown.tell()
     assert shown.page.locator(".ws-chart").count() == 1 and shown.height() == before
+
+
+@pytest.fixture
+def sized_tab(browser, request):
+    width, height, pixels = SIZES[request.param]
+    context = browser.new_context(viewport={"width": width + 16, "height": height}, device_scale_factor=pixels)
+    yield Tab(context)
+    context.close()
+
+
+ONE_SIZE = ["lab", *(pytest.param(size, marks=SOAK) for size in ("zoomed", "phone"))]
+
+
+@pytest.mark.parametrize("lines_and_reports", [(True, True), *(pytest.param(of, marks=SOAK) for of in ((True, False), (False, True)))])
+@pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=SOAK) for n in (1, 2, 3, 6, 8, 16, 64))])
+@pytest.mark.parametrize("sized_tab", ONE_SIZE, indirect=True)
+def test_every_line_that_is_seen_is_seen_whole(sized_tab, world_size, lines_and_reports):
+    shown = Shown(sized_tab, world_size)
+    tells(shown, *lines_and_reports)
+    assert shown.page.locator(".ws-card").count() and shown.page.evaluate(CUT_LINES) == []
+    boxes = ".ws-main, .ws-chips"
+    shown.page.locator(boxes).evaluate_all("(boxes) => boxes.forEach((box) => box.scrollBy(0, 100))")
+    assert shown.page.evaluate(CUT_LINES) == []
+
+
+@pytest.mark.parametrize("hosts", [False, pytest.param(True, marks=SOAK)])
+@pytest.mark.parametrize("sized_tab", ONE_SIZE, indirect=True)
+def test_a_strip_of_activity_is_at_least_12_pixels_high(sized_tab, hosts):
+    for world_size in (2, 8, 16):
+        shown = Shown(sized_tab, world_size, ("north",) * (world_size // 2) + ("south",) * (world_size // 2) if hosts else ())
+        for lines_and_reports in ((False, False), (False, True), (True, True)):
+            tells(shown, *lines_and_reports)
+            heights = shown.page.locator(".ws-strip").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+            assert min(heights) >= 12 and shown.page.evaluate(CUT_LINES) == []
+
+
+def tells(shown, lines, reports):
+    """Every rank works and waits; it prints and reports, or not."""
+    for step in range(14):
+        for rank, row in enumerate(shown.state.rows):
+            wait = None if (rank + step) % 3 else Wait(rank, "recv", 0)
+            state = "running" if wait is None else "waiting"
+            shown.state.progressed(Progress(rank, 0.0, (), 1000 * step, 2000 * step, state=state, wait=wait))
+            if lines:
+                shown.state.printed(rank, [f"step {step}: a line that is longer than a narrow card is wide, from rank {rank}"])
+            if reports:
+                row.report({"t": 0.0, "step": step, "steps": 30, "loss": 1 / (1 + step)})
+    shown.tell()
+    shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 @pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=SOAK)])

@@ -262,9 +262,9 @@ class LiveWindow:
 
 
 def script() -> str:
-    """The module of the widget: curves, ranks, and on them the view."""
+    """The module of the widget: curves, ranks, their room, and on them the view."""
     here = Path(__file__).parent
-    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "view.js"))
+    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "room.js", "view.js"))
 
 
 @functools.cache
