@@ -137,7 +137,9 @@ def sized_tab(browser, request):
 ONE_SIZE = ["lab", *(pytest.param(size, marks=SOAK) for size in ("zoomed", "phone"))]
 
 
-@pytest.mark.parametrize("lines_and_reports", [(True, True), *(pytest.param(of, marks=SOAK) for of in ((True, False), (False, True)))])
+@pytest.mark.parametrize(
+    "lines_and_reports", [(True, True), *(pytest.param(of, marks=SOAK) for of in ((True, False), (False, True)))]
+)
 @pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=SOAK) for n in (1, 2, 3, 6, 8, 16, 64))])
 @pytest.mark.parametrize("sized_tab", ONE_SIZE, indirect=True)
 def test_every_line_that_is_seen_is_seen_whole(sized_tab, world_size, lines_and_reports):

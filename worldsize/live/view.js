@@ -13,7 +13,7 @@ const MOST_PAST = 300;
 
 const CSS = `
 .ws-live {
-  --ws-line: 18px; --ws-gap: calc(var(--ws-line) - ${FRAME}px);
+  --ws-line: 18px;
   color: var(--ws-ink); background: var(--ws-paper); padding: 4px 2px; line-height: var(--ws-line); box-sizing: border-box;
   display: flex; flex-direction: column; overflow: hidden;
   font-family: var(--jp-ui-font-family, system-ui, sans-serif); font-size: var(--jp-ui-font-size1, 13px);
@@ -33,37 +33,42 @@ const CSS = `
 .ws-chart text { fill: var(--ws-ink); font-size: 11px; }
 .ws-chart .ws-grid { stroke: var(--ws-rule); stroke-width: 1; }
 .ws-room { flex: 1 1 0; min-height: 0; overflow: hidden; }
-.ws-main { overflow: auto; scroll-snap-type: y mandatory; }
-.ws-cards { display: grid; grid-template-columns: repeat(var(--ws-columns), minmax(0, 1fr)); gap: var(--ws-gap) 6px; }
-.ws-cards.ws-silent { gap: 0; }
-.ws-host { grid-column: 1 / -1; font-weight: 600; height: calc(var(--ws-line) + ${FRAME}px); padding-top: ${FRAME}px; }
-.ws-silent .ws-host { height: var(--ws-line); padding: 0; }
+.ws-main { overflow: auto; scroll-snap-type: y mandatory; padding-top: ${FRAME}px; scroll-padding-top: ${FRAME}px; }
+.ws-main:has(.ws-silent) { padding-top: 0; scroll-padding-top: 0; }
+.ws-cards {
+  display: grid; grid-template-columns: repeat(var(--ws-columns), minmax(0, 1fr)); gap: var(--ws-line) 14px;
+  padding: 0 ${FRAME}px var(--ws-below);
+}
+.ws-cards.ws-silent { gap: 0; padding: 0 0 var(--ws-below); }
+.ws-host { grid-column: 1 / -1; font-weight: 600; height: var(--ws-line); margin-bottom: calc(-1 * var(--ws-line)); }
+.ws-silent .ws-host { margin: 0; }
 .ws-host, .ws-card, .ws-chip { scroll-snap-align: start; }
 .ws-card {
-  border: 1px solid var(--ws-rule); border-radius: 4px; padding: 5px 6px 1px; min-width: 0; height: var(--ws-row);
+  outline: 1px solid var(--ws-rule); outline-offset: ${FRAME - 1}px; border-radius: 1px; min-width: 0; height: var(--ws-row);
   display: flex; flex-direction: column; overflow: hidden;
 }
 .ws-card > * { flex: none; }
 .ws-silent .ws-card {
   display: grid; grid-template-columns: minmax(180px, 34%) 1fr; grid-template-rows: repeat(var(--ws-lines), var(--ws-line));
-  column-gap: 10px; border: 0;
-  padding: 0 4px;
+  column-gap: 10px; outline: 0; padding: 0 4px;
 }
 .ws-silent .ws-card > * { grid-column: 1; }
 .ws-silent .ws-card .ws-strip { grid-column: 2; grid-row: 1 / -1; height: calc(100% - 4px); margin: 0; align-self: start; }
-.ws-silent .ws-strip:has(+ .ws-share:not([hidden])) { grid-row: 1 / -2; height: 100%; }
+.ws-silent .ws-card .ws-strip:has(+ .ws-share:not([hidden])) { grid-row: 1 / -2; height: 100%; border: 0; }
 .ws-silent .ws-card .ws-share { grid-column: 2; grid-row: -2 / -1; }
 .ws-narrow .ws-silent .ws-card { display: flex; }
 .ws-narrow .ws-silent .ws-card .ws-strip { align-self: auto; height: calc(var(--ws-line) - 4px); margin: 0 0 4px; }
-.ws-narrow .ws-silent .ws-card .ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; border: 0; }
-.ws-card[data-state="failed"] { order: -1; border: 2px solid var(--ws-bad); padding: 4px 5px 0; }
+.ws-narrow .ws-silent .ws-card .ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; }
+.ws-card[data-state="failed"] { order: -1; outline: 2px solid var(--ws-bad); outline-offset: ${FRAME - 2}px; }
 .ws-name { display: flex; gap: 6px; align-items: baseline; }
 .ws-name svg { width: 12px; height: 12px; flex: none; align-self: center; stroke: var(--ws-ink); stroke-width: .6; }
 .ws-name strong { flex: none; font-weight: 600; }
 .ws-doing { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .ws-card[data-state="failed"] .ws-doing { color: var(--ws-bad); font-weight: 600; white-space: normal; }
 .ws-facts { height: var(--ws-line); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.ws-strip { display: block; width: 100%; height: calc(var(--ws-line) - 4px); margin-bottom: 4px; border-bottom: 1px solid var(--ws-rule); }
+.ws-strip {
+  display: block; width: 100%; height: calc(var(--ws-line) - 4px); margin-bottom: 4px; border-bottom: 1px solid var(--ws-rule);
+}
 .ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; border: 0; }
 .ws-runs { fill: var(--ws-phase-0); }
 .ws-waits { fill: var(--ws-quiet-ink); }
@@ -75,14 +80,16 @@ const CSS = `
 }
 .ws-many { display: flex; gap: 10px; }
 .ws-chips { flex: 1 1 58%; overflow: auto; position: relative; scroll-snap-type: y mandatory; }
-.ws-chips .ws-host { height: calc(var(--ws-line) + 10px); }
+.ws-chips .ws-host { height: calc(var(--ws-line) + 10px); margin: 0; }
 .ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(88px, 1fr)); gap: 4px; padding-bottom: 4px; }
 .ws-chosen { flex: 1 1 42%; min-width: 0; }
-.ws-live .ws-chosen .ws-card { border-width: 0 0 0 2px; border-radius: 0; padding: 7px 6px 1px 10px; }
+.ws-live .ws-chosen .ws-card { outline: 0; border-left: 2px solid var(--ws-rule); border-radius: 0; padding: 0 6px 0 10px; }
+.ws-live .ws-chosen .ws-card[data-state="failed"] { border-color: var(--ws-bad); }
 .ws-narrow .ws-many { flex-direction: column; gap: 0; }
 .ws-narrow .ws-chips, .ws-narrow .ws-chosen { flex: none; }
 .ws-live button.ws-chip {
-  font: inherit; font-size: 12px; line-height: var(--ws-line); color: var(--ws-ink); background: var(--ws-shade); text-align: left;
+  font: inherit; font-size: 12px; line-height: var(--ws-line); color: var(--ws-ink); background: var(--ws-shade);
+  text-align: left;
   border: 1px solid transparent; border-radius: 4px; padding: 2px 5px; cursor: pointer; height: calc(var(--ws-line) + 6px);
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
 }
