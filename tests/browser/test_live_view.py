@@ -273,6 +273,7 @@ def test_everything_that_can_be_focused_has_a_name_and_a_role(plain_tab):
 
 SETUP = "import time\nimport torch\nfrom worldsize.notebook import *\nlaunch(lambda: None, 2);"
 COMPUTES = "def computes(fabric):\n    fabric.compute(1.5)\nrun = launch(computes, 4)"
+TWICE = "launch(computes, 2)\nlaunch(computes, 3);"
 # the height of the cell's output at each frame in which the view or the picture was there
 WATCH_HEIGHTS = """(cell) => {
   window.heights = [];
@@ -290,7 +291,7 @@ WATCH_HEIGHTS = """(cell) => {
 @pytest.fixture(scope="module")
 def lab_tab(context, server):
     path = server.work / "view.ipynb"
-    sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()"}
+    sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()", "twice": TWICE}
     cells = [nbformat.v4.new_code_cell(source, id=id) for id, source in sources.items()]
     kernel = {"name": "python3", "display_name": "Python 3"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
@@ -323,6 +324,25 @@ def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
     lab_tab.wait_for_output("again", "4 ranks, done")
     cell = lab_tab.cell("again")
     assert cell.query_selector(".worldsize-picture svg") and len(cell.query_selector_all("tbody tr")) == 4
+
+
+@SOAK
+def test_each_of_two_runs_is_a_line_that_keyboard_and_mouse_unfold(lab_tab):
+    lab_tab.run_cell("twice")
+    lab_tab.wait_for_output("twice", "computes: 3 ranks, done")
+    cell = lab_tab.cell("twice")
+    lines = cell.query_selector_all("details > summary")
+    lines = [line for line in lines if line.inner_text().startswith("computes: ")]
+    of_line = "(line) => line.parentElement.querySelector('.worldsize-picture')"
+    pictures = [line.evaluate_handle(of_line).as_element() for line in lines]
+    assert [picture.is_visible() for picture in pictures] == [False, False]
+    assert cell.query_selector(".jp-OutputArea").bounding_box()["height"] < 200
+    lines[0].focus()
+    lab_tab.page.keyboard.press("Enter")
+    lines[1].click()
+    assert [picture.is_visible() for picture in pictures] == [True, True]
+    lab_tab.page.keyboard.press("Space")
+    assert [picture.is_visible() for picture in pictures] == [True, False]
 
 
 @SOAK
