@@ -17,26 +17,34 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
-from tests.figures.test_device_traffic import CENTRAL, COLLECTIVE
-from tests.figures.test_held_intervals import HOLDS, MISSES
-from tests.figures.test_kept_work import OFTEN, RARELY
-from tests.figures.test_pipeline_timeline import staircase
-from tests.figures.test_rank_timeline import trace
-from tests.figures.test_report_curves import rows
-from tests.figures.test_step_timelines import trace as steps
-from tests.figures.test_tokens import APART, SIGHTS, THEMES
+from tests.support.sights import APART, SIGHTS, as_seen
 from worldsize import figures
 from worldsize.figures import report_curves, tokens
 from worldsize.figures.base import Picture
+from worldsize.formulas.pipeline import play
+from worldsize.trace import Collective, Span, Trace, Transfer
 
 TONES = {tone.light: tone for tone in tokens.ALL}
 HUES = {tone.light for tone in (*tokens.RANKS, *tokens.PHASES, *tokens.ALGORITHMS)}
 NAMES = ["ring", "tree", "star", "server", "halving", "torch"]
-EVERY_KIND = [(0, kind, 0.1 * n, 0.1 * n + 0.08, "") for n, kind in enumerate(("compute", "wait", "send", "recv"))]
+THEMES = ["light", "dark"]
+
+EVERY_KIND = tuple(Span(0, kind, 0.1 * n, 0.1 * n + 0.08) for n, kind in enumerate(("compute", "wait", "send", "recv")))
+STEP = tuple(Span(rank, "compute", layer, layer + 1.0) for layer in range(2) for rank in range(2))
+HOLDS, MISSES = (figures.Forecast(8.0, 10.0, 12.0, measured) for measured in (11.0, 20.0))
+DAYS = {"often": [(0, 0), (10, 8), (11, 7), (24, 18)], "rarely": [(0, 0), (10, 9), (11, 3), (24, 12)]}
+SENT = [{"src": "CPU:0", "dst": "CPU:1", "bytes": 100, "kind": kind} for kind in ("weights", "gradients")]
+CENTRAL = {"holds": {"CPU:0": 100}, "sends": SENT, "collectives": {}}
+COLLECTIVE = {"holds": {"CPU:0": 100}, "sends": [], "collectives": {"CPU:0": 100, "CPU:1": 100}}
+
+
+def reported(last: float) -> list[dict[str, float]]:
+    return [{"t": 0.1 * step, "step": step, "loss": loss} for step, loss in enumerate((2.0, last))]
+
 
 PICTURES: dict[str, Callable[[], Picture]] = {
-    "what ranks did": lambda: figures.timeline(trace(*EVERY_KIND, collectives=[("all_reduce", 8, 1, 0.0, 0.2)])),
-    "a pipeline": lambda: figures.pipeline(staircase()),
+    "what ranks did": lambda: figures.timeline(Trace(2, (), EVERY_KIND, (Collective("all_reduce", 8, 1, 0.0, 0.2),))),
+    "a pipeline": lambda: figures.pipeline(play([[("forward", 0), ("backward", 0)]] * 4, 1, 2)),
     "a race with forecasts": lambda: figures.race([figures.Timing(name, 0.02, 0.03, 4) for name in NAMES]),
     "six losses": lambda: figures.histories(
         {name: [2.0 + k, 1.0 + k] for k, name in enumerate(NAMES)}, "Who learns best?", y="loss"
@@ -45,12 +53,12 @@ PICTURES: dict[str, Callable[[], Picture]] = {
         {name: [[(1, k + 1.0), (2, k + 2.0)]] * 2 for k, name in enumerate(NAMES)}, "Who is lower?", x="step", y="loss"
     ),
     "memory by what it holds": lambda: figures.stacks({"a": [{name: 1000.0 for name in NAMES}] * 2}, "Who holds most?"),
-    "what eight ranks reported": lambda: report_curves.draw([rows([2.0, 1.0 + rank]) for rank in range(8)]),
+    "what eight ranks reported": lambda: report_curves.draw([reported(1.0 + rank) for rank in range(8)]),
     "stages of ZeRO": lambda: figures.zero_stages(1e9, 4),
-    "work kept over days": lambda: figures.kept_work({"often": OFTEN, "rarely": RARELY}, [10.5], "Who keeps most?"),
+    "work kept over days": lambda: figures.kept_work(DAYS, [10.5], "Who keeps most?"),
     "traffic between devices": lambda: figures.moved({"central": CENTRAL, "collective": COLLECTIVE}),
     "forecasts that hold or miss": lambda: figures.intervals({"one": [HOLDS] * 5, "other": [MISSES]}, "Do they hold?"),
-    "messages inside a step": lambda: figures.overlaps({"a": steps((0, 1.0, 3.0))}, 2),
+    "messages inside a step": lambda: figures.overlaps({"a": Trace(2, (Transfer(0, 1, 8, 1.0, 3.0),), STEP)}, 2),
 }
 
 
@@ -89,7 +97,7 @@ def seen(rgba: tuple[float, ...], theme: str, sight: tuple[str, str] | None) -> 
     tone = TONES.get(to_hex(rgba))
     colour = Color(getattr(tone, theme) if tone else to_hex(rgba)).set("alpha", rgba[3])
     colour = Color.layer([colour, Color(getattr(tokens.PAPER, theme))], space="srgb")
-    return colour if sight is None else colour.filter(sight[0], method=sight[1], space="srgb-linear")
+    return as_seen(colour, sight)
 
 
 @functools.cache

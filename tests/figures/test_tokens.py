@@ -7,18 +7,11 @@ from itertools import combinations
 import pytest
 from coloraide import Color
 
+from tests.support.sights import APART, SIGHTS, as_seen
 from worldsize.figures import tokens
 from worldsize.figures.tokens import Tone
 
 PALETTES = {"ranks": tokens.RANKS, "phases": tokens.PHASES, "algorithms": tokens.ALGORITHMS}
-# a kind of dichromacy as a model sees it; Machado's is poor for the third kind, Viénot's has only the first two
-SIGHTS = [
-    None,
-    *((kind, model) for model in ("machado", "brettel") for kind in ("protan", "deutan", "tritan")),
-    ("protan", "vienot"),
-    ("deutan", "vienot"),
-]
-APART = 10  # ΔE2000: told apart at a glance
 THEMES = ["light", "dark"]
 TEXT = [tokens.INK, tokens.QUIET_INK, tokens.GOOD, tokens.BAD, tokens.NOTE]
 
@@ -26,8 +19,7 @@ pytestmark = pytest.mark.quick
 
 
 def seen(tone: Tone, theme: str, sight: tuple[str, str] | None) -> Color:
-    colour = Color(getattr(tone, theme))
-    return colour if sight is None else colour.filter(sight[0], method=sight[1], space="srgb-linear")
+    return as_seen(Color(getattr(tone, theme)), sight)
 
 
 def contrast(tone: Tone, theme: str) -> float:
