@@ -171,6 +171,13 @@ def test_a_notebook_shows_a_table_with_escaped_text() -> None:
     assert "FAILS: &lt;b&gt;" in html
 
 
+def test_a_notebook_shows_the_cores_and_what_fails_and_folds_the_rest() -> None:
+    rows = (Capability("system", "Linux"), Capability("cores", "2"), Capability("disk", "full", state="fails"))
+    shown, folded = CapabilitySheet(rows)._repr_html_().split("<details ")
+    assert "Linux" not in shown and ">2<" in shown and "FAILS: full" in shown
+    assert "<summary>the rest: system</summary>" in folded and "Linux" in folded
+
+
 def test_plain_text_has_one_entry_a_row_and_no_line_over_100_characters() -> None:
     lines = str(CapabilitySheet((Capability("cores", "2"), Capability("memory", "word " * 40, state="fails")))).splitlines()
     assert lines[0] == "  cores   2"

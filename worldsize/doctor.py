@@ -75,8 +75,17 @@ class CapabilitySheet:
             inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
             return f"<tr>{inner}</tr>"
 
-        body = [line("td", (row.what, _marked(row), row.remark)) for row in self.rows]
-        return f"<table><caption>This machine</caption>{line('th', _COLUMNS)}{''.join(body)}</table>"
+        def table(rows: list[Capability]) -> str:
+            body = [line("td", (row.what, _marked(row), row.remark)) for row in rows]
+            return f"<table><caption>This machine</caption>{line('th', _COLUMNS)}{''.join(body)}</table>"
+
+        first = [row for row in self.rows if row.what == "cores" or row.state == "fails"]
+        rest = [row for row in self.rows if row not in first]
+        if not first or not rest:
+            return table([*self.rows])
+        names = html.escape(", ".join(row.what for row in rest))
+        folded = f'<details data-lm-suppress-shortcuts="true"><summary>the rest: {names}</summary>{table(rest)}</details>'
+        return table(first) + folded
 
 
 def _marked(row: Capability) -> str:

@@ -51,6 +51,34 @@ CONTRASTS = """() => {
 }"""
 
 
+# of every line of text, how many of its pixels a box around it cuts off: a line is shown whole, or not at all
+CUT_LINES = """() => {
+  const cut = [];
+  const walk = document.createTreeWalker(document.querySelector(".ws-live"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode;
+    if (!text.textContent.trim() || text.parentElement.closest("style, .ws-hidden")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    for (const { top, bottom, width } of range.getClientRects()) {
+      if (!width) continue;
+      let [from, to] = [top, bottom];
+      for (let box = text.parentElement; box.closest(".ws-live"); box = box.parentElement) {
+        if (getComputedStyle(box).overflowY === "visible") continue;
+        const { top: above, height } = box.getBoundingClientRect();
+        const inner = above + box.clientTop;
+        [from, to] = [Math.max(from, inner), Math.min(to, inner + (box.clientHeight || height))];
+      }
+      const seen = Math.max(0, to - from);
+      if (seen > 1 && bottom - top - seen > 1) cut.push([text.textContent.slice(0, 40), seen, bottom - top]);
+    }
+  }
+  return cut;
+}"""
+# an output of Lab in a window of 1280 by 720, in one at 150 %, and in a phone's: its width, the window's height, pixels
+SIZES = {"lab": (850, 720, 1.0), "zoomed": (500, 480, 1.5), "phone": (300, 844, 3.0)}
+
+
 class Shown:
     """The view of a made-up run on a page of its own."""
 
@@ -96,6 +124,57 @@ def test_the_view_keeps_its_height_whatever_ranks_print_and_report(plain_tab, wo
             shown.state.rows[rank].report({"t": 0.0, "step": step, "steps": 30, "loss": 1 / (1 + step)})
     shown.tell()
     assert shown.page.locator(".ws-chart").count() == 1 and shown.height() == before
+
+
+@pytest.fixture
+def sized_tab(browser, request):
+    width, height, pixels = SIZES[request.param]
+    context = browser.new_context(viewport={"width": width + 16, "height": height}, device_scale_factor=pixels)
+    yield Tab(context)
+    context.close()
+
+
+ONE_SIZE = ["lab", *(pytest.param(size, marks=SOAK) for size in ("zoomed", "phone"))]
+
+
+@pytest.mark.parametrize(
+    "lines_and_reports", [(True, True), *(pytest.param(of, marks=SOAK) for of in ((True, False), (False, True)))]
+)
+@pytest.mark.parametrize("world_size", [4, *(pytest.param(n, marks=SOAK) for n in (1, 2, 3, 6, 8, 16, 64))])
+@pytest.mark.parametrize("sized_tab", ONE_SIZE, indirect=True)
+def test_every_line_that_is_seen_is_seen_whole(sized_tab, world_size, lines_and_reports):
+    shown = Shown(sized_tab, world_size)
+    tells(shown, *lines_and_reports)
+    assert shown.page.locator(".ws-card").count() and shown.page.evaluate(CUT_LINES) == []
+    boxes = ".ws-main, .ws-chips"
+    shown.page.locator(boxes).evaluate_all("(boxes) => boxes.forEach((box) => box.scrollBy(0, 100))")
+    assert shown.page.evaluate(CUT_LINES) == []
+
+
+@pytest.mark.parametrize("hosts", [False, pytest.param(True, marks=SOAK)])
+@pytest.mark.parametrize("sized_tab", ONE_SIZE, indirect=True)
+def test_a_strip_of_activity_is_at_least_12_pixels_high(sized_tab, hosts):
+    for world_size in (2, 8, 16):
+        shown = Shown(sized_tab, world_size, ("north",) * (world_size // 2) + ("south",) * (world_size // 2) if hosts else ())
+        for lines_and_reports in ((False, False), (False, True), (True, True)):
+            tells(shown, *lines_and_reports)
+            heights = shown.page.locator(".ws-strip").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+            assert min(heights) >= 12 and shown.page.evaluate(CUT_LINES) == []
+
+
+def tells(shown, lines, reports):
+    """Every rank works and waits; it prints and reports, or not."""
+    for step in range(14):
+        for rank, row in enumerate(shown.state.rows):
+            wait = None if (rank + step) % 3 else Wait(rank, "recv", 0)
+            state = "running" if wait is None else "waiting"
+            shown.state.progressed(Progress(rank, 0.0, (), 1000 * step, 2000 * step, state=state, wait=wait))
+            if lines:
+                shown.state.printed(rank, [f"step {step}: a line that is longer than a narrow card is wide, from rank {rank}"])
+            if reports:
+                row.report({"t": 0.0, "step": step, "steps": 30, "loss": 1 / (1 + step)})
+    shown.tell()
+    shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 @pytest.mark.parametrize("world_size", [4, pytest.param(16, marks=SOAK)])
@@ -194,6 +273,7 @@ def test_everything_that_can_be_focused_has_a_name_and_a_role(plain_tab):
 
 SETUP = "import time\nimport torch\nfrom worldsize.notebook import *\nlaunch(lambda: None, 2);"
 COMPUTES = "def computes(fabric):\n    fabric.compute(1.5)\nrun = launch(computes, 4)"
+TWICE = "launch(computes, 2)\nlaunch(computes, 3);"
 # the height of the cell's output at each frame in which the view or the picture was there
 WATCH_HEIGHTS = """(cell) => {
   window.heights = [];
@@ -211,7 +291,7 @@ WATCH_HEIGHTS = """(cell) => {
 @pytest.fixture(scope="module")
 def lab_tab(context, server):
     path = server.work / "view.ipynb"
-    sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()"}
+    sources = {"setup": SETUP, "computes": COMPUTES, "again": "last_run().show()", "twice": TWICE}
     cells = [nbformat.v4.new_code_cell(source, id=id) for id, source in sources.items()]
     kernel = {"name": "python3", "display_name": "Python 3"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
@@ -244,6 +324,25 @@ def test_the_latest_run_shows_its_picture_and_its_table_again(lab_tab):
     lab_tab.wait_for_output("again", "4 ranks, done")
     cell = lab_tab.cell("again")
     assert cell.query_selector(".worldsize-picture svg") and len(cell.query_selector_all("tbody tr")) == 4
+
+
+@SOAK
+def test_each_of_two_runs_is_a_line_that_keyboard_and_mouse_unfold(lab_tab):
+    lab_tab.run_cell("twice")
+    lab_tab.wait_for_output("twice", "computes: 3 ranks, done")
+    cell = lab_tab.cell("twice")
+    lines = cell.query_selector_all("details > summary")
+    lines = [line for line in lines if line.inner_text().startswith("computes: ")]
+    of_line = "(line) => line.parentElement.querySelector('.worldsize-picture')"
+    pictures = [line.evaluate_handle(of_line).as_element() for line in lines]
+    assert [picture.is_visible() for picture in pictures] == [False, False]
+    assert cell.query_selector(".jp-OutputArea").bounding_box()["height"] < 200
+    lines[0].focus()
+    lab_tab.page.keyboard.press("Enter")
+    lines[1].click()
+    assert [picture.is_visible() for picture in pictures] == [True, True]
+    lab_tab.page.keyboard.press("Space")
+    assert [picture.is_visible() for picture in pictures] == [True, False]
 
 
 @SOAK

@@ -65,8 +65,9 @@ def race(plain_tab: Tab):
 # the replay
 
 
-def test_a_race_waits_until_somebody_plays_it(race):
-    assert (race.frame(), race.arrived_bytes()) == (0, [0, 0])
+def test_a_race_waits_at_its_first_frame_with_something_in_every_run_and_says_what_is_true_of_it(race):
+    assert (race.frame(), race.arrived_bytes(), race.packets()) == (race.last() // 6, [0, 8000], 7)
+    assert race.said().startswith("At 20 ms: star: 0 B of 12 kB arrived, 0 of 3 messages; ring: 8 kB of 24 kB arrived")
 
 
 def test_a_race_plays_to_its_end_and_has_counted_every_byte(race):
@@ -104,6 +105,9 @@ def test_a_race_is_scrubbed_by_its_slider(race):
 
 def test_a_race_is_moved_by_keyboard(race):
     race.focus()
+    opened = race.frame()
+    race.press("ArrowRight")
+    assert race.frame() == opened + race.last() // 50
     assert race.press("End").startswith("At 120 ms: star: 12 kB of 12 kB arrived, 3 of 3 messages, done at 120 ms")
     assert race.press("Home").startswith("At 0 ms: star: 0 B of 12 kB arrived")
     race.press("ArrowRight")
@@ -143,6 +147,7 @@ def test_with_motion_reduced_a_race_goes_in_steps(browser):
     assert race.frame() == 0
     page.clock.run_for(901)
     assert race.frame() == 2 * race.last() / 16
+    assert race.said().startswith("At 15 ms: star: 0 B of 12 kB arrived")  # what is written follows the film as it plays
     context.close()
 
 
@@ -212,7 +217,17 @@ def test_a_step_through_has_no_small_text_and_fits_the_page(plain_tab, layout, o
 def test_before_the_first_step_the_tracks_of_all_messages_are_drawn(plain_tab):
     plain_tab.page.set_content(page_of(figures.steps(STAR, "star")))
     shown = StepThrough(plain_tab.page, 0)
+    shown.focus()
+    shown.press("Home")
     assert (shown.arrows(), shown.host.locator("path.link").count()) == (0, 7)
+
+
+def test_a_step_through_with_no_chunks_to_show_opens_at_its_first_step_and_plays_from_there(plain_tab):
+    plain_tab.page.set_content(page_of(figures.steps(STAR, "star")))
+    shown = StepThrough(plain_tab.page, 0)
+    opened = (shown.number(), shown.arrows(), shown.said())
+    shown.host.get_by_role("button", name="Play").click()
+    assert opened[:2] == (shown.number(), 1) and opened[2].startswith("Step 1 of 7, done at 100 ms: rank 0 sends 1 kB")
 
 
 @SOAK

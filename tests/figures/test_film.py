@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from worldsize.figures.replay.film import FILM_S, HOLD_S, film_of
+from worldsize.figures.replay.film import FILM_S, HOLD_S, MOST_CAPTIONS, film_of
 from worldsize.figures.replay.player import replay
 from worldsize.trace import Trace, Transfer
 
@@ -26,7 +26,7 @@ def played(**runs: Trace) -> ElementTree.Element:
 def test_every_message_travels_once_and_every_rank_stands_there(n: int) -> None:
     film = played(ring=run(n))
     assert len(film.findall(f".//{SVG}animateMotion")) == 2 * n
-    assert sorted(text.text for text in film.iter(f"{SVG}text"))[:n] == sorted(map(str, range(n)))
+    assert [text.text for text in film.iter(f"{SVG}text") if text.text.isdigit()] == [*map(str, range(n))]
 
 
 def test_moments_grow_within_the_loop() -> None:
@@ -34,6 +34,51 @@ def test_moments_grow_within_the_loop() -> None:
         times = [float(time) for time in animation.get("keyTimes").split(";")]
         assert times == sorted(times) and len(set(times)) == 4 and (times[0], times[-1]) == (0, 1)
         assert animation.get("dur") == f"{FILM_S + HOLD_S:g}s"
+
+
+def captions(film: ElementTree.Element, number: int) -> list[tuple[str, str, list[float], list[int]]]:
+    """Of the run of that number: words, opacity where nothing moves, moments, and what is shown from each on."""
+    group = film.findall(f"{SVG}g")[number]
+    found = []
+    for text in group.iter(f"{SVG}text"):
+        for moves in text.iter(f"{SVG}animate"):
+            moments, shown = ([float(one) for one in moves.get(of).split(";")] for of in ("keyTimes", "values"))
+            found.append((text.text, text.get("opacity"), moments, shown))
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45, 0.6, 0.7, 0.9])
+@pytest.mark.parametrize("number", [0, 1])
+def test_at_every_moment_one_caption_is_seen_and_true_of_it(number: int, share: float) -> None:
+    seen = []
+    for words, _, moments, shown in captions(played(ring=run(4), slower=run(4, 3.0)), number):
+        if shown[sum(moment <= share for moment in moments) - 1]:
+            seen.append(words)
+    at_s = share * (FILM_S + HOLD_S) / FILM_S * 6.0  # the longer run lasts 6 s
+    arrived = 4 * min(2, int(at_s / (1.0, 3.0)[number]))
+    assert len(seen) == 1
+    assert seen[0].startswith("done at" if arrived == 8 else f"{arrived} of 8 messages arrived")
+
+
+def test_a_film_of_many_messages_says_at_least_how_many_have_arrived() -> None:
+    many = Trace(2, tuple(Transfer(0, 1, 8, float(k), k + 1.0) for k in range(900)))
+    said = captions(played(many=many), 0)
+    assert 20 < len(said) <= MOST_CAPTIONS + 2
+    assert all("at least" in words for words, *_ in said[1:-1])
+
+
+def test_a_film_opens_with_messages_on_their_way_and_its_caption_is_true_of_them() -> None:
+    film = played(ring=run(4), slower=run(4, 3.0))
+    # the slower run's first message is half over at 1.5 s of 6
+    begins = {one.get("begin") for tag in ("animate", "animateMotion") for one in film.iter(f"{SVG}{tag}")}
+    assert begins == {f"{-FILM_S * 1.5 / 6:.3f}s"}
+
+
+def test_where_nothing_moves_the_film_is_its_opening() -> None:
+    film = played(ring=run(4), slower=run(4, 3.0))
+    stand = [circle for circle in film.iter(f"{SVG}circle") if circle.find(f"{SVG}set") is not None]
+    written = [[words for words, opacity, *_ in captions(film, number) if opacity == "1"] for number in (0, 1)]
+    assert len(stand) == 8 and written == [["4 of 8 messages arrived"], ["0 of 8 messages arrived"]]
 
 
 def test_the_film_says_what_the_replay_found() -> None:

@@ -222,6 +222,24 @@ def test_at_the_start_nothing_has_arrived(value_of):
     assert (state["bytes"], state["messages"], state["over"]) == (0, 0, False)
 
 
+SHORT = Trace(2, (Transfer(0, 1, 10, 0.0, 0.001), Transfer(1, 0, 10, 0.001, 0.003)))
+OPENED = {
+    "a race": RACE,
+    "one run": {"a": lasting(2.0)},
+    "many messages": {"large": ring(8, 1000), "small": ring(3, 100)},
+    "work before messages": {"a": Trace(2, (Transfer(0, 1, 10, 1.0, 2.0),), (Span(1, "compute", 0.0, 1.0),))},
+    "one that is over before the other has begun": {"short": SHORT, "long": lasting(2.0)},
+}
+
+
+@pytest.mark.parametrize("runs", OPENED.values(), ids=OPENED)
+def test_a_film_opens_with_something_in_every_run_and_with_none_that_is_over(value_of, runs):
+    data = data_of(figures.replay(runs))
+    for band in data["runs"]:
+        state = value_of(f"stateAt({json.dumps(band)}, {data['opens']})")
+        assert not state["over"] and (state["flying"] or state["works"] or state["messages"])
+
+
 def test_a_message_is_as_far_on_its_way_as_its_time_is_over(value_of):
     state = state_at(value_of, {"a": lasting(2.0)}, 0.25, "a")
     assert state["flying"] == [[0, 0.25]] and sorted(state["busy"]) == [0, 1]

@@ -7,20 +7,19 @@ from itertools import combinations
 import pytest
 from coloraide import Color
 
+from tests.support.sights import APART, SIGHTS, as_seen
 from worldsize.figures import tokens
 from worldsize.figures.tokens import Tone
 
 PALETTES = {"ranks": tokens.RANKS, "phases": tokens.PHASES, "algorithms": tokens.ALGORITHMS}
-SIGHTS = [None, "protan", "deutan", "tritan"]
 THEMES = ["light", "dark"]
 TEXT = [tokens.INK, tokens.QUIET_INK, tokens.GOOD, tokens.BAD, tokens.NOTE]
 
 pytestmark = pytest.mark.quick
 
 
-def seen(tone: Tone, theme: str, sight: str | None) -> Color:
-    colour = Color(getattr(tone, theme))
-    return colour if sight is None else colour.filter(sight, method="machado", space="srgb-linear")
+def seen(tone: Tone, theme: str, sight: tuple[str, str] | None) -> Color:
+    return as_seen(Color(getattr(tone, theme)), sight)
 
 
 def contrast(tone: Tone, theme: str) -> float:
@@ -28,12 +27,12 @@ def contrast(tone: Tone, theme: str) -> float:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("sight", SIGHTS, ids=str)
 @pytest.mark.parametrize("palette", PALETTES)
-def test_any_two_of_a_palette_are_told_apart(palette: str, sight: str | None, theme: str) -> None:
+def test_any_two_of_a_palette_are_told_apart(palette: str, sight: tuple[str, str] | None, theme: str) -> None:
     colours = [seen(tone, theme, sight) for tone in PALETTES[palette]]
     assert len(colours) >= 6
-    assert min(one.delta_e(other, method="2000") for one, other in combinations(colours, 2)) >= 10
+    assert min(one.delta_e(other, method="2000") for one, other in combinations(colours, 2)) >= APART
 
 
 @pytest.mark.parametrize("theme", THEMES)

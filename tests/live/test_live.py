@@ -16,7 +16,7 @@ from worldsize.live import result
 from worldsize.live.run_state import LINE_CHARS, RunState, plain
 from worldsize.live.text import SHOWN_LINES, Screenful, TextLines
 from worldsize.live.view import LiveView, script
-from worldsize.trace import Span
+from worldsize.trace import Collective, Span, Trace, Transfer
 
 pytestmark = pytest.mark.quick
 
@@ -27,7 +27,8 @@ def finished(run_state, state="done", outcome=None, reports=()):
     reports = list(reports) or [[] for _ in run_state.rows]
     return SimpleNamespace(
         world_size=len(run_state.rows), state=state, outcome=outcome, reports=reports, wall_s=1.0, not_yet=None, notes=[],
-        setup="2 ranks", tasks=(), hosts=(), trace=SimpleNamespace(world_size=0, spans=(), collectives=()),
+        setup="2 ranks", tasks=(), hosts=(), function="",
+        trace=SimpleNamespace(world_size=0, transfers=(), spans=(), collectives=()),
     )  # fmt: skip
 
 
@@ -174,7 +175,9 @@ class Desk:
         )
         monkeypatch.setattr("time.monotonic", lambda: self.now_s)
         monkeypatch.setattr("comm.create_comm", self._channel)
-        monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(events=events))
+        self.hooks = []
+        shell = SimpleNamespace(events=events, display_pub=SimpleNamespace(register_hook=self.hooks.append))
+        monkeypatch.setattr("IPython.get_ipython", lambda: shell)
         monkeypatch.setattr("IPython.display.display", self._display)
 
     def _channel(self, data, **opened):
@@ -203,6 +206,11 @@ class Desk:
 
     def messages(self):
         return [message for _, message in self.sent]
+
+    def show_picture(self):
+        """The cell shows a picture of its own."""
+        for hook in self.hooks:
+            hook({"msg_type": "display_data", "content": {"data": {"image/png": "", "text/plain": "a picture"}}})
 
     def end_cell(self):
         while self.at_end:
@@ -346,6 +354,60 @@ def test_a_quick_run_with_reports_leaves_its_curves(desk, view):
     assert "loss falls from 2 to 1" in desk.outputs[0]["text/html"]
 
 
+def reported(view, state="done", outcome=None):
+    """A quick run that leaves its curves."""
+    run = start(view)
+    run.reports = [[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)], []]
+    end(view, run, state, outcome)
+
+
+def opened(desk):
+    """Of each run's result in the cell, whether it is open."""
+    folds = [re.match(r"<details [^>]*>", shown.get("text/html", "")) for shown in desk.outputs]
+    return [fold[0].endswith(" open>") for fold in folds if fold]
+
+
+def test_the_result_of_a_cells_only_run_is_open(desk, view):
+    reported(view)
+    desk.end_cell()
+    assert opened(desk) == [True]
+
+
+def test_a_run_under_which_its_cell_shows_a_picture_is_folded_into_a_line(desk, view):
+    reported(view)
+    desk.show_picture()
+    desk.end_cell()
+    assert opened(desk) == [False] and "<summary>2 ranks, done, 1 s</summary>" in desk.outputs[0]["text/html"]
+
+
+def test_the_picture_of_an_earlier_cell_folds_nothing(desk, view):
+    reported(view)
+    desk.end_cell()
+    desk.show_picture()
+    reported(view)
+    desk.end_cell()
+    assert opened(desk) == [True, True]
+
+
+def test_each_of_a_cells_runs_is_folded_into_a_line_but_one_that_failed(desk, view):
+    reported(view)
+    reported(view, "failed", Outcome("failed", (Failure(1, "raised", 0.0, type="ValueError", message="bad chunk"),)))
+    reported(view)
+    desk.show_picture()
+    desk.end_cell()
+    assert opened(desk) == [False, True, False]
+
+
+def test_the_line_of_a_run_says_what_ran_how_long_and_what_it_sent():
+    run = finished(RunState(2))
+    run.function, run.name = "train", "rank {}".format
+    assert result.summary(run) == "train: 2 ranks, done, 1 s"
+    run.trace = Trace(2, (Transfer(0, 1, 3000, 0.0, 0.1), Transfer(1, 0, 1000, 0.0, 0.1)))
+    assert result.summary(run) == "train: 2 ranks, done, 1 s · 2 messages, 4 kB"
+    run.trace = Trace(2, (), (), (Collective("all_reduce", 500, 1, 0.0, 0.1), Collective("barrier", 0, 1, 0.1, 0.2)))
+    assert result.summary(run) == "train: 2 ranks, done, 1 s · 2 collectives of rank 1, 500 B"
+
+
 def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatch):
     monkeypatch.setattr("comm.create_comm", lambda **opened: 1 / 0)
     run = start(view)
@@ -445,7 +507,7 @@ def test_of_a_run_that_reported_nothing_its_picture_is_open_and_its_table_folded
     run = finished(run_state)
     run.trace = SPENT
     page = result.bundle(run, run_state)["text/html"]
-    assert page.index("Timeline of 2 ranks") < page.index("<details><summary>2 ranks, done") < page.index("<table>")
+    assert page.index("Timeline of 2 ranks") < page.index("><summary>2 ranks, done") < page.index("<table>")
 
 
 def test_of_a_run_without_a_picture_the_table_is_open():
@@ -459,7 +521,7 @@ def test_the_lines_of_a_run_are_folded_below_its_picture():
     run.trace = SPENT
     page = result.bundle(run, run_state, ["[rank 0] <b>one</b>", "[rank 1] two"])["text/html"]
     pre = "<pre>[rank 0] &lt;b&gt;one&lt;/b&gt;\n[rank 1] two</pre>"
-    folded = f"<details><summary>what the ranks printed</summary>{pre}</details>"
+    folded = f"><summary>what the ranks printed</summary>{pre}</details>"
     assert page.endswith(folded) and page.index("Timeline of 2 ranks") < page.index(folded)
 
 

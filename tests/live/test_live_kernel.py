@@ -19,6 +19,9 @@ CELLS = {
     "fails": "def fails(fabric):\n    time.sleep(1.2)\n    if fabric.rank == 1:\n        raise ValueError('bad chunk')\n"
     "    fabric.recv(__import__('torch').ones(1), 1)\nlaunch(fails, 2)",
     "again": "last_run().show()",
+    "pictured": "from worldsize import figures\ndef told():\n    for n in range(3):\n        report(step=n, loss=1 / (1 + n))\n"
+    "told_run = launch(told, 2)\nfigures.timeline(told_run)",
+    "twice": "launch(told, 2)\nlaunch(told, 3);",
 }
 
 
@@ -40,7 +43,7 @@ def shown(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def headless(tmp_path_factory):
-    return execute(tmp_path_factory.mktemp("headless"), headless=True, names=("setup", "trains"))
+    return execute(tmp_path_factory.mktemp("headless"), headless=True, names=("setup", "trains", "pictured", "twice"))
 
 
 def html_of(cell):
@@ -84,6 +87,23 @@ def test_offline_html_holds_the_picture_and_no_missing_widget(shown):
     page, _ = nbconvert.HTMLExporter().from_notebook_node(shown[1])
     assert "Curves of 2 ranks" in page and "<table>" in page
     assert "Error displaying widget" not in page and "Alternative text is missing" not in page
+
+
+@pytest.mark.parametrize("how", ["live", "headless"])
+def test_the_first_picture_under_a_cell_is_the_cells_own(shown, headless, how):
+    cells = {"live": shown, "headless": headless}[how][0]
+    results = [re.match(r"<details ([^>]*)>", o["data"].get("text/html", "")) for o in cells["pictured"].outputs if "data" in o]
+    folded = [not found[1].endswith("open") for found in results if found]
+    assert folded == [True] and [o for o in cells["pictured"].outputs if "image/png" in o.get("data", {})]
+
+
+@pytest.mark.parametrize("how", ["live", "headless"])
+def test_two_runs_of_one_cell_are_two_lines(shown, headless, how):
+    outputs = {"live": shown, "headless": headless}[how][0]["twice"].outputs
+    pages = [o["data"]["text/html"] for o in outputs if o.get("data", {}).get("text/html", "").startswith("<details ")]
+    said = [re.match(r"<details ([^>]*)><summary>(told: \d ranks, done)", page).groups() for page in pages]
+    assert [words for _, words in said] == ["told: 2 ranks, done", "told: 3 ranks, done"]
+    assert not any(look.endswith("open") for look, _ in said)
 
 
 @pytest.mark.soak

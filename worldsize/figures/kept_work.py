@@ -34,7 +34,8 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
 
     picture = Picture(8.5, 3.9)
     ax = picture.plot_area()
-    ax.plot([0, hours], [0, hours], color=base.RULE, linewidth=tokens.THIN_PT, label="no save, no failure")
+    look = {"color": base.QUIET_INK, "linewidth": tokens.THIN_PT, "linestyle": tokens.DASHES[2]}
+    ax.plot([0, hours], [0, hours], label="no save, no failure", **look)
     for index, name in enumerate(days):
         if name in known:
             _line(ax, index, name, known[name])

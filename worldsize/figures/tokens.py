@@ -1,9 +1,11 @@
 """Design tokens: the colours of every picture, of the live view and of the step-through, light and dark; sizes and widths.
 
 A tone has a name and a value per theme. Three palettes, so that a colour means one thing: ranks, phases of a rank's time,
-and algorithms. Within a palette any two of its six tones differ by ΔE2000 ≥ 10 (CIE 142-2001), as seen with normal sight
-and with each kind of dichromacy (G. Machado, M. Oliveira and L. Fernandes, "A physiologically-based model for simulation
-of color vision deficiency", IEEE TVCG 15, 2009), and has a contrast of 3:1 at least against its ground (WCAG 2.1, 1.4.11).
+and algorithms. Within a palette any two of its six tones differ by ΔE2000 ≥ 10 (CIE 142-2001; about 1 is the least that
+an eye sees side by side, 10 is told apart at a glance and from a legend), as seen with normal sight and with each kind of
+dichromacy: in the model of G. Machado, M. Oliveira and L. Fernandes (IEEE TVCG 15, 2009), which is poor for tritanopia, and
+in that of H. Brettel, F. Viénot and J. Mollon (J. Opt. Soc. Am. A 14, 1997). Each has a contrast of 3:1 at least against its
+ground (WCAG 2.1, 1.4.11).
 Beyond six the tones come again, with another marker, hatch or dash.
 """
 
@@ -51,18 +53,18 @@ AMOUNT = Tone("amount", "#0b5cad", "#3f86cf")
 
 RANKS = _palette(
     "rank",
-    "#1d6a96 #d45f09 #199d73 #e85ec4 #715302 #505050",
-    "#129aee #ea762a #42cb91 #de95c6 #edbf26 #a1a19f",
+    "#056899 #d05408 #039f75 #e661c7 #6e572e #504f50",
+    "#129aee #ea762a #42cb91 #de95c6 #ffe631 #a1a19f",
 )
 PHASES = _palette(
     "phase",
-    "#3779cf #777973 #d06e00 #2da094 #a15399 #6a6729",
-    "#608df3 #7e7e7d #e49438 #11b4a4 #b570b2 #92874d",
+    "#3779cf #787a73 #d06e00 #51a198 #a15399 #6a6729",
+    "#1785fc #7e7f7e #ea9011 #35b6a6 #ba68ac #94894e",
 )
 ALGORITHMS = _palette(
     "algorithm",
-    "#5a50c3 #9e1f00 #217a71 #b8385c #5d842c #3b4b67",
-    "#b598ff #f37825 #08ca9c #ffa8e1 #a5d969 #9ea4b0",
+    "#704bbf #931b08 #137a71 #b8365a #5a8b29 #394967",
+    "#c295fa #f77410 #1eca9d #fda7e0 #a6d86b #969eaa",
 )
 COMPUTE, WAIT, SEND, RECV, COLLECTIVE, BACKWARD = PHASES
 PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffic, by what it is

@@ -45,7 +45,8 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
     job = replace(job, wants_late_imports=payload.wants_late_imports(call))
-    return execute_order(engine, packed, job, launches, lambda job: job, notes)
+    name = getattr(call.fn, "__name__", "")
+    return execute_order(engine, packed, job, launches, lambda job: job, notes, function=name if name.isidentifier() else "")
 
 
 def execute_order(
@@ -56,11 +57,12 @@ def execute_order(
     order_of: Callable[[Job], Order],
     notes: Sequence[str] = (),
     ended: Callable[[Run, Outcome], None] = lambda run, outcome: None,
+    function: str = "",
 ) -> Run:
     """Execute what `order_of` makes of the job, with its folder and its origin in time filled in, as a launch is executed.
 
-    `packed` is the payload, b"" where the order itself brings it; `notes` are the run's first. `ended` is told of the run's
-    end before its observers are.
+    `packed` is the payload, b"" where the order itself brings it; `notes` are the run's first, `function` the name of what
+    it runs. `ended` is told of the run's end before its observers are.
     """
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
@@ -68,7 +70,7 @@ def execute_order(
             job.files.payload.write_bytes(packed)
         run = Run(
             world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes],
-            plain_results=job.plain_results,
+            plain_results=job.plain_results, function=function,
         )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)
         launches.latest = run

@@ -53,6 +53,7 @@ class Run:
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
     plain_results: bool = False  # whether some host is not this user's own, so that nothing from there is trusted
+    function: str = ""  # its name; "" where it has none
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:

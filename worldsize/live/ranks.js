@@ -1,6 +1,6 @@
 // The ranks of the live view: a card of one rank, and chips for many ranks with the card of the chosen one beside them.
 //
-// It stands between charts.js and view.js in one module. Left out: how it looks, and what is known (view.js).
+// It stands between charts.js and room.js in one module. Left out: how it looks, and what is known (view.js).
 
 const MARKS = {
   starting: "○", running: "▶", waiting: "‖", done: "✔", failed: "✘", stopped: "■", ended: "■", interrupted: "■", "not yet": "–",
@@ -37,6 +37,7 @@ class Card {
     this.tail.addEventListener("scroll", () => {
       this.pinned = this.tail.scrollTop + this.tail.clientHeight >= this.tail.scrollHeight - 20;
     });
+    this.tail.addEventListener("scrollend", () => this.toWholeLines());
   }
 
   draw(rank) {
@@ -60,6 +61,12 @@ class Card {
 
   pin() {
     if (this.pinned) this.tail.scrollTop = 1e9;
+  }
+
+  toWholeLines() {
+    const line = parseFloat(getComputedStyle(this.tail).lineHeight);
+    const whole = Math.round(this.tail.scrollTop / line) * line;
+    if (Math.abs(whole - this.tail.scrollTop) > 0.5) this.tail.scrollTop = whole;
   }
 
   // When the rank ran (a high bar) and when it waited (a low one), from the run's begin to `now`.

@@ -14,6 +14,7 @@ from worldsize.engines.job import Progress
 from worldsize.figures import wait_graph
 from worldsize.launch.run import Observer, Run
 from worldsize.live import result
+from worldsize.live.cell_end import CellResults, PlaceholderOutput
 from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
@@ -65,6 +66,9 @@ class TextLines(Observer):
     screenful: Screenful
     told_warming = False
 
+    def __init__(self) -> None:
+        self._results = CellResults()
+
     def warming(self, waited_s: float) -> None:
         if waited_s >= LONG_WARMING_S and not self.told_warming:
             self.told_warming = True
@@ -107,9 +111,18 @@ class TextLines(Observer):
                 self._tell_epoch(rank)
             say(self.screenful.rest())
             if any(run.reports) or (in_notebook() and wait_graph.hangs(run)):
-                show(run, self.run_state)
+                self._leave(run, self.run_state)
 
         say(last_words(run))
+
+    def _leave(self, run: Run, run_state: RunState) -> None:
+        """Show the run's result: in a notebook, which a person reads later, as the live view leaves it."""
+        if in_kernel():
+            self._results.leave(
+                PlaceholderOutput(result.caption(run)), run, lambda is_open: result.folding(run, run_state, (), is_open)
+            )
+        else:
+            show(run, run_state)
 
     def _tell_epoch(self, rank: int) -> None:
         row = self.run_state.rows[rank]
@@ -134,6 +147,11 @@ def last_words(run: Run) -> list[str]:
 def in_notebook() -> bool:
     """Whether a launch's text is shown in a notebook, where pictures can be."""
     return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
+def in_kernel() -> bool:
+    """Whether a notebook's kernel runs this, so that an output can change later."""
+    return in_notebook() and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:

@@ -3,82 +3,100 @@
 // A message holds all that is known ("whole") or what is new. After a gap in the numbers nothing is believed until the
 // next whole one, which is asked for and comes by itself once a second. Up to 8 ranks have a card each, more a chip each
 // and one card, of the rank that is chosen. The view keeps its height while it is there, and its place on the page until
-// the picture has come. Left out: that picture, what the tones are (the design tokens), cards and chips (ranks.js), curves
-// (charts.js).
+// the picture has come. Everything stands on a grid of lines (room.js). Left out: that picture, what the tones are (the
+// design tokens), cards and chips (ranks.js), curves (charts.js).
 
 const STALE_MS = 3000;
 const SAY_MS = 3000;
 const HOLD_MS = 2000;
-const MOST_CARDS = 8;
 const MOST_PAST = 300;
-const HEIGHTS = [[2, 240], [MOST_CARDS, 300], [16, 300], [Infinity, 340]]; // px, for so many ranks at most
 
 const CSS = `
 .ws-live {
-  color: var(--ws-ink); background: var(--ws-paper); padding: 4px 2px; line-height: 1.4; box-sizing: border-box;
+  --ws-line: 18px;
+  color: var(--ws-ink); background: var(--ws-paper); padding: 4px 2px; line-height: var(--ws-line); box-sizing: border-box;
   display: flex; flex-direction: column; overflow: hidden;
   font-family: var(--jp-ui-font-family, system-ui, sans-serif); font-size: var(--jp-ui-font-size1, 13px);
 }
 .ws-live * { box-sizing: border-box; }
 .ws-live [hidden] { display: none !important; }
-.ws-head { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; margin-bottom: 4px; flex: none; }
+.ws-head { display: flex; flex-wrap: wrap; gap: 0 14px; align-items: baseline; margin-bottom: 4px; flex: none; }
 .ws-head strong { font-weight: 600; }
 .ws-quiet, .ws-facts { color: var(--ws-quiet-ink); }
 .ws-key { margin-left: auto; }
+.ws-narrow .ws-counts { order: 1; }
+.ws-narrow .ws-key span { display: none; }
 .ws-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.ws-charts { display: flex; flex-wrap: nowrap; gap: 16px; flex: none; overflow-x: auto; }
+.ws-charts { display: flex; flex-wrap: nowrap; gap: 16px; flex: none; overflow-x: auto; overflow-y: hidden; }
 .ws-chart { flex: 1 1 200px; min-width: 180px; margin: 0 0 4px; }
 .ws-chart svg { display: block; width: 100%; height: ${PLOT.height}px; overflow: visible; }
 .ws-chart text { fill: var(--ws-ink); font-size: 11px; }
 .ws-chart .ws-grid { stroke: var(--ws-rule); stroke-width: 1; }
-.ws-main { flex: 1 1 0; min-height: 0; overflow: auto; }
+.ws-room { flex: 1 1 0; min-height: 0; overflow: hidden; }
+.ws-main { overflow: auto; scroll-snap-type: y mandatory; padding-top: ${FRAME}px; scroll-padding-top: ${FRAME}px; }
+.ws-main:has(.ws-silent) { padding-top: 0; scroll-padding-top: 0; }
 .ws-cards {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--ws-card, 300px)), 1fr)); gap: 6px;
-  grid-auto-rows: minmax(min-content, 1fr); min-height: 100%;
+  display: grid; grid-template-columns: repeat(var(--ws-columns), minmax(0, 1fr)); gap: var(--ws-line) 14px;
+  padding: 0 ${FRAME}px var(--ws-below);
 }
-.ws-cards.ws-four { grid-template-columns: 1fr 1fr; } /* two and two, not three and one */
-.ws-cards.ws-silent { grid-template-columns: 1fr; grid-auto-rows: min-content; gap: 2px; }
-.ws-host { grid-column: 1 / -1; font-weight: 600; margin: 2px 0 0; align-self: end; }
+.ws-cards.ws-silent { gap: 0; padding: 0 0 var(--ws-below); }
+.ws-host { grid-column: 1 / -1; font-weight: 600; height: var(--ws-line); margin-bottom: calc(-1 * var(--ws-line)); }
+.ws-silent .ws-host { margin: 0; }
+.ws-host, .ws-card, .ws-chip { scroll-snap-align: start; }
 .ws-card {
-  border: 1px solid var(--ws-rule); border-radius: 4px; padding: 3px 6px; min-width: 0; min-height: 0;
-  display: flex; flex-direction: column;
+  outline: 1px solid var(--ws-rule); outline-offset: ${FRAME - 1}px; border-radius: 1px; min-width: 0; height: var(--ws-row);
+  display: flex; flex-direction: column; overflow: hidden;
 }
-.ws-silent .ws-card { display: grid; grid-template-columns: minmax(180px, 34%) 1fr; column-gap: 10px; border: 0; padding: 1px 4px; }
+.ws-card > * { flex: none; }
+.ws-silent .ws-card {
+  display: grid; grid-template-columns: minmax(180px, 34%) 1fr; grid-template-rows: repeat(var(--ws-lines), var(--ws-line));
+  column-gap: 10px; outline: 0; padding: 0 4px;
+}
 .ws-silent .ws-card > * { grid-column: 1; }
-.ws-silent .ws-card .ws-strip { grid-column: 2; grid-row: 1 / span 4; height: 100%; min-height: 18px; max-height: 36px; align-self: center; }
+.ws-silent .ws-card .ws-strip { grid-column: 2; grid-row: 1 / -1; height: calc(100% - 4px); margin: 0; align-self: start; }
+.ws-silent .ws-card .ws-strip:has(+ .ws-share:not([hidden])) { grid-row: 1 / -2; height: 100%; border: 0; }
+.ws-silent .ws-card .ws-share { grid-column: 2; grid-row: -2 / -1; }
 .ws-narrow .ws-silent .ws-card { display: flex; }
-.ws-narrow .ws-silent .ws-card .ws-strip { align-self: auto; max-height: 18px; }
-.ws-card[data-state="failed"] { order: -1; border: 2px solid var(--ws-bad); }
+.ws-narrow .ws-silent .ws-card .ws-strip { align-self: auto; height: calc(var(--ws-line) - 4px); margin: 0 0 4px; }
+.ws-narrow .ws-silent .ws-card .ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; }
+.ws-card[data-state="failed"] { order: -1; outline: 2px solid var(--ws-bad); outline-offset: ${FRAME - 2}px; }
 .ws-name { display: flex; gap: 6px; align-items: baseline; }
 .ws-name svg { width: 12px; height: 12px; flex: none; align-self: center; stroke: var(--ws-ink); stroke-width: .6; }
 .ws-name strong { flex: none; font-weight: 600; }
 .ws-doing { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .ws-card[data-state="failed"] .ws-doing { color: var(--ws-bad); font-weight: 600; white-space: normal; }
-.ws-facts { min-height: 1.4em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; flex: none; }
-.ws-strip { display: block; width: 100%; height: 8px; flex: none; border-bottom: 1px solid var(--ws-rule); }
+.ws-facts { height: var(--ws-line); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.ws-strip {
+  display: block; width: 100%; height: calc(var(--ws-line) - 4px); margin-bottom: 4px; border-bottom: 1px solid var(--ws-rule);
+}
+.ws-strip:has(+ .ws-share:not([hidden])) { height: calc(var(--ws-line) - 6px); margin: 0; border: 0; }
 .ws-runs { fill: var(--ws-phase-0); }
 .ws-waits { fill: var(--ws-quiet-ink); }
-.ws-share { height: 6px; border: 1px solid var(--ws-quiet-ink); margin: 2px 0; flex: none; }
+.ws-share { height: 6px; border: 1px solid var(--ws-quiet-ink); }
 .ws-share div { height: 100%; background: var(--ws-amount); }
-.ws-live pre.ws-tail {
-  margin: 2px 0; padding: 0; flex: 1 1 0; min-height: 3.9em; overflow: auto; color: var(--ws-ink); background: transparent;
-  font: 12px/1.35 var(--jp-code-font-family, ui-monospace, monospace); white-space: pre-wrap; word-break: break-all;
+.ws-live .ws-card pre.ws-tail {
+  margin: 0; padding: 0; flex: 1 1 0; min-height: 0; overflow: auto; color: var(--ws-ink); background: transparent;
+  font: 12px/var(--ws-line) var(--jp-code-font-family, ui-monospace, monospace); white-space: pre-wrap; word-break: break-all;
 }
-.ws-many { display: flex; gap: 10px; height: 100%; }
-.ws-chips { flex: 1 1 58%; overflow: auto; position: relative; padding: 2px; }
-.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(88px, 1fr)); gap: 4px; margin-bottom: 4px; }
-.ws-chosen { flex: 1 1 42%; min-width: 0; display: flex; }
-.ws-live .ws-chosen .ws-card { flex: 1; border-width: 0 0 0 2px; border-radius: 0; padding-left: 10px; }
-.ws-narrow .ws-many { flex-direction: column; gap: 4px; }
-.ws-narrow .ws-chips { flex: 1 1 45%; min-height: 0; }
-.ws-narrow .ws-chosen { flex: 1 1 55%; min-height: 0; }
+.ws-many { display: flex; gap: 10px; }
+.ws-chips { flex: 1 1 58%; overflow: auto; position: relative; scroll-snap-type: y mandatory; }
+.ws-chips .ws-host { height: calc(var(--ws-line) + 10px); margin: 0; }
+.ws-row { display: grid; grid-template-columns: repeat(auto-fill, minmax(88px, 1fr)); gap: 4px; padding-bottom: 4px; }
+.ws-chosen { flex: 1 1 42%; min-width: 0; }
+.ws-live .ws-chosen .ws-card { outline: 0; border-left: 2px solid var(--ws-rule); border-radius: 0; padding: 0 6px 0 10px; }
+.ws-live .ws-chosen .ws-card[data-state="failed"] { border-color: var(--ws-bad); }
+.ws-narrow .ws-many { flex-direction: column; gap: 0; }
+.ws-narrow .ws-chips, .ws-narrow .ws-chosen { flex: none; }
 .ws-live button.ws-chip {
-  font: inherit; font-size: 12px; line-height: 1.5; color: var(--ws-ink); background: var(--ws-shade); text-align: left;
-  border: 1px solid transparent; border-radius: 4px; padding: 1px 5px; cursor: pointer; min-height: 24px;
+  font: inherit; font-size: 12px; line-height: var(--ws-line); color: var(--ws-ink); background: var(--ws-shade);
+  text-align: left;
+  border: 1px solid transparent; border-radius: 4px; padding: 2px 5px; cursor: pointer; height: calc(var(--ws-line) + 6px);
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
 }
 .ws-live button.ws-chip[data-state="waiting"] { background: transparent; border: 1px dashed var(--ws-quiet-ink); }
-.ws-live button.ws-chip[data-state="failed"] { color: var(--ws-bad); background: transparent; border: 2px solid var(--ws-bad); font-weight: 600; }
+.ws-live button.ws-chip[data-state="failed"] {
+  color: var(--ws-bad); background: transparent; border: 2px solid var(--ws-bad); padding: 1px 4px; font-weight: 600;
+}
 .ws-live button.ws-chip[aria-pressed="true"] { box-shadow: inset 0 0 0 2px var(--ws-ink); }
 .ws-live :focus-visible { outline: 2px solid var(--ws-amount); outline-offset: -2px; }
 `;
@@ -135,13 +153,16 @@ class View {
     const head = element("div", "ws-head", this.root);
     this.state = element("strong", "", head);
     this.time = element("span", "ws-time", head);
-    this.counts = element("span", "ws-quiet", head);
+    this.counts = element("span", "ws-quiet ws-counts", head);
     this.late = element("span", "ws-quiet", head);
     this.absent = element("strong", "", head);
-    write(element("span", "ws-quiet ws-key", head, { "aria-hidden": "true" }), "bars over time: ▇ runs ▂ waits");
+    const key = element("span", "ws-quiet ws-key", head, { "aria-hidden": "true" });
+    write(element("span", "", key), "bars over time: ");
+    key.append("▇ runs ▂ waits");
     this.said = element("span", "ws-hidden", this.root, { role: "status", "aria-live": "polite" });
     this.chartRow = element("div", "ws-charts", this.root);
-    this.main = element("div", "ws-main", this.root);
+    this.room = new Room(this.root, () => this.fitted());
+    this.main = this.room.main;
     this.saidAt = -Infinity;
   }
 
@@ -149,7 +170,7 @@ class View {
   take(message) {
     const taken = this.known.take(message);
     this.heard = performance.now();
-    this.root.style.height ||= `${HEIGHTS.find(([most]) => this.known.ranks.size <= most)[1]}px`; // for good
+    this.room.take(this.known.ranks.size);
     if (taken && !this.frame) this.frame = requestAnimationFrame(() => this.draw());
     return taken;
   }
@@ -185,15 +206,13 @@ class View {
 
   // What stands where.
   layOut(ranks) {
-    this.root.classList.toggle("ws-narrow", this.root.clientWidth < 620);
     if (!this.chips && !this.cardGrid) {
       if (ranks.length > MOST_CARDS) this.chips = new Chips(this.main);
       else this.cardGrid = element("div", "ws-cards", this.main);
     }
+    this.room.holds(ranks, this.chips, this.cardGrid);
     if (this.chips) return;
 
-    this.cardGrid.classList.toggle("ws-silent", ranks.every((rank) => !rank.lines));
-    this.cardGrid.classList.toggle("ws-four", ranks.length === 4 && !this.root.classList.contains("ws-narrow"));
     for (const rank of ranks) {
       if (this.cards.has(rank.rank)) continue;
       if (rank.host && rank.host !== this.lastHost) write(element("div", "ws-host", this.cardGrid), `on ${rank.host}`);
@@ -201,6 +220,15 @@ class View {
       this.cards.set(rank.rank, new Card(this.cardGrid, rank));
       this.cards.get(rank.rank).draw(rank);
     }
+  }
+
+  // The ranks have another room than before.
+  fitted() {
+    for (const card of this.shown()) card?.pin();
+  }
+
+  shown() {
+    return this.chips ? [this.chips.card] : this.cards.values();
   }
 
   tick() {
@@ -213,7 +241,7 @@ class View {
     write(this.late, running && silent > STALE_MS ? `no news for ${Math.round(silent / 1000)} s` : "");
     if (this.pastAt && running && performance.now() - this.pastAt < 400) return;
     this.pastAt = performance.now();
-    for (const card of this.chips ? [this.chips.card] : this.cards.values()) card?.drawPast(now);
+    for (const card of this.shown()) card?.drawPast(now);
   }
 
   // For a screen reader: a failure at once, other changes of state every few seconds at most.
@@ -252,6 +280,7 @@ function render({ model, el }) {
   model.on("msg:custom", hear);
   const timer = setInterval(() => view.tick(), 500);
   return () => {
+    view.room.leave();
     clearInterval(timer);
     model.off("msg:custom", hear);
   };

@@ -1,8 +1,8 @@
 """The live view of a run in a notebook: what each rank does, prints and reports, while it does so.
 
 It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
-`view.js`, each with what is new; all of it once a second, for a front end that missed one. At the end a picture and a
-table take its place, with the lines folded. Before, while the engine warms, a line says so.
+`view.js`, each with what is new; all of it once a second, for a front end that missed one. At the cell's end a line takes
+its place, with a picture, a table and the lines folded under it. Before, while the engine warms, a line says so.
 Left out: keeping up with every line (the logs on disk do), and drawing (the scripts, `result`).
 The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
 """
@@ -21,6 +21,7 @@ from worldsize.engines.job import Progress
 from worldsize.figures import tokens, wait_graph
 from worldsize.launch.run import Run
 from worldsize.live import result
+from worldsize.live.cell_end import CellOutput, PlaceholderOutput, at_cell_end
 from worldsize.live.run_buttons import MOST_KEPT, RunButtons
 from worldsize.live.run_state import RunState
 from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
@@ -39,6 +40,7 @@ class LiveView(TextLines):
     """Holds each run's lines back while the view shows them, and prints them when it has ended."""
 
     def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._heard = heard  # called while a run is followed: the cell needs no other sign of life
         self._window: LiveWindow | None = None
         self._held: list[str] = []
@@ -148,15 +150,17 @@ class LiveView(TextLines):
             at_cell_end(show)
         self._offered.append(run)
 
-    def _close_at_cell_end(self, window: LiveWindow | PlaceholderOutput, run: Run, run_state: RunState) -> None:
+    def _close_at_cell_end(self, window: CellOutput, run: Run, run_state: RunState) -> None:
         """Put picture and table there when the cell has ended, and below them, folded, the lines that were held back."""
         lines, self._held = self._held, []
 
-        def close() -> None:
-            with self._no_harm():
-                window.close(result.bundle(run, run_state, lines))
+        def made(is_open: bool) -> dict[str, str]:
+            try:
+                return result.folding(run, run_state, lines, is_open)
+            except Exception as error:
+                return {"text/plain": "\n".join([result.caption(run), f"note: its picture failed: {error!r}", *lines])}
 
-        at_cell_end(close)
+        self._results.leave(window, run, made)
 
     def _break_off(self) -> None:
         """Close the view of a run whose end nobody told, as where the agent died."""
@@ -178,31 +182,6 @@ class LiveView(TextLines):
         except Exception as error:
             self._broken = True
             print(f"note: the live view stopped ({type(error).__name__}: {error}); the run does not need it.")
-
-
-def at_cell_end(act: Callable[[], None]) -> None:
-    """What the live view leaves until the running cell has ended: do `act` then, before the next one starts."""
-    from IPython import get_ipython
-
-    events = get_ipython().events
-
-    def once() -> None:
-        events.unregister("post_execute", once)
-        act()
-
-    events.register("post_execute", once)
-
-
-class PlaceholderOutput:
-    """An output that holds a line of text until something takes its place."""
-
-    def __init__(self, text: str) -> None:
-        from IPython.display import display
-
-        self._handle = display({"text/plain": text}, raw=True, display_id=True)
-
-    def close(self, bundle: dict[str, str]) -> None:
-        self._handle.update(bundle, raw=True)
 
 
 class LiveWindow:
@@ -262,9 +241,9 @@ class LiveWindow:
 
 
 def script() -> str:
-    """The module of the widget: curves, ranks, and on them the view."""
+    """The module of the widget: curves, ranks, their room, and on them the view."""
     here = Path(__file__).parent
-    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "view.js"))
+    return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "room.js", "view.js"))
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """A replay as one SVG that moves by itself and loops, for pages that run no script, such as a README.
 
-Messages travel along straight lines from rank to rank; under each run stands how it ended, once it has. Colours are those
-of the light theme, on a ground of their own. Left out: play, scrub and lanes (`player`).
+Messages travel along straight lines from rank to rank; under each run stands what has arrived, and how it ended, once it
+has. It opens with the first moment at which there is something to see, and what does not move it (print, a thumbnail)
+shows that moment. Colours are those of the light theme, on a ground of their own. Left out: play, scrub and lanes
+(`player`).
 Synchronized Multimedia Integration Language as in SVG 1.1, chapter 19: browsers play it in an `img` too.
 """
 
@@ -9,15 +11,18 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from worldsize import units
 from worldsize.figures import tokens
 
 FILM_S, HOLD_S = 9.0, 3.0
 WIDTH, HEIGHT, HEAD, FOOT, PAD = 380, 260, 34, 34, 40
 RADIUS = 16
+MOST_CAPTIONS = 40  # of one run
 
 
 _DATA = re.compile(r'^showAll\("replay", "[0-9a-f]+", (\{.*\})\);$', re.MULTILINE)
@@ -43,20 +48,24 @@ def film(data: Mapping[str, Any], alt: str) -> str:
         f'<rect width="{width}" height="{height}" rx="8" fill="{tokens.PAPER.light}"/>',
     ]
     for number, run in enumerate(runs):
-        parts += [f'<g transform="translate({number * WIDTH} 0)">', *_run(run, data["frames"]), "</g>"]
+        parts += [f'<g transform="translate({number * WIDTH} 0)">', *_run(run, data), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _run(run: Mapping[str, Any], frames: int) -> list[str]:
+def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
+    frames, opens = data["frames"], data["opens"]
+    begin = f'begin="{-FILM_S * opens / frames:.3f}s"'
     ink, rule = tokens.INK.light, tokens.RULE.light
     places = [(PAD + x * (WIDTH - 2 * PAD), HEAD + PAD + y * (HEIGHT - 2 * PAD)) for x, y in run["at"]]
     parts = [f'<text x="{WIDTH / 2}" y="24" fill="{ink}" font-weight="bold">{html.escape(run["name"])}</text>']
     for src, dst in run["links"]:
-        parts.append(f'<path d="{_way(places[src], places[dst])}" stroke="{rule}" fill="none"/>')
+        parts.append(f'<path d="{_path(*_way(places[src], places[dst]))}" stroke="{rule}" fill="none"/>')
 
     for src, dst, start, end, radius in run["messages"]:
-        tone = tokens.RANKS[src % len(tokens.RANKS)].light
-        parts.append(_packet(_way(places[src], places[dst]), start / frames, end / frames, radius + 2, tone))
+        way, tone = _way(places[src], places[dst]), tokens.RANKS[src % len(tokens.RANKS)].light
+        parts.append(_packet(way, start / frames, end / frames, radius + 2, tone, begin))
+        if start <= opens < end:
+            parts.append(_standing_packet(way, (opens - start) / (end - start), radius + 2, tone))
 
     for rank, (x, y) in enumerate(places):
         tone = tokens.RANKS[rank % len(tokens.RANKS)].light
@@ -64,36 +73,66 @@ def _run(run: Mapping[str, Any], frames: int) -> list[str]:
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" {look}/>')
         parts.append(f'<text x="{x:.1f}" y="{y + 5:.1f}" fill="{ink}">{rank}</text>')
 
-    ends = _share(run["over"] / frames)
-    says = html.escape(run["standing"])
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEAD + HEIGHT + 20}" fill="{ink}">{says}{_shown((0, 0), (ends, 1))}</text>')
+    for from_frame, to_frame, words in _captions(run):
+        moments = [(0.0, 0), (_share(from_frame / frames), 1)] if from_frame else [(0.0, 1)]
+        if to_frame is not None:
+            moments.append((_share(to_frame / frames), 0))
+        stands = from_frame <= opens and (to_frame is None or opens < to_frame)
+        look = f'x="{WIDTH / 2}" y="{HEAD + HEIGHT + 20}" fill="{ink}" opacity="{int(stands)}"'
+        parts.append(f"<text {look}>{html.escape(words)}{_shown(begin, *moments)}</text>")
     return parts
 
 
-def _way(a: Sequence[float], b: Sequence[float]) -> str:
+def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
+    """(from a frame, to another or for good, what is true of a run meanwhile), without a gap."""
+    rows = [(at, count) for at, _, count in run["arrived"] if at < run["over"]]
+    every = max(1, math.ceil(len(rows) / MOST_CAPTIONS))
+    thinned = every > 1 or len(run["arrived"]) < run["count"]
+    of = units.count(run["count"], "message")
+
+    said = {0: f"0 of {of} arrived" if run["count"] else "no messages"}
+    for at, count in rows[::every]:
+        said[at] = f"{'at least ' if thinned else ''}{count:,} of {of} arrived"
+    said[run["over"]] = run["standing"]
+    moments = sorted(said)
+    return [(at, to, said[at]) for at, to in zip(moments, [*moments[1:], None], strict=True)]
+
+
+def _way(a: Sequence[float], b: Sequence[float]) -> list[tuple[float, float]]:
     """From a to b, a little to the right of it, so that the two ways between ranks are apart."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     length = max((dx * dx + dy * dy) ** 0.5, 1.0)
     aside_x, aside_y = -dy / length * 5, dx / length * 5
-    return f"M{a[0] + aside_x:.1f} {a[1] + aside_y:.1f}L{b[0] + aside_x:.1f} {b[1] + aside_y:.1f}"
+    return [(a[0] + aside_x, a[1] + aside_y), (b[0] + aside_x, b[1] + aside_y)]
 
 
-def _packet(way: str, start: float, end: float, radius: float, tone: str) -> str:
+def _path(a: Sequence[float], b: Sequence[float]) -> str:
+    return f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}"
+
+
+def _packet(way: Sequence[Any], start: float, end: float, radius: float, tone: str, begin: str) -> str:
     begins, ends = _share(start), max(_share(end), _share(start) + 0.0005)
-    seconds = f'dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite"'
+    seconds = f'{begin} dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite"'
+    times = f'keyPoints="0;0;1;1" keyTimes="0;{begins:.4f};{ends:.4f};1" calcMode="linear"'
     return (
-        f'<circle r="{radius:.1f}" fill="{tone}" opacity="0">{_shown((0, 0), (begins, 1), (ends, 0))}'
-        f'<animateMotion {seconds} path="{way}" keyPoints="0;0;1;1" keyTimes="0;{begins:.4f};{ends:.4f};1" calcMode="linear"/>'
-        f"</circle>"
+        f'<circle r="{radius:.1f}" fill="{tone}" opacity="0">{_shown(begin, (0, 0), (begins, 1), (ends, 0))}'
+        f'<animateMotion {seconds} path="{_path(*way)}" {times}/></circle>'
     )
 
 
-def _shown(*moments: tuple[float, int]) -> str:
+def _standing_packet(way: Sequence[Any], share: float, radius: float, tone: str) -> str:
+    """A message that far on its way, for what moves nothing; where the film moves, it is not seen."""
+    x, y = (a + share * (b - a) for a, b in zip(*way, strict=True))
+    hides = '<set attributeName="visibility" to="hidden" begin="0s"/>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{tone}">{hides}</circle>'
+
+
+def _shown(begin: str, *moments: tuple[float, int]) -> str:
     """The opacity from each moment on, as shares of the film with its hold at the end."""
     values = ";".join(str(value) for _, value in moments)
     times = ";".join(f"{at:.4f}" for at, _ in moments)
     return (
-        f'<animate attributeName="opacity" dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite" calcMode="discrete"'
+        f'<animate attributeName="opacity" {begin} dur="{FILM_S + HOLD_S:g}s" repeatCount="indefinite" calcMode="discrete"'
         f' values="{values}" keyTimes="{times}"/>'
     )
 

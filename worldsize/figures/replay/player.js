@@ -1,6 +1,6 @@
 // The moving view of a replay: draws the data that player.py puts behind it. Plain DOM and SVG, on what dom.js shares.
 //
-// A moment is a frame, 0 to `data.frames`. Left out: who ends first and every sentence about a run (Python says).
+// A moment is a frame, 0 to `data.frames`; until somebody moves it, the film stands at `data.opens`. Left out: who ends first and every sentence about a run (Python says).
 
 const SCENE = { width: 230, least: 150, flat: 80, pad: 18 };
 const REDUCED_STEPS = 16;
@@ -40,6 +40,7 @@ const CSS = `
 .finish.open { stroke-dasharray: 4 3; }
 .now { stroke: var(--ws-bad, #b3261e); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .state.over { font-weight: 600; }
+.said { font-variant-numeric: tabular-nums; }
 `;
 
 // ---- a run at a moment, without a page ---------------------------------------------------------------------------
@@ -194,7 +195,6 @@ class Band {
 class Player {
   constructor(host, data) {
     this.data = data;
-    this.frame = 0;
     this.timer = 0;
     const live = frame(host, data.question, CSS);
     this.title = live.querySelector("h3");
@@ -204,7 +204,8 @@ class Player {
     this.legend(live);
     make("p", { class: "note" }, live, data.notes.join(" "));
     live.addEventListener("keydown", (event) => this.key(event));
-    this.go(0);
+    this.go(data.opens);
+    this.untouched = true; // then it plays from its beginning
   }
 
   controls(live) {
@@ -229,6 +230,7 @@ class Player {
   }
 
   go(to) {
+    this.untouched = false;
     this.frame = Math.max(0, Math.min(this.data.frames, to));
     const states = this.bands.map((band) => band.draw(this.frame));
     const now = timeText(this.data, this.frame);
@@ -238,8 +240,8 @@ class Player {
     if (this.frame === this.data.frames) this.stop();
     this.play.textContent = this.timer ? "❚❚ Pause" : "► Play";
     this.play.setAttribute("aria-label", this.timer ? "Pause" : "Play");
-    this.said.setAttribute("aria-live", this.timer ? "off" : "polite"); // a reader of the screen is told when the film stands
     const told = states.map((state, number) => sentence(this.data.runs[number], state));
+    this.said.setAttribute("aria-live", this.timer ? "off" : "polite"); // a reader of the screen is told when the film stands
     this.said.textContent = `At ${now}: ${told.join("; ")}.`;
     if (!this.timer) this.slider.setAttribute("aria-valuetext", this.said.textContent);
   }
@@ -262,7 +264,7 @@ class Player {
 
   toggle() {
     if (this.timer) return this.halt(this.frame);
-    if (this.frame === this.data.frames) this.frame = 0;
+    if (this.untouched || this.frame === this.data.frames) this.frame = 0;
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.inSteps();
     let before = performance.now();
     const tick = (now) => {

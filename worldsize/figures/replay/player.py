@@ -26,6 +26,7 @@ from worldsize.trace import Span
 MOST_RANKS = 16
 MOST_MESSAGES = 240  # drawn of one run, as many stretches of work, and as many moments at which its bytes are known
 FRAMES = 20_000  # the parts into which the clock is cut
+OPENING = FRAMES // 50  # a film opens there at the earliest: of less, nothing would be seen on a lane
 FILM_S = 8.0
 SLOWER = (5, 2, 1, 0.5)  # how much slower than the usual film the others are
 SCRIPT = Path(__file__).with_suffix(".js")
@@ -89,6 +90,7 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
     scale, unit = units.time_unit(longest_s)
 
     kinds = _kinds(racers)
+    bands = [_run(racer, racers, longest_s, kinds) for racer in racers]
     notes = [f"{one.name}: {one.why}." for one in absent]
     notes += [CLOCK]
     for racer in racers:
@@ -99,12 +101,23 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
         "finding": title,
         "notes": [*notes, KEYS],
         "frames": FRAMES,
+        "opens": _opening(bands),
         "time": [longest_s * scale, max(0, 2 - math.floor(math.log10(longest_s * scale))), unit],
         "speeds": _speeds(longest_s),
         "ticks": _ticks(longest_s * scale, unit),
         "kinds": kinds,
-        "runs": [_run(racer, racers, longest_s, kinds) for racer in racers],
+        "runs": bands,
     }
+
+
+def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
+    """The frame that stands there until somebody plays: the first in which every run shows something, while all go on."""
+    seen = [OPENING]
+    for band in bands:
+        events = [(start, end) for _, _, start, end, _ in band["messages"]]
+        events += [(start, end) for _, start, end, _ in band["works"]]
+        seen.append(min((start + end) // 2 for start, end in events))
+    return max(0, min(max(seen), min(band["over"] for band in bands) - 1))
 
 
 def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequence[str]) -> dict[str, Any]:

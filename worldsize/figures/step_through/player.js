@@ -150,7 +150,7 @@ class Player {
   constructor(host, data) {
     this.data = data;
     this.last = data.steps.length;
-    this.number = 0;
+    this.number = data.cells.length ? 0 : 1; // what ranks hold is something to see before the first step
     const live = frame(host, data.title, CSS);
     const stage = make("div", { class: "stage" }, live);
     this.scene = new Scene(stage, data);
@@ -160,7 +160,8 @@ class Player {
     make("p", { class: "note" }, live, data.notes.join(" "));
     live.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.scene.fit(live.clientWidth) && this.scene.draw(this.number, false)).observe(live);
-    this.go(0);
+    this.go(this.number);
+    this.untouched = true; // then it plays from its beginning
   }
 
   controls(live) {
@@ -175,6 +176,7 @@ class Player {
 
   go(number) {
     const moving = number === this.number + 1;
+    this.untouched = false;
     this.number = Math.max(0, Math.min(this.last, number));
     this.scene.draw(this.number, moving);
     const step = this.data.steps[this.number - 1];
@@ -203,6 +205,7 @@ class Player {
 
   toggle() {
     if (this.timer) return this.halt(this.number);
+    if (this.untouched) this.number = 0;
     this.timer = setInterval(() => this.go(this.number + 1), PLAY_MS);
     this.go(this.number === this.last ? 0 : this.number + 1);
   }

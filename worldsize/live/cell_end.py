@@ -1,0 +1,86 @@
+"""What waits for the end of the cell that runs: the results of its runs take their places, folded where that is due.
+
+The picture that a cell is about is to be the first thing under it. So a run's result is one line to unfold, unless the run
+failed or hung, or it is the cell's only one and the cell showed no picture after it: then it is open. Left out: the result
+itself (`result`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from worldsize.figures import wait_graph
+from worldsize.launch.run import Run
+
+PICTURE_MARKS = ("worldsize-picture", "<img ")
+
+
+class CellOutput(Protocol):
+    """An output of the cell in whose place something else can be put."""
+
+    def close(self, bundle: dict[str, str]) -> None: ...
+
+
+def at_cell_end(act: Callable[[], None]) -> None:
+    """Leave something until the running cell has ended: do `act` then, before the next one starts."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+
+    def once() -> None:
+        events.unregister("post_execute", once)
+        act()
+
+    events.register("post_execute", once)
+
+
+class PlaceholderOutput:
+    """An output that holds a line of text until something takes its place."""
+
+    def __init__(self, text: str) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": text}, raw=True, display_id=True)
+
+    def close(self, bundle: dict[str, str]) -> None:
+        self._handle.update(bundle, raw=True)
+
+
+class CellResults:
+    """The results of one cell's runs, which take their places when it has ended."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[CellOutput, Run, Callable[[bool], dict[str, str]]]] = []
+        self._pictures = 0
+        self._hears = False
+
+    def leave(self, output: CellOutput, run: Run, made: Callable[[bool], dict[str, str]]) -> None:
+        """Put `made(is_open)`, what stays of a run by MIME type, in the place of `output` at the cell's end."""
+        if not self._left:
+            self._pictures = 0
+            self._listen()
+            at_cell_end(self._close)
+        self._left.append((output, run, made))
+
+    def _close(self) -> None:
+        left, self._left = self._left, []
+        alone = len(left) == 1 and not self._pictures
+        for output, run, made in left:
+            output.close(made(alone or run.state in ("failed", "interrupted") or wait_graph.hangs(run)))
+
+    def _listen(self) -> None:
+        from IPython import get_ipython
+
+        register = getattr(getattr(get_ipython(), "display_pub", None), "register_hook", None)
+        if register is not None and not self._hears:
+            self._hears = True
+            register(self._hear)
+
+    def _hear(self, message: Any) -> Any:
+        """Count the pictures that the cell itself shows."""
+        data = message["content"].get("data", {}) if message.get("msg_type") == "display_data" else {}
+        page = data.get("text/html", "")
+        if any(kind.startswith("image/") for kind in data) or any(mark in page for mark in PICTURE_MARKS):
+            self._pictures += 1
+        return message
