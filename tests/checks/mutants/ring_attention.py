@@ -160,25 +160,22 @@ def merge(one, other):
     return top, one[1] * scales[0] + other[1] * scales[1], one[2] * scales[0] + other[2] * scales[1]
 
 
+TOTAL = "total = total * old_scale + sums * part_scale"
+WEIGHTED = "weighted = weighted * old_scale + values * part_scale"
+
 # ---- the softmax -----------------------------------------------------------------------------
-answers.mistake("averages_the_softmaxes", {
-    "total = total * old_scale + sums * part_scale": "total = n",
-    "weighted = weighted * old_scale + values * part_scale": "weighted = weighted + values / sums",
-}, "Each block had a softmax of its own")
-answers.mistake("adds_the_parts_as_they_are", {
-    "total = total * old_scale + sums * part_scale": "total = total + sums",
-    "weighted = weighted * old_scale + values * part_scale": "weighted = weighted + values",
-}, "bring both to the greater one first")
-answers.mistake("leaves_the_old_scale", {
-    "total = total * old_scale + sums * part_scale": "total = total + sums * part_scale",
-    "weighted = weighted * old_scale + values * part_scale": "weighted = weighted + values * part_scale",
-}, "What was merged before kept its old scale")
-answers.mistake("leaves_the_parts_scale", {
-    "total = total * old_scale + sums * part_scale": "total = total * old_scale + sums",
-    "weighted = weighted * old_scale + values * part_scale": "weighted = weighted * old_scale + values",
-}, "A block's part was added in its own scale")
+answers.mistake("averages_the_softmaxes", {TOTAL: "total = n", WEIGHTED: "weighted = weighted + values / sums"},
+    "Each block had a softmax of its own")
+answers.mistake("adds_the_parts_as_they_are", {TOTAL: "total = total + sums", WEIGHTED: "weighted = weighted + values"},
+    "bring both to the greater one first")
+answers.mistake("leaves_the_old_scale",
+    {TOTAL: "total = total + sums * part_scale", WEIGHTED: "weighted = weighted + values * part_scale"},
+    "What was merged before kept its old scale")
+answers.mistake("leaves_the_parts_scale",
+    {TOTAL: "total = total * old_scale + sums", WEIGHTED: "weighted = weighted * old_scale + values"},
+    "A block's part was added in its own scale")
 answers.mistake("scales_the_sums_alone", {
-    "weighted = weighted * old_scale + values * part_scale": "weighted = weighted + values",
+    WEIGHTED: "weighted = weighted + values",
 }, "the weighted sums of values were not")
 answers.mistake("takes_exp_without_a_greatest_score", {
     "greatest, sums, values = attend(fabric, task, source, k, v)": """
@@ -208,10 +205,8 @@ answers.mistake("stops_a_round_early", {
     "    if step < n - 1:\n        rows": "    if step < rounds - 1:\n        rows",
 }, "called attend 2 times, expected 3: once for each rank's block")
 answers.mistake("never_takes_what_came", {"k, v = coming": "pass"}, ("element 0", "must match"))
-answers.mistake("forgets_what_came_before", {
-    "total = total * old_scale + sums * part_scale": "total = sums * part_scale",
-    "weighted = weighted * old_scale + values * part_scale": "weighted = values * part_scale",
-}, "These are the rows of the last block alone")
+answers.mistake("forgets_what_came_before", {TOTAL: "total = sums * part_scale", WEIGHTED: "weighted = values * part_scale"},
+    "These are the rows of the last block alone")
 answers.mistake("masks_all_as_its_own", {"attend(fabric, task, source, k, v)": "attend(fabric, task, rank, k, v)"},
     ("Every block was masked as if it were the rank's own", "The size of tensor a", "must match the size"))
 answers.mistake("masks_as_if_it_came_from_the_other_side",
