@@ -406,6 +406,8 @@ def test_the_line_of_a_run_says_what_ran_how_long_and_what_it_sent():
     assert result.summary(run) == "train: 2 ranks, done, 1 s · 2 messages, 4 kB"
     run.trace = Trace(2, (), (), (Collective("all_reduce", 500, 1, 0.0, 0.1), Collective("barrier", 0, 1, 0.1, 0.2)))
     assert result.summary(run) == "train: 2 ranks, done, 1 s · 2 collectives of rank 1, 500 B"
+    run.trace = Trace(2, (), (), tuple(Collective("all_reduce", 500, rank, 0.0, 0.1) for rank in range(2)))
+    assert result.summary(run) == "train: 2 ranks, done, 1 s · 1 collective, 500 B"
 
 
 def test_a_view_that_cannot_be_shown_does_no_harm(desk, view, capsys, monkeypatch):

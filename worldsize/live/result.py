@@ -42,9 +42,11 @@ def summary(run: Run) -> str:
     if trace.transfers:
         said.append(f"{units.count(len(trace.transfers), 'message')}, {units.size(trace.total_bytes())}")
     if trace.collectives:
-        rank, calls = Counter(call.rank for call in trace.collectives).most_common(1)[0]
+        calls = Counter(call.rank for call in trace.collectives)
+        rank, most = max(calls.items(), key=lambda item: (item[1], -item[0]))
         total = sum(call.size_bytes for call in trace.collectives if call.rank == rank)
-        said.append(f"{units.count(calls, 'collective')} of {run.name(rank)}, {units.size(total)}")
+        of = "" if set(map(calls.get, range(run.world_size))) == {most} else f" of {run.name(rank)}"
+        said.append(f"{units.count(most, 'collective')}{of}, {units.size(total)}")
     ran = f"{run.function}: {caption(run)}" if run.function else caption(run)
     return " · ".join([ran, *said])
 
