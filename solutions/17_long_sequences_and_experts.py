@@ -41,7 +41,7 @@ lab, check = open_lab("17")
 #
 # In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A
 # **score** is the product of a query with a key; a softmax over a query's scores says how much of each value it takes.
-# So L tokens have L² scores, for each head. Books, films and long programs have hundreds of thousands of tokens.
+# So L tokens have L² scores, for each head. Films and long programs have hundreds of thousands.
 
 # %%
 lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB are a layer's scores?", "GB")
@@ -57,10 +57,10 @@ figures.curves(
 )
 
 # %% [markdown]
-# Twice as many tokens, four times as many scores. Weights can be cut (Lab 12) and batches can be shared out (Lab 04),
-# and neither helps here: one sequence alone is too long. So cut the **sequence**. Each rank owns some tokens: their
-# queries, keys and values. But a query needs *all* keys. Have all of them gathered, and every rank holds everything
-# again.
+# Twice as many tokens, four times as many scores. (Fused kernels never store all scores; the work is left.) Neither cut
+# weights (Lab 12) nor a shared batch (Lab 04) helps: one sequence alone is too long. So cut the **sequence**. Each rank
+# owns some tokens: their queries, keys and values. But a query needs *all* keys. Have all of them gathered, and every
+# rank holds everything again.
 
 # %% [markdown]
 # ## Softmax, block by block
@@ -78,7 +78,8 @@ print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) 
 # %% [markdown]
 # A block whose scores are greater has to weigh more. So keep three things of each block: for every query its greatest
 # score $m$, the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone
-# would overflow; that is why $m$ goes off.) `attend` gives you these three.
+# would overflow; that is why $m$ is subtracted.) `attend` gives you these three. A query that sees no key of a block
+# has $s=0$ and $o=0$ there.
 
 # %%
 # Set-up
@@ -96,7 +97,7 @@ def attend(fabric, task, source, k, v):
 # Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Both sums have to be brought to one $m$, the greater: what was
 # divided by $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are
 # $o/s$. This **online softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums
-# is another.
+# changes.
 #
 # **Ring attention** (Liu and others, 2023) lets the *blocks* travel. A rank keeps its queries. It hands keys and values
 # to the next rank, while it works on them.
@@ -106,8 +107,7 @@ lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. Ho
 
 # %% [markdown]
 # A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: where the
-# ranks do not divide the sequence, blocks differ in length. Say `attend` whose block it is; it has to know for its
-# mask.
+# ranks do not divide the sequence, blocks differ in length. Tell `attend` whose block it is: its mask depends on that.
 #
 # <details><summary>Hint 1</summary>In round s a rank has the block of rank (rank − s) mod n, its own first. n blocks, n
 # − 1 rounds in which something travels.</details>
@@ -119,8 +119,9 @@ lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. Ho
 def ring_attention(fabric, task):
     """Return this rank's rows of the attention over all ranks' tokens, [own tokens, width].
 
-    Each block of keys and values goes to the next rank, n − 1 times, and is on its way while the rank works on it: at most
-    two blocks are on a rank. `attend` is called once for each block; the task's tensors stay as they are.
+    Each block of keys and values goes round the ring, n − 1 times to the neighbour, and is on its way while the rank works on
+    it. Besides the task's own block, which stays as it is, a rank holds the block at hand and the next one. `attend` is called
+    once for each block.
     """
     n, rank = fabric.world_size, fabric.rank
     k, v = task["k"], task["v"]
@@ -174,11 +175,11 @@ lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.timeline(run)
 
 # %% [markdown]
-# Each block of work has a block's way under it. What a rank sends does not hang on the number of ranks, in the end:
-# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* does: two blocks, whatever the
-# length.
+# Is there a transfer under each stretch of work? How many bytes a rank sends hardly depends on the number of ranks:
+# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with it: three blocks of $\frac
+# Ln$ tokens, its own, the one at hand and the next.
 #
-# **In one sentence:** why does the work hide the way more easily for longer sequences?
+# **In one sentence:** why is a transfer hidden more easily when the sequence is longer?
 #
 # <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel, and four times as many pairs
 # are worked on.</details>
@@ -191,7 +192,7 @@ figures.timeline(run)
 # work of a round is in proportion to them; a round lasts as long as its busiest rank.
 
 # %%
-lab.predict("idle", f"{ranks} ranks, tokens in a row, causal. How many times as long as with even work does it take?", "times")
+lab.predict("idle", f"{ranks} ranks, tokens in a row, causal. How many times the time of even work does it take?", "times")
 
 # %%
 # Helper: the rounds of a causal ring, with their work declared
@@ -217,8 +218,9 @@ lab.measure("idle", row / even)
 figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 
 # %% [markdown]
-# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. The pairs were halved and the time
-# was not. Now you choose who owns what. A rank's tokens need not be neighbours: `attend` masks by their numbers.
+# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. Half of the pairs are gone, and with
+# $n$ ranks all but $\frac1{2n}$ of the time is left. A rank's tokens need not be neighbours: `attend` masks by their
+# numbers.
 #
 # <details><summary>Hint</summary>A late token sees many keys, an early one few. Every rank should have early and late
 # ones, in every block that comes by.</details>
@@ -239,7 +241,7 @@ def my_tokens(rank, world_size, length):
 check.my_tokens(my_tokens)
 
 # %%
-lab.predict("balanced", "And with your tokens: how many times as long as with even work?", "times")
+lab.predict("balanced", "And with your tokens: how many times the time of even work?", "times")
 
 # %%
 def dealt_out(n):
@@ -274,7 +276,7 @@ if run.state == "done" and mine:
 # alone. Another all-to-all brings the rows back.
 
 # %%
-lab.predict("heads", f"{ranks} ranks: how many times as many bytes as that does the ring send?", "times")
+lab.predict("heads", f"{ranks} ranks: how many times as many bytes as with heads dealt out does the ring send?", "times")
 
 # %%
 # Helper: an all-to-all of equal parts, and attention with its heads dealt out
@@ -312,12 +314,14 @@ lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ri
 figures.links(turned)
 
 # %% [markdown]
-# The ring sends $2(n-1)$ blocks and the heads $4\frac{n-1}{n}$: fewer, the more ranks there are. But the ring hides
-# what it sends, and this way hides nothing; and it needs a head for each rank. Which one takes less time? Work it out.
+# A rank of the ring sends $2(n-1)$ tensors of $\frac Ln$ rows, and with heads dealt out $4\frac{n-1}{n}$: fewer, the
+# more ranks there are. But the ring hides what it sends, and this way hides nothing; and it needs a head for each rank.
+# Which one takes less time? Work it out.
 #
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
 # of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that
-# leave together the latencies overlap. Ranks work alike: no mask.
+# leave together the latencies overlap. One rank alone sends nothing. The ranks divide the tokens, and all work alike:
+# no mask.
 
 # %% tags=["exercise:attention_seconds"]
 # Exercise 17.3: seconds of both ways
@@ -344,14 +348,15 @@ check.attention_seconds(attention_seconds)
 
 # %% [markdown]
 # Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All
-# pairs are $4L^2$ products and sums for each number of the width. Real ranks would be a cluster; simulated ones do the
-# same rounds, with the work declared. Up to which number of ranks is dealing out heads faster? And what becomes of the
-# ring at the end?
+# pairs are $4L^2$ operations for each column, two for the score and two for the value. Real ranks would be a cluster;
+# simulated ones do the same rounds, with the work declared. From how many ranks on is dealing out heads faster, and
+# where does that end?
 
 # %%
 far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
 far_layer["work_s"] = 4 * 131_072**2 * 32 * 128 / 400e12
-lab.predict("turn", "From how many ranks on does the ring take longer than its work alone?", "ranks")
+counts = ", ".join(map(str, far_ranks))
+lab.predict("turn", f"From which of {counts} ranks on does the ring take longer than its work alone?", "ranks")
 
 # %%
 # Helper: both ways with their work declared, and tensors that have shapes alone
@@ -385,7 +390,8 @@ for n in far_ranks:
     ):
         if name == "round the ring" or n <= far_layer["heads"]:
             played[name].append((n, simulate(fn, n, args=args, link=far, most_messages=40_000).simulated_s))
-    print(f"{n:5,} ranks: ring {played['round the ring'][-1][1] * 1e3:.2f} ms", flush=True)
+    times_ms = [f"{name} {points[-1][1] * 1e3:.2f} ms" for name, points in played.items() if points[-1][0] == n]
+    print(f"{n:5,} ranks: {', '.join(times_ms)}", flush=True)
 
 # %%
 predicted = {name: [] for name in played}
@@ -404,17 +410,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# While a block's work, in proportion to $\frac{1}{n^2}$, is longer than its way, $\frac1n$, the ring costs nothing but
-# the work. Then the way shows, and more ranks help no more. Heads go as far as there are heads. Large runs use both:
-# heads inside a machine, a ring between machines.
+# A block's work falls as $\frac{1}{n^2}$, its transfer as $\frac1n$. While the work is longer, the ring costs nothing
+# else. Then the transfer shows, and more ranks help no more. Heads go as far as there are heads.
 
 # %% [markdown]
 # ## Experts
 #
 # The other way to a larger model is not to use all of it. In a **mixture of experts** the MLP of a layer is there E
-# times, and a small **router** sends each token to one of them. A token costs as much as before, and the model has E
-# times the weights. Each rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for
-# the router decides, and not you.
+# times, and a small **router** sends each token to one of them. A token costs no more, and the model has E times the
+# weights. Each rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for the router
+# decides, and not you.
 
 # %%
 lab.predict(
@@ -423,12 +428,12 @@ lab.predict(
 )
 
 # %% [markdown]
-# An expert that everybody wants would have all ranks wait for its rank, and its memory overflows. So it has a
-# **capacity** for each rank's tokens (GShard's groups): it takes the first ones, and drops the rest. A dropped token's
-# row is zero; it passes the layer by the residual connection.
+# If everybody wants one expert, all ranks wait for its rank, and its memory may overflow. So each expert has a
+# **capacity**: it takes the first tokens of each rank up to that number, and drops the rest (Lepikhin and others,
+# 2020). A dropped token's row is zero; it passes the layer by the residual connection.
 #
-# And backwards? The gradient of a row goes where the row went, and comes back the same way. So a right function needs
-# no second one: call it again with gradients for tokens, and with the experts' way back for `work`.
+# **The backward pass.** A row's gradient travels the row's own way. So the same function serves: pass gradients as `x`,
+# and the expert's backward step as `work`.
 #
 # <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
 # of the right shape. So counts travel first.</details>
@@ -452,9 +457,9 @@ def exchange(fabric, parts, came):
 def to_experts(fabric, task, work):
     """Return (y, dropped): each of this rank's tokens' row, in its place, and the places of the dropped tokens.
 
-    task["x"] [own tokens, width]; task["chosen"] the expert of each, which lives on the rank of that number. `work(rows)` is
-    this rank's expert, called once, with rank 0's rows first. An expert takes the first task["capacity"] tokens of a rank
-    (None: all); a dropped one does not travel, and its row is zero.
+    task["x"] [own tokens, width]; task["chosen"], a list, the expert of each, which lives on the rank of that number.
+    `work(rows)` is this rank's expert, called once, on the rows of all ranks. An expert takes the first task["capacity"] tokens
+    of a rank (None: all); a dropped one does not travel, and its row is zero. `dropped` is a list, in any order.
     """
     x, n = task["x"], fabric.world_size
     ### BEGIN SOLUTION
@@ -501,28 +506,47 @@ if run.state == "done":
 lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else None)
 figures.links(run)
 
-# %%
-lab.predict("hot", "Half of all tokens want expert 0 whatever they are. How many times its even share does it get?", "times")
+# %% [markdown]
+# And where half of all tokens want expert 0, whatever they are?
 
 # %%
 run = launch(mixed, ranks, args=(0.5,))
-shares = [sum(mixture_task(rank, ranks, 0.5)["chosen"].count(e) for rank in range(ranks)) for e in range(ranks)]
-lab.measure("hot", experts.hottest(shares))
 figures.links(run)
 
 # %% [markdown]
-# The rank with the hot expert has a straggler's part (Lab 05): all others wait for its rows, in every layer. With a
-# capacity nobody waits, and tokens are lost.
+# All others wait for the hot expert's rows, in every layer. With a capacity nobody waits long, and tokens are lost.
+# Here an expert's work takes a time in proportion to its rows. Look who waits, without a capacity and with one.
+
+# %%
+most = experts.capacity(256, ranks, 1.25)
+lab.predict("dropped", f"An expert takes {most} of a rank's 256 tokens, half want expert 0. How many % are dropped?", "%")
+
+# %%
+# Helper: a run with an expert whose work is declared
+def timed(fabric, hot, capacity):
+    """The places of the tokens that were dropped, with an expert whose work is declared."""
+    own = expert_weight(fabric.rank)
+    task = mixture_task(fabric.rank, fabric.world_size, hot) | {"capacity": capacity}
+    return to_experts(fabric, task, lambda rows: fabric.compute(len(rows) / 5e3, (rows @ own.T).tanh()))[1]
+
+# %%
+free, held = launch(timed, ranks, args=(0.5, None)), launch(timed, ranks, args=(0.5, most))
+lost = sum(map(len, held.results)) if held.state == "done" else None
+lab.measure("dropped", None if lost is None else 100 * lost / (256 * ranks))
+figures.timeline(free)
+
+# %%
+figures.timeline(held)
 
 # %% [markdown]
 # ## A mixture that is trained
 #
 # Do routers become so uneven by themselves? Train one. Each rank has its share of the images and one expert, a linear
-# layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how
-# the router learns. An expert that is chosen more often learns more. Is it chosen more often still?
+# layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how the router learns. An
+# expert that is chosen more often learns more: is it chosen more often still?
 #
-# Against it stands the Switch Transformer's **balancing loss**, $E\sum_e f_eP_e$: $f_e$ is the share of tokens
-# that expert e got, $P_e$ the router's mean probability for it. It is 1 where all is even.
+# Against it stands the Switch Transformer's **balancing loss**, $E\sum_e f_eP_e$: $f_e$ is the share of tokens that
+# expert e got, $P_e$ the router's mean probability for it. It is 1 where all is even.
 
 # %%
 # Helper: a layer of experts over the ranks, that autograd can go through
@@ -610,7 +634,7 @@ lab.measure("router", trained["no balancing loss"][-1][1] if trained["no balanci
 rows = {name: list(enumerate(share for _, share in seen)) for name, seen in trained.items() if seen}
 figures.curves(
     [figures.Curve(name, points) for name, points in rows.items()] or [figures.Curve("Exercise 17.4")],
-    "Does the router stay even by itself?", x="steps", y="tokens of the hottest expert, in even shares",
+    "Does the router become even by itself?", x="steps", y="tokens of the hottest expert, in even shares",
 )
 
 # %%
@@ -621,8 +645,8 @@ for name, seen in trained.items():
 # %% [markdown]
 # ## Where both stand in a plan
 #
-# Lab 16 plans with three ways to cut. Here are all five, for one layer of a large model: what a rank sends in a forward
-# pass. Which of them would you lay across the slowest links?
+# Lab 16 plans with three ways to cut. Here are all five, for one layer of width 8,192, a sequence of 131,072 tokens and
+# eight ranks: what a rank sends in a forward pass. Which of them would you lay across the slowest links?
 
 # %%
 tokens, wide, n = 131_072, 8_192, 8
@@ -640,11 +664,6 @@ for name, size in sorted(sent.items(), key=lambda row: -row[1]):
 # A ring hides what it sends; an exchange of heads or of tokens, and an all-reduce, hold everybody up. So heads and
 # tensor parallelism stay inside a machine, a ring may cross to the next one, and experts travel as far as they must:
 # that is why routers are made to prefer near ones (DeepSeek-V3 lets a token reach four machines at most).
-#
-# **In one sentence:** a ring of 8 has 1 % of its time waiting. You double the sequence. What becomes of it?
-#
-# <details><summary>Compare</summary>Nothing is left of it: the work of a block grows fourfold, and its way
-# twofold.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out

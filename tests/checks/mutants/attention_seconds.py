@@ -78,3 +78,5 @@ answers.mistake("looks_at_more_ranks_than_heads_alone", {"heads % n": "n > heads
 answers.mistake("says_none", {"math.inf": "None"}, "as a number, got None")
 answers.mistake("the_ring_alone", {"return ring, latencies": "return ring; latencies"}, "expected two numbers")
 answers.mistake("two_latencies_for_one_rank", {"latencies = 2 if n > 1 else 0": "latencies = 2"}, "1 rank")
+answers.mistake("writes_into_the_layer",
+    {"rows_bytes = layer": 'layer["tokens"] += 0.5\nrows_bytes = layer'}, "layer was changed in place")

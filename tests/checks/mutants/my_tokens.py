@@ -43,11 +43,13 @@ def dealt_out_in_short_strips(rank, world_size, length):
     return tuple(token for token in range(length) if token // 2 % world_size == rank)
 
 
+answers.twin("a_list_of_tensors", {"list(range(rank, length, world_size))": "list(torch.arange(rank, length, world_size))"})
+
 answers.mistake("in_a_row", {"list(range(rank, length, world_size))":
     "torch.arange(length).tensor_split(world_size)[rank].tolist()"},
     "Each rank has one stretch: who has the first sees next to nothing", harmless_at=(1,))
 answers.mistake("loses_the_rest", {"length, world_size": "length // world_size * world_size, world_size"},
-    "3 ranks, 10 tokens", "1 token of 10 have no owner", "the last tokens are left over")
+    "3 ranks, 10 tokens", "without an owner: 1 token of 10", "The last tokens are left over")
 answers.mistake("counts_from_1", {"range(rank, length, world_size)": "range(rank + 1, length + 1, world_size)"},
     "owns token 8: expected numbers from 0 to 7")
 answers.mistake("deals_to_the_rank_before", {"range(rank,": "range(rank - 1,"}, "owns token -1: expected numbers from 0 to")

@@ -57,16 +57,12 @@ answers.twin("keys_and_values_in_one_message", {
             fabric.recv(coming, frm=(rank - 1) % n)
     """,
 })
-answers.twin("with_tags_and_the_values_first", {
-    "[fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]":
-        "[fabric.isend(x, to=(rank + 1) % n, tag=tag) for tag, x in ((2, v), (1, k))]",
-    """
-            for x in coming:
-                fabric.recv(x, frm=(rank - 1) % n)
-    """: """
-            for tag, x in zip((1, 2), coming):
-                fabric.recv(x, frm=(rank - 1) % n, tag=tag)
+answers.twin("makes_room_before_the_work", {
+    "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]": """
+        coming = [x.new_empty(len(task["tokens"][source - 1]), len(x[0])) for x in (k, v)]
+        handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]
     """,
+    "coming = [x.new_empty(rows, x.shape[1]) for x in (k, v)]": "",
 })
 
 
@@ -182,7 +178,7 @@ answers.mistake("takes_exp_without_a_greatest_score", {
         greatest, sums, values = attend(fabric, task, source, k, v)
         sums, values, greatest = sums * torch.exp(greatest), values * torch.exp(greatest), torch.zeros_like(greatest)
     """,
-}, "3 ranks, 8 tokens in a row, width 3, not causal", "is infinite, and ∞ / ∞ is NaN")
+}, "3 ranks, 8 tokens in a row, width 3, not causal", "scores whose greatest was not subtracted")
 answers.mistake("forgets_to_divide", {"return weighted / total": "return weighted"}, "was not divided by the sum of exp")
 answers.mistake("starts_at_minus_infinity_in_float32", {
     "top, total, weighted = None, 0.0, 0.0": """
@@ -314,7 +310,7 @@ def gathers_all_blocks_first(fabric, task):
     return parts[2] / parts[1]
 
 
-@answers.is_wrong("the rows are right, but rank 0 holds", "Does a list keep blocks that are over?")
+@answers.is_wrong("the rows are right, but rank 0 holds", "Does a list keep blocks, or their parts, that are over?")
 def keeps_every_block(fabric, task):
     n, rank, kept, parts = fabric.world_size, fabric.rank, [], []
     k, v = task["k"], task["v"]

@@ -109,6 +109,23 @@ def sorted_by_expert(fabric, task, work):
     return y, dropped.nonzero()[:, 0].tolist()
 
 
+answers.twin("works_on_the_last_ranks_rows_first", {
+    "list(work(torch.cat(came)).split([len(rows) for rows in came]))":
+        "list(work(torch.cat(came[::-1])).split([len(rows) for rows in came[::-1]]))[::-1]",
+})
+answers.twin("tells_all_counts_to_all", {
+    "counts = exchange(fabric, [torch.tensor([len(own)]) for own in places], whole_numbers(n))": """
+        mine = torch.tensor([len(own) for own in places])
+        counts = [row[fabric.rank] for row in exchange(fabric, [mine] * n, [mine.clone() for _ in range(n)])]
+    """,
+})
+answers.twin("leaves_the_expert_in_peace_where_nothing_came", {
+    "made = list(work(torch.cat(came)).split([len(rows) for rows in came]))": """
+        rows = torch.cat(came)
+        made = list((work(rows) if len(rows) else rows).split([len(part) for part in came]))
+    """,
+})
+
 # ---- order and places ------------------------------------------------------------------------
 answers.mistake("leaves_them_in_the_experts_order", {"y[order] = torch.cat(home)": "y[: len(order)] = torch.cat(home)"},
     "The rows are in the order of the experts", of=sorted_by_expert)
@@ -164,6 +181,17 @@ def capacity_over_all_ranks(fabric, task, work):
     y[chosen] = by_counts(fabric, inner, work)[0]
     return y, dropped
 
+
+answers.mistake("takes_a_capacity_of_0_for_none", {
+    "places = first_of_each(fabric, task)":
+        'places = first_of_each(fabric, task if task["capacity"] else task | {"capacity": None})',
+}, "2 ranks, 3, 4 tokens, capacity 0", "dropped the tokens at []")
+answers.mistake("writes_a_capacity_into_the_task", {
+    "places = first_of_each(fabric, task)": """
+        task["capacity"] = len(x) if task["capacity"] is None else task["capacity"]
+        places = first_of_each(fabric, task)
+    """,
+}, 'task["capacity"] was changed in place')
 
 # ---- messages and work -----------------------------------------------------------------------
 @answers.is_wrong("the rows are right, but rank 0 sent rank 1", "not to all ranks, and not padded", harmless_at=(1,))
@@ -234,3 +262,7 @@ answers.mistake("does_not_wait_for_the_counts", {
         counts[me][0] = len(places[me])
     """,
 }, "isend that nobody waited for")
+answers.mistake("counts_in_bytes", {
+    "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
+        "[torch.tensor([len(own)]).to(torch.int8) for own in places], [x.to(torch.int8) for x in whole_numbers(n)])",
+}, ("611, 587, 603 tokens",))

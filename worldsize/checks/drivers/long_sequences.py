@@ -23,7 +23,7 @@ def there_and_back(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[
     """
     task = given["task"]
     expert = _Expert(fabric, given["weight"])
-    forward = fn(fabric, dict(task), expert.forward)
+    forward = fn(fabric, task, expert.forward)
     backward = fn(fabric, task | {"x": given["gradient"]}, expert.backward)
     return {"forward": forward, "backward": backward, "calls": expert.calls}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import attention
@@ -114,8 +115,8 @@ def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
         wrong = f"expected two numbers, the seconds of the ring and of the heads, got {_what(got)}"
         return {RING: wrong, HEADS: wrong}
     return {
-        RING: _wrong(got[0], _ring(layer), "round the ring", _ring_slips(layer)),
-        HEADS: _wrong(got[1], _heads(layer), "with heads dealt out", _heads_slips(layer)),
+        RING: changed(ended.inputs[0], asdict(layer), "layer") or _wrong(got[0], layer, "round the ring"),
+        HEADS: _wrong(got[1], layer, "with heads dealt out"),
     }
 
 
@@ -123,7 +124,8 @@ def _what(got: Any) -> str:
     return "nothing" if got is None else f"{got!r}"[:80]
 
 
-def _wrong(got: Any, right: float, what: str, slips: dict[str, float]) -> Complaint:
+def _wrong(got: Any, layer: Layer, what: str) -> Complaint:
+    right, slips = (_ring(layer), _ring_slips(layer)) if what == "round the ring" else (_heads(layer), _heads_slips(layer))
     value = number(got)
     if isinstance(value, str):
         return f"expected the seconds {what} as a number, {value}"
@@ -132,6 +134,8 @@ def _wrong(got: Any, right: float, what: str, slips: dict[str, float]) -> Compla
     if math.isinf(right):
         got_s = in_words(value, "s")
         return f"expected math.inf {what}, got {got_s}: a head lies on one rank, and the ranks do not divide the heads."
+    if layer.ranks == 1 and value > right:
+        return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}: one rank alone sends nothing."
     slip = next((words for words, slipped in slips.items() if close(value, slipped, near_zero=0.0)), "")
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
@@ -158,7 +162,7 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         "Work and way were added: a block travels while the rank works on it.": (n - 1) * (block_s + sent_s) + block_s,
         "The last round sends nothing: n − 1 blocks travel.": n * max(block_s, sent_s),
         "The work of the last block hides nothing, and nothing hides it: add it.": (n - 1) * max(block_s, sent_s),
-        "Keys and values both travel.": (n - 1) * max(block_s, alpha + rows_s) + block_s,
+        "Keys and values both travel, and each number has item_bytes bytes.": (n - 1) * max(block_s, alpha + rows_s) + block_s,
         "Queries stay where they are.": (n - 1) * max(block_s, alpha + 3 * rows_s) + block_s,
         "Each round costs a latency too.": (n - 1) * max(block_s, 2 * rows_s) + block_s,
         "Keys and values leave together: their latencies overlap.": (n - 1) * max(block_s, 2 * alpha + 2 * rows_s) + block_s,

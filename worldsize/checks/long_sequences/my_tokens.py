@@ -15,10 +15,10 @@ from typing import Any
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
+from worldsize.checks.kit.values import is_row, is_whole, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import attention
-from worldsize.units import count, times
+from worldsize.units import count
 
 POINTS = {
     "every token has one owner, and no rank owns more than two more than another": 0.25,
@@ -60,18 +60,20 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
         if not is_row(got):
             return f"rank {rank}: expected the numbers of its tokens, got {kind_in_words(got)}"
         for token in got:
-            if not are_whole(token):
+            if not is_whole(token):
                 return f"rank {rank}: expected whole numbers, got {token!r}"
-            if not 0 <= token < length:
-                return f"rank {rank} owns token {token}: expected numbers from 0 to {length - 1}"
-            if token in owner:
-                return f"token {token} is owned by rank {owner[int(token)]} and by rank {rank}"
-            owner[int(token)] = rank
+            number = int(token)
+            if not 0 <= number < length:
+                return f"rank {rank} owns token {number}: expected numbers from 0 to {length - 1}"
+            if number in owner:
+                return f"token {number} is owned by rank {owner[number]} and by rank {rank}"
+            owner[number] = rank
 
     missing = sorted(set(range(length)) - set(owner))
     if missing:
-        lost = "the last tokens are left over where the ranks do not divide them" if missing[-1] == length - 1 else ""
-        return f"{count(len(missing), 'token')} of {length} have no owner, the first is {missing[0]}. {lost}".rstrip(". ") + "."
+        over = len(missing) < n and missing == list(range(length - len(missing), length))
+        lost = " The last tokens are left over where the ranks do not divide them." if over else ""
+        return f"without an owner: {count(len(missing), 'token')} of {length}, the first is {missing[0]}.{lost}"
     sizes = [len(got) for got in returned]
     if max(sizes) - min(sizes) > 2:
         most, least = (sizes.index(f(sizes)) for f in (max, min))
@@ -94,7 +96,7 @@ def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
     first = int((pairs.max(axis=1) / pairs.mean(axis=1)).argmax())
     busy, idle = int(pairs[first].argmax()), int(pairs[first].argmin())
     told = (
-        f"the rounds take {times(lasts / even)} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
+        f"the rounds take {lasts / even:.2f} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
         f"{pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on {pairs[first, idle]:,}. "
     )
     return told + _why(tokens)

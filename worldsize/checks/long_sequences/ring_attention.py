@@ -58,8 +58,8 @@ SIZES = (
     RingCase(4, 12, 5, True, "dealt out"), RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE),
     RingCase(3, 7, 4, True, dtype="float32"),
 )  # fmt: skip
-METERED = RingCase(7, 42, 16)
-MOST_HELD = 9  # keys and values of two blocks, a copy of what is sent, the sum, the part that is added to it, and what it gives
+METERED = RingCase(9, 54, 16)
+MOST_HELD = 12  # keys and values of two blocks in turn, a copy of what is sent, the sum, the part that is added, what they give
 
 
 def ring_attention(arena: Arena, fn: Callable) -> Verdict:
@@ -160,7 +160,10 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
             lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], NEAR[dtype], near_zero), named
         )
         if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
-            slip = "exp of a score that no greatest score was taken from is infinite, and ∞ / ∞ is NaN."
+            slip = (
+                "NaN comes of ∞/∞, where exp is taken of scores whose greatest was not subtracted, or of 0/0, where a query sees "
+                "no key of a block."
+            )
         if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
             slip = SINGLE_WORDS
         return f"{complaint}. {slip}".rstrip()
@@ -197,7 +200,8 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
         expected = {sum(blocks) - blocks[(rank + step) % n] for step in (1, -1)}
         if got in expected:
             continue
-        told = f"rank {rank} sent {got} bytes, {times(got / max(expected))} x n − 1 blocks of keys and values ({max(expected)}). "
+        share = times(got / max(expected))
+        told = f"rank {rank} sent {got} bytes, {share} x the n − 1 blocks of keys and values ({max(expected)}). "
         return told + _known_bytes(got, expected, blocks)
     return None
 
@@ -293,7 +297,8 @@ def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
         if max(held, default=0) > MOST_HELD:
             return (
                 f"rank {rank} holds {max(held)} tensors as large as a block of keys while it works, and {MOST_HELD} are enough: "
-                f"keys and values of two blocks, what is on its way, and the sums. Does a list keep blocks that are over?"
+                f"keys and values of two blocks, what is on its way, and the sums. Does a list keep blocks, or their parts, that "
+                f"are over?"
             )
     return None
 

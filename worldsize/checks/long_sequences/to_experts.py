@@ -45,7 +45,8 @@ class MixtureCase(NamedTuple):
 SIZES = (
     MixtureCase((5, 7, 4), 6), MixtureCase((6, 9), 8, hot=0.5), MixtureCase((8, 8, 8, 8), 6, capacity=2),
     MixtureCase((7,), 6, capacity=4), MixtureCase((11, 3, 9, 6), 10, capacity=1, hot=0.4), MixtureCase((2, 1, 4, 3, 2), 7),
-    MixtureCase((6, 6, 6), 8, hot=1.0), MixtureCase((6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
+    MixtureCase((6, 6, 6), 8, hot=1.0), MixtureCase((611, 587, 603), 6, hot=0.9), MixtureCase((3, 4), 6, capacity=0),
+    MixtureCase((6, 8, 5), 12, capacity=3, hot=0.6, dtype="float32"),
 )  # fmt: skip
 
 
@@ -149,9 +150,10 @@ def _is_places(got: Any) -> bool:
 
 def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, given in enumerate(after):
-        complaint = changed(given["task"]["x"], mixture.x[rank], 'task["x"]', rank)
-        if complaint:
-            return complaint
+        for key, value in mixture.inputs()[rank]["task"].items():
+            complaint = changed(given["task"][key], tuple(value) if isinstance(value, list) else value, f'task["{key}"]', rank)
+            if complaint:
+                return complaint
     return None
 
 
@@ -245,7 +247,7 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
     n, item = mixture.world_size, mixture.x[0].itemsize
     width = mixture.x[0].shape[1]
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
-    said = 2 * 2 * 8  # the function runs twice, there and back, and may say each time how many rows come
+    said = 2 * 8 * (n + 1)  # the function runs twice, and may tell each rank each time how many rows go to whom
     got = trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
