@@ -13,7 +13,7 @@ from worldsize import figures
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.questions import questions_of
 from worldsize.authoring.site.readable import LEAST_PX, with_least_widths
-from worldsize.authoring.site.thumbnails import thumbnail
+from worldsize.authoring.site.thumbnails import thumbnail, with_card
 from worldsize.authoring.site.ways import buttons, repository
 from worldsize.trace import Trace, Transfer
 
@@ -135,6 +135,18 @@ def test_a_card_begins_below_the_head_of_the_cover(cover):
 
 def test_a_cover_that_is_no_svg_has_no_card():
     assert thumbnail_of('<div class="ws-replay"><img alt="" src="data:"></div>') is None
+
+
+def test_the_cover_of_a_page_shows_its_card_where_a_screen_is_narrow():
+    shown = with_card("# Lab 06\n\n![a <ring> &amp; more](covers/06.png)\n\ntext", "06")
+    assert 'media="(max-width: 959px)" srcset="../cards/06.svg"' in shown
+    assert '<img src="../covers/06.png" alt="a &lt;ring&gt; &amp; more">' in shown and "![" not in shown
+
+
+def test_where_a_lab_sums_up_its_page_has_a_place_for_the_reader_s_guesses():
+    cells = [ran("lab.summary()", "3 of 6 points\n")]
+    (summary,) = lab_page(new_notebook(cells=cells), new_notebook(cells=cells)).cells
+    assert [output.data["text/html"] for output in summary.outputs] == ['<div class="ws-guesses"></div>']
 
 
 def test_where_the_repository_lies_nowhere_the_notebook_is_the_only_button():

@@ -121,6 +121,19 @@ class Question {
 
 const questions = [];
 
+// What the reader has said of every question so far stands where the lab sums up.
+function sumUp() {
+  for (const place of document.querySelectorAll(".ws-guesses")) {
+    place.replaceChildren();
+    const answered = questions.filter((question) => question.answered);
+    const count = `You have answered ${answered.length} of ${questions.length} questions of this page.`;
+    make("p", {}, place, count);
+    const list = make("ul", {}, place);
+    for (const { text, said } of answered) make("li", {}, list, `${text} ${said.textContent}`);
+    if (!answered.length) list.remove();
+  }
+}
+
 function coverAll() {
   const open = new Map(questions.flatMap(({ answers }) => answers.map((cell) => [cell, []])));
   for (const question of questions) {
@@ -136,6 +149,7 @@ function coverAll() {
     const show = make("button", { type: "button" }, cover, "Show me");
     show.addEventListener("click", () => waiting.forEach((question) => question.take("shown")));
   }
+  sumUp();
   reach();
 }
 
