@@ -107,6 +107,13 @@ def test_at_its_least_width_the_smallest_text_of_a_picture_can_be_read():
     assert smallest * least / width == pytest.approx(LEAST_PX, abs=0.05)
 
 
+def test_a_picture_s_head_is_a_paragraph_too_where_a_screen_is_narrow(cover):
+    shown = with_least_widths(cover)
+    lines = re.findall("<span>(.*?)</span>", re.search('<p class="ws-head" aria-hidden="true">(.*?)</p><svg', shown)[1])
+    assert lines[0] == "Does it grow?" and len(lines) > 1
+    assert re.findall(r'<text class="ws-said"[^>]*>([^<]*)</text>', shown) == lines
+
+
 def test_a_bitmap_has_a_least_width_too():
     assert '" style="--ws-least:' in with_least_widths('<img alt="a ring" width="730" style="max-width:100%" src="data:">')
 

@@ -1,7 +1,8 @@
 """A lab as the site shows it: the student's cells, with the outputs of a run of the solution.
 
 An exercise and its check stand without outputs: they are the reader's. They and helpers are folded under their titles.
-The summary says what the reader guessed on the page. Left out: that no answer is on the page after all, which a test looks for in every lab.
+The summary is what the reader guessed on the page. Left out: that no answer is on the page after all, which a test looks
+for in every lab.
 """
 
 from __future__ import annotations
