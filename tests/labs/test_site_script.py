@@ -142,7 +142,7 @@ def test_where_the_lab_sums_up_the_page_says_what_was_guessed(open_page):
     page = open_page(asked(), cell("lab.summary()", '<div class="ws-guesses"></div>'))
     before = page.locator(".ws-guesses").inner_text()
     guess(page, "0.51")
-    assert before == "You have answered 0 of 1 questions of this page."
+    assert before == "You have opened the answers to 0 of 1 questions of this page."
     assert page.locator(".ws-guesses li").all_inner_texts() == ["How long? you said 0.51 s · it was 0.51 s · exactly"]
 
 

@@ -126,10 +126,9 @@ function sumUp() {
   for (const place of document.querySelectorAll(".ws-guesses")) {
     place.replaceChildren();
     const answered = questions.filter((question) => question.answered);
-    const count = `You have answered ${answered.length} of ${questions.length} questions of this page.`;
-    make("p", {}, place, count);
+    make("p", {}, place, `You have opened the answers to ${answered.length} of ${questions.length} questions of this page.`);
     const list = make("ul", {}, place);
-    for (const { text, said } of answered) make("li", {}, list, `${text} ${said.textContent}`);
+    for (const { text, said } of answered) make("strong", {}, make("li", {}, list, `${text} `), said.textContent);
     if (!answered.length) list.remove();
   }
 }

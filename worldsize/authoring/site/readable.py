@@ -15,8 +15,10 @@ LEAST_PX = 11
 _SVG = re.compile(r'(<svg [^>]*width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) [\d.]+"[^>]* style=")(?P<rest>.*?</svg>)', re.DOTALL)
 _IMAGE = re.compile(r'(<img alt="[^"]*" width="(?P<width>\d+)" style=")')
 _FONT_SIZE = re.compile(r"font(?:-size)?:\s*(?:[\w ]+ )?([\d.]+)px")
+# a line that begins at its place; one of several lines has its place in a transform
 _TEXT = re.compile(
-    r'<text (?P<style>style="font-size: ?(?P<size>[\d.]+)px;text-anchor: ?start;[^"]*" x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)")'
+    r'<text (?P<style>style="font-size: ?(?P<size>[\d.]+)px;(?!text-anchor: ?(?:middle|end))[^"]*" '
+    r'(?:x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)"|transform="translate\((?P<left>[\d.]+) (?P<top>[\d.]+)\)"))'
     r"[^>]*>(?P<said>[^<]*)</text>"
 )
 _NEXT_LINE = 18  # units of a picture: a line of its head is no further below the line before
@@ -38,16 +40,23 @@ def _svg(found: re.Match[str]) -> str:
 def _with_head(svg: str) -> str:
     """An SVG behind a paragraph that says what its head says, line by line; without a head, itself."""
     head: list[re.Match[str]] = []
-    texts = sorted(_TEXT.finditer(svg), key=lambda text: float(text["y"]))
-    for text in texts:
-        follows = head and text["x"] == head[0]["x"] and float(text["y"]) - float(head[-1]["y"]) <= _NEXT_LINE
-        if follows or (not head and float(text["size"]) == tokens.TITLE_PT):
+    for text in sorted(_TEXT.finditer(svg), key=lambda text: _place(text)[1]):
+        x, y = _place(text)
+        if head:
+            above_x, above_y = _place(head[-1])
+            if abs(x - above_x) < 0.1 and y - above_y <= _NEXT_LINE:
+                head.append(text)
+        elif float(text["size"]) == tokens.TITLE_PT:
             head.append(text)
 
     for line in head:
         svg = svg.replace(line["style"], f'class="ws-said" {line["style"]}', 1)
     lines = [f"<span>{line['said']}</span>" for line in head]
     return f'<p class="ws-head" aria-hidden="true">{"".join(lines)}</p>{svg}' if head else svg
+
+
+def _place(text: re.Match[str]) -> tuple[float, float]:
+    return float(text["x"] or text["left"]), float(text["y"] or text["top"])
 
 
 def _least(width: float, smallest: float) -> str:
