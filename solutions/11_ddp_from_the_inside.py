@@ -363,7 +363,7 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # ## The best number of buckets
 #
 # With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
-# step takes $\color{#6a6729}{\frac Tb}+\color{#d06e00}{bA+W}$.
+# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$.
 # (Where backward is the slower one, it takes $T+A+\frac Wb$ instead; the longer of the two
 # holds.) Many buckets pay too much A. Few leave a long head in which nothing can travel.
 

@@ -64,7 +64,7 @@ figures.stacks(
 
 # %% [markdown]
 # In the colours of the picture, with $\Psi$ parameters, a rank keeps
-# $\color{#3779cf}{2\Psi} + \color{#d06e00}{2\Psi} + \color{#a15399}{12\Psi}$ bytes. ($\Psi$ is a number, not bytes.)
+# ${\color{#3779cf}{2\Psi}} + {\color{#d06e00}{2\Psi}} + {\color{#a15399}{12\Psi}}$ bytes. ($\Psi$ is a number, not bytes.)
 #
 # With 64 replicas the very same numbers are there 64 times. There are two ways out. Cut each *layer*, so that a rank has a
 # part of every weight and works out a part of every output: **tensor parallelism**. Or keep replicas, but cut what they

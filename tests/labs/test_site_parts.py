@@ -13,7 +13,7 @@ from worldsize import figures
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.questions import questions_of
 from worldsize.authoring.site.readable import LEAST_PX, with_least_widths
-from worldsize.authoring.site.thumbnails import thumbnail
+from worldsize.authoring.site.thumbnails import thumbnail, with_card
 from worldsize.authoring.site.ways import buttons, repository
 from worldsize.trace import Trace, Transfer
 
@@ -107,6 +107,13 @@ def test_at_its_least_width_the_smallest_text_of_a_picture_can_be_read():
     assert smallest * least / width == pytest.approx(LEAST_PX, abs=0.05)
 
 
+def test_a_picture_s_head_is_a_paragraph_too_where_a_screen_is_narrow(cover):
+    shown = with_least_widths(cover)
+    lines = re.findall("<span>(.*?)</span>", re.search('<p class="ws-head" aria-hidden="true">(.*?)</p><svg', shown)[1])
+    assert lines[0] == "Does it grow?" and len(lines) > 2
+    assert re.findall(r'<text class="ws-said"[^>]*>([^<]*)</text>', shown) == lines
+
+
 def test_a_bitmap_has_a_least_width_too():
     assert '" style="--ws-least:' in with_least_widths('<img alt="a ring" width="730" style="max-width:100%" src="data:">')
 
@@ -114,7 +121,9 @@ def test_a_bitmap_has_a_least_width_too():
 @pytest.fixture
 def cover():
     """The picture of a lab's cover, with a head over it, as the run shows it."""
-    return figures.curves([figures.Curve("ring", [(1, 1.0), (2, 2.0)])], "Does it grow?", x="ranks", y="s")._repr_html_()
+    ring = figures.Curve("a ring whose name makes what is found longer than a line", [(1, 1.0), (2, 2.0)])
+    tree = figures.Curve("a tree whose name is about as long as that", [(1, 1.0), (2, 2.0)])
+    return figures.curves([ring, tree], "Does it grow?", x="ranks", y="s")._repr_html_()
 
 
 def thumbnail_of(shown):
@@ -135,6 +144,18 @@ def test_a_card_begins_below_the_head_of_the_cover(cover):
 
 def test_a_cover_that_is_no_svg_has_no_card():
     assert thumbnail_of('<div class="ws-replay"><img alt="" src="data:"></div>') is None
+
+
+def test_the_cover_of_a_page_shows_its_card_where_a_screen_is_narrow():
+    shown = with_card("# Lab 06\n\n![a <ring> &amp; more](covers/06.png)\n\ntext", "06")
+    assert 'media="(max-width: 959px)" srcset="../cards/06.svg"' in shown
+    assert '<img src="../covers/06.png" alt="a &lt;ring&gt; &amp; more">' in shown and "![" not in shown
+
+
+def test_where_a_lab_sums_up_its_page_has_a_place_for_the_reader_s_guesses():
+    cells = [ran("lab.summary()", "3 of 6 points\n")]
+    (summary,) = lab_page(new_notebook(cells=cells), new_notebook(cells=cells)).cells
+    assert [output.data["text/html"] for output in summary.outputs] == ['<div class="ws-guesses"></div>']
 
 
 def test_where_the_repository_lies_nowhere_the_notebook_is_the_only_button():

@@ -138,6 +138,15 @@ def test_a_guess_outlives_a_reload_and_can_be_taken_back(open_page):
 
 
 @SOAK
+def test_where_the_lab_sums_up_the_page_says_what_was_guessed(open_page):
+    page = open_page(asked(), cell("lab.summary()", '<div class="ws-guesses"></div>'))
+    before = page.locator(".ws-guesses").inner_text()
+    guess(page, "0.51")
+    assert before == "You have opened the answers to 0 of 1 questions of this page."
+    assert page.locator(".ws-guesses li").all_inner_texts() == ["How long? you said 0.51 s · it was 0.51 s · exactly"]
+
+
+@SOAK
 def test_without_a_script_all_is_open(open_page):
     long = cell("\n".join(f"line {number}" for number in range(30)))
     part = "<section><h2>More (optional)</h2><p>inside</p></section>"

@@ -121,6 +121,18 @@ class Question {
 
 const questions = [];
 
+// What the reader has said of every question so far stands where the lab sums up.
+function sumUp() {
+  for (const place of document.querySelectorAll(".ws-guesses")) {
+    place.replaceChildren();
+    const answered = questions.filter((question) => question.answered);
+    make("p", {}, place, `You have opened the answers to ${answered.length} of ${questions.length} questions of this page.`);
+    const list = make("ul", {}, place);
+    for (const { text, said } of answered) make("strong", {}, make("li", {}, list, `${text} `), said.textContent);
+    if (!answered.length) list.remove();
+  }
+}
+
 function coverAll() {
   const open = new Map(questions.flatMap(({ answers }) => answers.map((cell) => [cell, []])));
   for (const question of questions) {
@@ -136,6 +148,7 @@ function coverAll() {
     const show = make("button", { type: "button" }, cover, "Show me");
     show.addEventListener("click", () => waiting.forEach((question) => question.take("shown")));
   }
+  sumUp();
   reach();
 }
 

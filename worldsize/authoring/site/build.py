@@ -22,7 +22,7 @@ from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
 from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
-from worldsize.authoring.site.thumbnails import thumbnail
+from worldsize.authoring.site.thumbnails import thumbnail, with_card
 
 # the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
 PLAYS = """<script>
@@ -99,10 +99,12 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
         page.cells.insert(1, ways.buttons(source.stem, repository))
         _write(staged / "_extra" / ways.FOLDER / f"{source.stem}.ipynb", students[source.stem])
-        nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
-        card = thumbnail(run)
+        number, card = source.stem[:2], thumbnail(run)
         if card:
-            _write(staged / "_extra" / "cards" / f"{source.stem[:2]}.svg", card)
+            _write(staged / "_extra" / "cards" / f"{number}.svg", card)
+            for cell in page.cells:
+                cell.source = with_card(cell.source, number) if cell.cell_type == "markdown" else cell.source
+        nbformat.write(page, staged / "labs" / f"{source.stem}.ipynb")
 
     cards = [path.stem for path in (staged / "_extra" / "cards").glob("*.svg")]
     for name, top in (("index.md", ""), ("labs/index.md", "../")):

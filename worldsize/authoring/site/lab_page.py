@@ -1,7 +1,8 @@
 """A lab as the site shows it: the student's cells, with the outputs of a run of the solution.
 
-An exercise, its check and the summary stand without outputs: they are the reader's. They and helpers are folded under their
-titles. Left out: that no answer is on the page after all, which a test looks for in every lab.
+An exercise and its check stand without outputs: they are the reader's. They and helpers are folded under their titles.
+The summary is what the reader guessed on the page. Left out: that no answer is on the page after all, which a test looks
+for in every lab.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _NOT_PROSE = re.compile(
 )
 _KNOBS = re.compile(r"^knobs\(", re.MULTILINE)
 _RECORDED = '<p class="ws-recorded">The recorded run. In JupyterLab the knobs of this cell start a run with other values.</p>'
+# the script of the page fills it
+_GUESSES = '<div class="ws-guesses"></div>'
 _SUMMARY = re.compile(r"\blab\.summary\(")
 
 
@@ -49,6 +52,8 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
             cell.outputs = [_light(output) for output in outputs[cell.id]]
             if _KNOBS.search(cell.source) and "ws-knobs" not in str(cell.outputs):
                 cell.outputs.append(nbformat.v4.new_output("display_data", {"text/html": _RECORDED}))
+        elif _SUMMARY.search(cell.source):
+            cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": _GUESSES})]
         _fold(cell)
 
     _ask(page.cells)

@@ -1,6 +1,7 @@
 """Pictures whose text can be read on a phone: each says how wide it has to be, and scrolls sideways where there is less room.
 
-The style sheet of the site reads the width, `--ws-least`. Left out: players, which lay themselves out anew.
+The style sheet of the site reads the width, `--ws-least`, and shows a picture's head as a paragraph there, which is no wider
+than the screen. Left out: players, which lay themselves out anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ LEAST_PX = 11
 _SVG = re.compile(r'(<svg [^>]*width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) [\d.]+"[^>]* style=")(?P<rest>.*?</svg>)', re.DOTALL)
 _IMAGE = re.compile(r'(<img alt="[^"]*" width="(?P<width>\d+)" style=")')
 _FONT_SIZE = re.compile(r"font(?:-size)?:\s*(?:[\w ]+ )?([\d.]+)px")
+# a line that begins at its place; one of several lines has its place in a transform
+_TEXT = re.compile(
+    r'<text (?P<style>style="font-size: ?(?P<size>[\d.]+)px;(?!text-anchor: ?(?:middle|end))[^"]*" '
+    r'(?:x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)"|transform="translate\((?P<left>[\d.]+) (?P<top>[\d.]+)\)"))'
+    r"[^>]*>(?P<said>[^<]*)</text>"
+)
+_NEXT_LINE = 18  # units of a picture: a line of its head is no further below the line before
 # an image has the pixels of its picture, whose smallest text may be this
 _SMALLEST_PX = tokens.TINY_PT * 96 / 72
 
@@ -26,7 +34,29 @@ def with_least_widths(html: str) -> str:
 
 def _svg(found: re.Match[str]) -> str:
     sizes = [float(size) for size in _FONT_SIZE.findall(found["rest"])]
-    return f"{found[1]}{_least(float(found['width']), min(sizes)) if sizes else ''}{found['rest']}"
+    return _with_head(f"{found[1]}{_least(float(found['width']), min(sizes)) if sizes else ''}{found['rest']}")
+
+
+def _with_head(svg: str) -> str:
+    """An SVG behind a paragraph that says what its head says, line by line; without a head, itself."""
+    head: list[re.Match[str]] = []
+    for text in sorted(_TEXT.finditer(svg), key=lambda text: _place(text)[1]):
+        x, y = _place(text)
+        if head:
+            above_x, above_y = _place(head[-1])
+            if abs(x - above_x) < 0.1 and y - above_y <= _NEXT_LINE:
+                head.append(text)
+        elif float(text["size"]) == tokens.TITLE_PT:
+            head.append(text)
+
+    for line in head:
+        svg = svg.replace(line["style"], f'class="ws-said" {line["style"]}', 1)
+    lines = [f"<span>{line['said']}</span>" for line in head]
+    return f'<p class="ws-head" aria-hidden="true">{"".join(lines)}</p>{svg}' if head else svg
+
+
+def _place(text: re.Match[str]) -> tuple[float, float]:
+    return float(text["x"] or text["left"]), float(text["y"] or text["top"])
 
 
 def _least(width: float, smallest: float) -> str:

@@ -5,6 +5,7 @@ Left out: covers that are no SVG, whose card shows the cover as it is.
 
 from __future__ import annotations
 
+import html
 import re
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from worldsize.authoring.covers import players as outputs_of
 from worldsize.figures import tokens
 from worldsize.figures.frame.heading import LEFT_IN
 
+_COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\((?P<path>covers/\d\d\.png)\)$", re.MULTILINE)
 _SVG = "http://www.w3.org/2000/svg"
 _VARIABLE = re.compile(r"var\(--[\w-]+,\s*(#[0-9a-f]{6})\)")
 _PLACE = re.compile(r"(?:translate|rotate)\((?:-?0 )?([\d.]+)[ ,]([\d.]+)\)")
@@ -29,6 +31,16 @@ def thumbnail(run: NotebookNode) -> str | None:
         if found:
             return small(found[1])
     return None
+
+
+def with_card(text: str, number: str) -> str:
+    """A lab's Markdown whose cover has no words where a screen is too narrow to read them."""
+    return _COVER.sub(
+        lambda cover: '<picture>'
+        f'<source media="(max-width: 959px)" srcset="../cards/{number}.svg">'
+        f'<img src="../{cover["path"]}" alt="{html.escape(html.unescape(cover["alt"]))}"></picture>',
+        text,
+    )
 
 
 def small(svg: str) -> str:
