@@ -700,7 +700,7 @@ check.all_to_all(all_to_all)
 # %%
 lab.predict(
     "all_to_all",
-    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours takes one after the other?",
+    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours does one after the other take?",
     "times",
 )
 
