@@ -266,8 +266,8 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # %% [markdown]
 # A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. Where
 # the cell shows another picture or launches twice, the run's is folded into one line: click its triangle. If you reload
-# the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at any time. Below a run
-# stand three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
+# the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at any time.
+# Below a run stand three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
 
 # %%
 last_run().show()
