@@ -389,6 +389,14 @@ def test_a_run_under_which_its_cell_shows_a_picture_is_folded_into_a_line(desk, 
     assert opened(desk) == [False] and "<summary>2 ranks, done, 1 s</summary>" in desk.outputs[0]["text/html"]
 
 
+def test_a_result_that_is_a_table_alone_is_folded(desk, view):
+    run = start(view)
+    desk.follow(view, run, 1)
+    end(view, run)
+    desk.end_cell()
+    assert opened(desk) == [False] and "✔ done" in desk.outputs[0]["text/html"]
+
+
 def test_of_several_launches_the_only_result_is_folded(desk, view):
     end(view, start(view))
     reported(view)

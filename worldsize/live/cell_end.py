@@ -1,8 +1,8 @@
 """What waits for the end of the cell that runs: the results of its runs take their places, folded where that is due.
 
 The picture that a cell is about is to be the first thing under it. So a run's result is one line to unfold, unless the run
-failed or hung, or it is of the cell's only launch and the cell showed no picture after it: then it is open. Left out: the result
-itself (`result`).
+failed or hung, or it is a picture of the cell's only launch and the cell showed no other after it: then it is open.
+Left out: the result itself (`result`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from worldsize.figures import wait_graph
 from worldsize.launch.run import Run
+from worldsize.live import result
 
 PICTURE_MARKS = ("worldsize-picture", "<img ")
 
@@ -79,7 +80,8 @@ class CellResults:
         left, self._left = self._left, []
         alone = self._alone and len(left) == 1 and not self._pictures
         for output, run, made in left:
-            output.close(made(alone or run.state in ("failed", "interrupted") or wait_graph.hangs(run)))
+            broken = run.state in ("failed", "interrupted") or wait_graph.hangs(run)
+            output.close(made(broken or (alone and result.has_picture(run))))
 
     def _listen(self) -> None:
         from IPython import get_ipython
