@@ -37,8 +37,8 @@ lab, check = open_lab("00")
 # ## This machine
 #
 # Real training runs on many machines with many GPUs. The labs of this course run real processes on the machine that
-# you have. The sheet below says what that is. Look for one line: how many **cores** there are. More processes than
-# cores is fine for learning, but not faster.
+# you have. The sheet below says what that is. One line matters now: how many **cores** there are. More processes than
+# cores is fine for learning, but not faster. The rest is folded; click its triangle to read it.
 
 # %%
 capability_sheet()
@@ -264,9 +264,10 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # its test and hangs later, with larger tensors.
 
 # %% [markdown]
-# A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. If
-# you reload the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at
-# any time. Below a run stand three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
+# A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. Where
+# the cell shows another picture or launches twice, the run's is folded into one line: click its triangle. If you reload
+# the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at any time.
+# Below a run stand three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
 
 # %%
 last_run().show()

@@ -153,8 +153,8 @@ lab.measure("noticed", last_run().wall_s)
 
 # %% [markdown]
 # Every rank of the fabric publishes what it waits for. When all of them wait and no message can match, the launcher
-# says so at once. Read the first line as a chain: rank 2 waits for 1, rank 1 for 0, and 0 for 1. The two tags that do
-# not match stand side by side.
+# says so at once. Read the line that begins with “deadlock” as a chain: rank 2 waits for 1, rank 1 for 0, and 0 for 1.
+# The two tags that do not match stand side by side.
 
 # %% [markdown]
 # `all_reduce` and `barrier` are **collectives**: all ranks of a group call them together. The messages of a framework's
@@ -700,7 +700,7 @@ check.all_to_all(all_to_all)
 # %%
 lab.predict(
     "all_to_all",
-    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours takes one after the other?",
+    f"{n} ranks, tables of {4 * tensor_bytes / 1e6:g} MB: how many times as long as yours does one after the other take?",
     "times",
 )
 

@@ -590,8 +590,8 @@ figures.predicted(lab, ["race"])
 
 # %% [markdown]
 # The outlines are the alpha-beta predictions, made before anything ran. A ring's:
-# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, look at its messages in the
-# picture above: is there a rank that waits before it sends?
+# $2(n-1)\left(\alpha+\frac{m}{nB}\right)$. If yours is much slower than its outline, play the film of
+# your ring once more: is there a rank that waits before it sends?
 #
 # **In one sentence:** from 4 to 8 ranks, why does the ring's bar grow so much less than the server's?
 #
@@ -658,7 +658,7 @@ lab.measure("thousand", times(simulated["one server"][-1][1], simulated["your ri
 for name, points in simulated.items():
     for n, seconds in points[: len(worlds)]:
         beside = f"{real[n][name][0]:.4f} s real" if n in real and seconds else "not run here"
-        print(f"{name}, {n} ranks: {seconds or 0:.4f} s simulated, {beside}")
+        print(f"{name}, {n} ranks:", f"{seconds:.4f} s simulated, {beside}" if seconds else "not yet")
 
 # %%
 figures.curves(

@@ -592,9 +592,10 @@ def three_steps(kind):
 # %%
 for name, kind in kinds.items():
     run = launch(three_steps, args=(kind,), logical_devices=2)
-    weights, spread = run[0] if run.state == "done" else (None, None)
-    far = "not yet" if weights is None else f"{apart_from(weights, judge(180, 60)[-1]):.0e}"
-    print(f"{name:11s} copies apart: {spread}; from NumPy's weights: {far}")
+    if run.state == "done":
+        weights, spread = run[0]
+        far = apart_from(weights, judge(180, 60)[-1])
+        print(f"{name:11s} copies apart: {spread}; from NumPy's weights: {far:.0e}")
 
 # %% [markdown]
 # ### Every strategy against NumPy
@@ -952,7 +953,8 @@ for packs in (0, 1, 2):
     run = launch(train, args=(functools.partial(packed, num_packs=packs), 4, 120), logical_devices=4)
     sends = [send for send in run[0]["moved"]["sends"] if send["kind"] == "gradients"] if run.state == "done" else []
     messages[packs] = len(sends)
-    print(f"num_packs={packs}: {len(sends)} messages, {sum(send['bytes'] for send in sends) / 1e3:.0f} kB", flush=True)
+    if sends:
+        print(f"num_packs={packs}: {len(sends)} messages, {sum(send['bytes'] for send in sends) / 1e3:.0f} kB", flush=True)
 lab.measure("packs", messages[0] / messages[1] if messages[1] else None)
 
 # %% [markdown]

@@ -149,7 +149,7 @@ def test_after_a_restart_and_a_reopening_every_figure_shows_and_steps(ran, anoth
     tab = another_tab(ran.server.notebook_url(ran.path.name))
     tab.widgets_settled()
     assert (wrong(tab), cells_that_show_nothing(tab.page), missing_pictures(tab.page, OUTPUT)) == ([], [], [])
-    assert len(tab.page.get_by_text("saved: 350 MB").filter(visible=True).all()) == 1
+    assert len(tab.page.get_by_text("you said 350 MB").filter(visible=True).all()) == 1
     assert len(tab.page.get_by_text("ranks = 3").filter(visible=True).all()) == 1
     ring = StepThrough(tab.page, 1)
     ring.focus()

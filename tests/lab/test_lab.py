@@ -343,7 +343,7 @@ def test_what_was_measured_is_said_at_once_beside_what_was_predicted(capsys):
     lab.measure("ring", 0.51)
     lab.measure("unasked", 7.0, "s")
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "How long does ring take? You said 3 s · it was 0.51 s · 5.9 times too high"
+        "How long does ring take?", "  you said 3 s · it was 0.51 s · 5.9 times too high"
     ]
 
 
@@ -352,7 +352,7 @@ def test_what_was_measured_is_said_without_a_prediction_too_and_nothing_where_th
     lab.predict("ring", "How long?", "s")
     lab.measure("ring", None)
     lab.measure("ring", 2)
-    assert capsys.readouterr().out.splitlines()[1:] == ["How long? It was 2 s"]
+    assert capsys.readouterr().out.splitlines()[1:] == ["How long?", "  it was 2 s"]
 
 
 def test_the_field_answers_when_it_is_measured_and_again_when_the_prediction_is_changed(live):

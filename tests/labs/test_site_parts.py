@@ -31,7 +31,7 @@ def asked():
     return [
         ran(ASKS, "How long? no prediction\n"),
         ran("slow()", "a line\n"),
-        ran("lab.measure(…)", "How long? It was 1,234 ms\n"),
+        ran("lab.measure(…)", "How long?\n  it was 1,234 ms\n"),
         new_markdown_cell("So it took that long."),
         ran("figures.bars()", "picture\n"),
         new_markdown_cell("## The next part"),

@@ -336,6 +336,15 @@ def test_a_slow_run_that_only_printed_leaves_its_lines_alone(desk, view, capsys)
     assert desk.outputs == [{"text/plain": "[rank 0] hello"}] and capsys.readouterr().out == "2 ranks\n"
 
 
+def test_a_slow_run_of_an_exercise_that_is_not_written_leaves_one_line_and_no_table(desk, view, capsys):
+    run = start(view)
+    run.reports, run.not_yet = [[{"t": 0.0, "step": n, "loss": 2.0 - n} for n in range(2)], []], "Exercise 0.1"
+    desk.follow(view, run, 1)
+    end(view, run, "not yet")
+    desk.end_cell()
+    assert desk.outputs == [{"text/plain": "not yet: Exercise 0.1"}] and capsys.readouterr().out == "2 ranks\n"
+
+
 def test_a_run_with_a_picture_prints_no_raw_lines_below_it(desk, view, capsys):
     run = start(view)
     view.printed(run, 0, "".join(f"line {n}\n" for n in range(40)))
@@ -378,6 +387,23 @@ def test_a_run_under_which_its_cell_shows_a_picture_is_folded_into_a_line(desk, 
     desk.show_picture()
     desk.end_cell()
     assert opened(desk) == [False] and "<summary>2 ranks, done, 1 s</summary>" in desk.outputs[0]["text/html"]
+
+
+def test_a_result_that_is_a_table_alone_is_folded(desk, view):
+    run = start(view)
+    desk.follow(view, run, 1)
+    end(view, run)
+    desk.end_cell()
+    assert opened(desk) == [False] and "✔ done" in desk.outputs[0]["text/html"]
+
+
+def test_of_several_launches_the_only_result_is_folded(desk, view):
+    end(view, start(view))
+    reported(view)
+    desk.end_cell()
+    reported(view)
+    desk.end_cell()
+    assert opened(desk) == [False, True]
 
 
 def test_the_picture_of_an_earlier_cell_folds_nothing(desk, view):

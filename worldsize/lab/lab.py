@@ -83,7 +83,7 @@ class Lab:
         self._set("measurements", id, value=value, unit=unit)
         row = self._row_of(id)
         if row.answer and asked is not None:
-            print(f"{row.question.replace('`', '')} {row.answer[0].upper()}{row.answer[1:]}")
+            print(f"{row.question.replace('`', '')}\n  {row.answer}")  # in one line JupyterLab would break it within a word
         if id in self._fields:
             self._fields[id].measured()
 

@@ -36,6 +36,7 @@ LAYOUT = (
     ".worldsize-prediction .widget-html-content{line-height:1.45;color:inherit}"
     ".worldsize-how{grid-column:1/-1;opacity:.8}"
     ".worldsize-answer{grid-column:1/-1;font-weight:600}"
+    ".worldsize-answer [role=status]{display:flex;align-items:center}"  # long words stay beside their strip
     # JupyterLab marks each widget whose kernel is gone with a red broken chain, and lets its field be typed into
     ".worldsize-prediction .jupyter-widgets-disconnected::before{display:none!important}"
     ".worldsize-prediction.jupyter-widgets-disconnected input,"

@@ -1,8 +1,8 @@
 """What waits for the end of the cell that runs: the results of its runs take their places, folded where that is due.
 
 The picture that a cell is about is to be the first thing under it. So a run's result is one line to unfold, unless the run
-failed or hung, or it is the cell's only one and the cell showed no picture after it: then it is open. Left out: the result
-itself (`result`).
+failed or hung, or it is a picture of the cell's only launch and the cell showed no other after it: then it is open.
+Left out: the result itself (`result`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from worldsize.figures import wait_graph
 from worldsize.launch.run import Run
+from worldsize.live import result
 
 PICTURE_MARKS = ("worldsize-picture", "<img ")
 
@@ -53,7 +54,19 @@ class CellResults:
     def __init__(self) -> None:
         self._left: list[tuple[CellOutput, Run, Callable[[bool], dict[str, str]]]] = []
         self._pictures = 0
+        self._launches = 0
+        self._alone = True  # whether the cell that has ended had one launch
         self._hears = False
+
+    def launched(self) -> None:
+        """Count a launch of the running cell, also one too short to leave a result."""
+        if not self._launches:
+            at_cell_end(self._count)
+        self._launches += 1
+
+    def _count(self) -> None:
+        self._alone = self._launches == 1
+        self._launches = 0
 
     def leave(self, output: CellOutput, run: Run, made: Callable[[bool], dict[str, str]]) -> None:
         """Put `made(is_open)`, what stays of a run by MIME type, in the place of `output` at the cell's end."""
@@ -65,9 +78,10 @@ class CellResults:
 
     def _close(self) -> None:
         left, self._left = self._left, []
-        alone = len(left) == 1 and not self._pictures
+        alone = self._alone and len(left) == 1 and not self._pictures
         for output, run, made in left:
-            output.close(made(alone or run.state in ("failed", "interrupted") or wait_graph.hangs(run)))
+            broken = run.state in ("failed", "interrupted") or wait_graph.hangs(run)
+            output.close(made(broken or (alone and result.has_picture(run))))
 
     def _listen(self) -> None:
         from IPython import get_ipython

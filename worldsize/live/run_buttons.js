@@ -34,7 +34,7 @@ async function take(message) {
 function render({ model, el }) {
   const row = document.createElement("div");
   row.className = "ws-run-buttons";
-  row.style.cssText = "display:flex;flex-wrap:wrap;gap:4px 8px;align-items:baseline;font-size:12px;margin:2px 0";
+  row.style.cssText = "display:flex;flex-wrap:wrap;gap:4px 8px;align-items:baseline;font-size:12px;margin:6px 0 2px";
   row.setAttribute("role", "group");
   row.setAttribute("aria-label", "this run");
   const said = document.createElement("span");

@@ -89,6 +89,8 @@ class TextLines(Observer):
     def started(self, run: Run) -> None:
         self.run_state = RunState(run.world_size, run.tasks, run.hosts)
         self.screenful = Screenful(run.tasks)
+        if in_notebook():
+            self._results.launched()
         print(run.setup)
 
     def printed(self, run: Run, rank: int, text: str) -> None:

@@ -105,21 +105,25 @@ class LiveView(TextLines):
 
     def ended(self, run: Run) -> None:
         self._of = None
+        words = last_words(run)
         if run.setup:
             self._held += self.screenful.rest()
+            if run.state == "not yet":  # its words are all there is to show: they take the view's place
+                self._held += words
+                words = []
             with self._no_harm():
                 self._offer(run)  # the buttons first: the picture may be lower than the view, and the page is not to jump
                 self._leave(run)
             say(self._held)
 
-        say(last_words(run))
+        say(words)
 
     def _leave(self, run: Run) -> None:
         """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
         window, run_state = self._window, self.run_state
         self._window = None
         if window is None:
-            if any(run.reports) or wait_graph.hangs(run):
+            if run.state != "not yet" and (any(run.reports) or wait_graph.hangs(run)):
                 self._close_at_cell_end(PlaceholderOutput(result.caption(run)), run, run_state)
             return
 
@@ -170,6 +174,8 @@ class LiveView(TextLines):
                 window.close({"text/plain": "the run broke off"})
 
     def _only_printed(self, run: Run) -> bool:
+        if run.state == "not yet":
+            return True
         if run.state != "done" or not self._held:
             return False
         return not self.screenful.rest() and not result.has_picture(run)

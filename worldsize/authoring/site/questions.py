@@ -77,7 +77,7 @@ def printed(cell: NotebookNode) -> str:
 
 def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] | None:
     """The place of the first cell that says what came of `question`, and what it says."""
-    says = re.compile(rf"^{re.escape(question)} It was (.+)$", re.MULTILINE)
+    says = re.compile(rf"^{re.escape(question)}\n  it was (.+)$", re.MULTILINE)
     for place, cell in enumerate(cells):
         found = says.search(printed(cell))
         if found and _NUMBER.fullmatch(found[1]):
