@@ -315,8 +315,8 @@ figures.links(turned)
 
 # %% [markdown]
 # A rank of the ring sends $2(n-1)$ tensors of $\frac Ln$ rows, and with heads dealt out $4\frac{n-1}{n}$: fewer, the
-# more ranks there are. But the ring hides what it sends, and this way hides nothing; and it needs a head for each rank.
-# Which one takes less time? Work it out.
+# more ranks there are. But the ring hides what it sends, and this way nothing; and each rank needs a head. Which is
+# faster?
 #
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
 # of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that
