@@ -110,8 +110,9 @@ def test_at_its_least_width_the_smallest_text_of_a_picture_can_be_read():
 def test_a_picture_s_head_is_a_paragraph_too_where_a_screen_is_narrow(cover):
     shown = with_least_widths(cover)
     lines = re.findall("<span>(.*?)</span>", re.search('<p class="ws-head" aria-hidden="true">(.*?)</p><svg', shown)[1])
-    assert lines[0] == "Does it grow?" and len(lines) > 2
-    assert re.findall(r'<text class="ws-said"[^>]*>([^<]*)</text>', shown) == lines
+    assert lines[0] == "Does it grow?" and len(lines) > 1
+    in_the_picture = re.findall(r'<text class="ws-said"[^>]*>([^<]*)</text>', shown)
+    assert len(in_the_picture) > len(lines) and " ".join(in_the_picture) == " ".join(lines)
 
 
 def test_a_bitmap_has_a_least_width_too():

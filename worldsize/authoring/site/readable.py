@@ -7,6 +7,7 @@ than the screen. Left out: players, which lay themselves out anew.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from worldsize.figures import tokens
 
@@ -38,7 +39,7 @@ def _svg(found: re.Match[str]) -> str:
 
 
 def _with_head(svg: str) -> str:
-    """An SVG behind a paragraph that says what its head says, line by line; without a head, itself."""
+    """Return an SVG behind a paragraph with the words of its head, a line for each size; without a head, as it is."""
     head: list[re.Match[str]] = []
     for text in sorted(_TEXT.finditer(svg), key=lambda text: _place(text)[1]):
         x, y = _place(text)
@@ -51,8 +52,9 @@ def _with_head(svg: str) -> str:
 
     for line in head:
         svg = svg.replace(line["style"], f'class="ws-said" {line["style"]}', 1)
-    lines = [f"<span>{line['said']}</span>" for line in head]
-    return f'<p class="ws-head" aria-hidden="true">{"".join(lines)}</p>{svg}' if head else svg
+    parts = [" ".join(line["said"].strip() for line in lines) for _, lines in groupby(head, lambda line: line["size"])]
+    said = "".join(f"<span>{part}</span>" for part in parts)
+    return f'<p class="ws-head" aria-hidden="true">{said}</p>{svg}' if head else svg
 
 
 def _place(text: re.Match[str]) -> tuple[float, float]:
