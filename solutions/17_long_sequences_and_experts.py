@@ -406,7 +406,7 @@ lab.measure("turn", slower[0] if slower else None)
 figures.curves(
     [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
     + [figures.Curve("the work alone", predicted=work_alone)],
-    "Which way is faster for how many ranks, and who reaches the work alone?", x="ranks", y="attention of a layer (s)", log=True,
+    "Which way is faster for how many ranks, and who reaches the work alone?", x="ranks", y="time of a layer's attention (s)", log=True,
 )
 
 # %% [markdown]

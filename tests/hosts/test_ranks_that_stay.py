@@ -139,17 +139,12 @@ def test_a_launch_meanwhile_is_refused_with_what_to_do(world):
 
 
 def test_a_host_that_is_lost_is_named_and_the_other_hosts_ranks_can_be_read(network: Network, tmp_path: Path):
-    import os
-    import signal
-
     hosts.close()
     hosts.open(programs(network, tmp_path))
     try:
         world = open_ranks(4)
         world.run("kept = rank")
-        for pid in network.hosts[1].pids():
-            os.kill(pid, signal.SIGKILL)
-        until(lambda: not network.hosts[1].pids(), LIMIT_S, "the host has ended")
+        network.hosts[1].kill_all()
         with pytest.raises(RankFailed, match="lost with the host n2"):
             while True:
                 world.run("dist.barrier()")
