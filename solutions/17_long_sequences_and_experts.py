@@ -315,13 +315,11 @@ figures.links(turned)
 
 # %% [markdown]
 # A rank of the ring sends $2(n-1)$ tensors of $\frac Ln$ rows, and with heads dealt out $4\frac{n-1}{n}$: fewer, the
-# more ranks there are. But the ring hides what it sends, and this way nothing; and each rank needs a head. Which is
-# faster?
+# more ranks there are. But the ring hides what it sends, and this way nothing; and each rank needs a head.
 #
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
 # of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that
-# leave together the latencies overlap. One rank alone sends nothing. The ranks divide the tokens, and all work alike:
-# no mask.
+# leave together the latencies overlap. One rank alone sends nothing. The ranks divide the tokens; there is no mask.
 
 # %% tags=["exercise:attention_seconds"]
 # Exercise 17.3: seconds of both ways
@@ -406,7 +404,8 @@ lab.measure("turn", slower[0] if slower else None)
 figures.curves(
     [figures.Curve(name, predicted=predicted[name], simulated=points) for name, points in played.items()]
     + [figures.Curve("the work alone", predicted=work_alone)],
-    "Which way is faster for how many ranks, and who reaches the work alone?", x="ranks", y="time of a layer's attention (s)", log=True,
+    "Which way is faster for how many ranks, and who reaches the work alone?",
+    x="ranks", y="time of a layer's attention (s)", log=True,
 )
 
 # %% [markdown]
