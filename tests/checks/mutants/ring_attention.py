@@ -200,7 +200,6 @@ answers.mistake("stops_a_round_early", {
     "    if step < n - 1:\n        handles": "    if step < rounds - 1:\n        handles",
     "    if step < n - 1:\n        rows": "    if step < rounds - 1:\n        rows",
 }, "called attend 2 times, expected 3: once for each rank's block")
-answers.mistake("never_takes_what_came", {"k, v = coming": "pass"}, ("element 0", "must match"))
 answers.mistake("forgets_what_came_before", {TOTAL: "total = sums * part_scale", WEIGHTED: "weighted = values * part_scale"},
     "These are the rows of the last block alone")
 answers.mistake("masks_all_as_its_own", {"attend(fabric, task, source, k, v)": "attend(fabric, task, rank, k, v)"},

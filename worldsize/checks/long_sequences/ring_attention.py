@@ -39,7 +39,7 @@ POINTS = {
 VALUES, BYTES, TWO, AHEAD = POINTS
 
 NEAR = {"float64": 1e-10, "float32": 2e-5}
-SLOW = Link("1 GB/s", "2 ms")  # so that what a helper thread receives is not there the moment after it was sent
+SLOW = Link("1 GB/s", "30 ms")  # so that what a helper thread receives is not there when a rank that lags begins to work
 LARGE = 1000.0  # the exp of such a score is infinite
 
 
