@@ -171,7 +171,7 @@ def _execute(
 
 
 def _environment(path: Path, knobs_beforehand: bool) -> dict[str, str]:
-    """What the kernel is told besides: whether knobs are drawn beforehand, and the data of the course that a notebook lies in."""
+    """Return what the kernel is told besides: whether knobs are drawn beforehand, and where its course's data lie."""
     told = {"WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else ""}
     course = course_above(path.parent)
     if course is not None and not os.environ.get("WORLDSIZE_DATA"):

@@ -56,6 +56,7 @@ def start(
 
 def _say_of_laying(laid: LaidCourse) -> None:
     """Say what was done to the course's folder, a line for each lab in which a student has worked."""
+    from worldsize import units
     from worldsize.course.changes import news
 
     if not laid.before:
@@ -68,13 +69,12 @@ def _say_of_laying(laid: LaidCourse) -> None:
             for lead in release.leads:
                 typer.echo(f"  {release.version}  {lead}")
             if release.more:
-                lines = "1 line" if release.more == 1 else f"{release.more} lines"
-                typer.echo(f"  {release.version}  {lines} more in {laid.folder / 'CHANGELOG.md'}")
+                typer.echo(f"  {release.version}  {units.count(release.more, 'line')} more in {laid.folder / 'CHANGELOG.md'}")
     for file in laid.files:
         if file.words:
             typer.echo(f"{file.name}: {file.words}")
     if anew := sum(not file.words for file in laid.files):
-        typer.echo(f"{anew} {'file' if anew == 1 else 'files'} laid anew, in which you had changed nothing")
+        typer.echo(f"{units.count(anew, 'file')} laid anew, in which you had changed nothing")
 
 
 @app.command(rich_help_panel=GROUP)

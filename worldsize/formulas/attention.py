@@ -1,4 +1,4 @@
-"""What attention over a long sequence costs when its tokens lie on n ranks: pairs, bytes and seconds of a forward pass.
+"""Costs of attention over a long sequence whose tokens lie on n ranks: pairs, bytes and seconds of a forward pass.
 
 A ring hands keys and values on, block by block, under the work on the block at hand (H. Liu et al., "Ring Attention with
 Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Heads are dealt out by two all-to-alls, and each rank
@@ -50,12 +50,12 @@ def block_bytes(length: int, width: int, n: int, item_bytes: int = 2) -> float:
 
 
 def bytes_ring(n: int, length: int, width: int, item_bytes: int = 2) -> float:
-    """What a rank sends in the forward pass of ring attention: n − 1 blocks of keys and values. Liu et al., 2023, section 3."""
+    """Return the bytes that a rank sends round the ring: n − 1 blocks of keys and values. Liu et al., 2023, section 3."""
     return (n - 1) * RING_TENSORS * block_bytes(length, width, n, item_bytes)
 
 
 def bytes_heads(n: int, length: int, width: int, item_bytes: int = 2) -> float:
-    """What a rank sends where heads are dealt out: 4 (n − 1)/n of its rows. Jacobs et al., 2023, section 3.2."""
+    """Return the bytes that a rank sends where heads are dealt out: 4 (n − 1)/n of its rows. Jacobs et al., 2023, section 3.2."""
     return HEADS_TENSORS * (n - 1) / n * block_bytes(length, width, n, item_bytes)
 
 

@@ -62,5 +62,5 @@ def balancing_loss(shares: Sequence[float], probabilities: Sequence[float]) -> f
 
 
 def hottest(shares: Sequence[float]) -> float:
-    """How many times its even share the busiest expert gets: how much longer all ranks take, because they wait for it."""
+    """Return how many times its even share the busiest expert gets: all ranks wait so much longer for it."""
     return max(shares) * len(shares) / sum(shares)

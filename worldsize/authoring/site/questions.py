@@ -71,7 +71,7 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
 
 
 def printed(cell: NotebookNode) -> str:
-    """What a cell printed."""
+    """Return the text that a cell printed."""
     return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream")
 
 

@@ -1,4 +1,4 @@
-"""What the check of lab 17's experts runs beside a student's function in a rank: the rank's expert, forwards and backwards.
+"""Run a student's function in a rank beside the rank's expert, forwards and backwards, for the check of lab 17's experts.
 
 Inputs and what came of them, no expected value. A rank is handed the weight of its own expert and no other's. What is noted
 here is noted in the function's own process: a check lets it take points, and never give them.

@@ -1,4 +1,4 @@
-"""What the checks of labs 12 and 17 run beside a student's function in a rank: meters of what it holds, gradients at its weights.
+"""Run a student's function in a rank under meters of what it holds, with gradients at its weights: for labs 12 and 17.
 
 Inputs and what came of them, no expected value. What is noted here is noted in the function's own process: a check lets it take
 points, and never give them. Left out: what should have come (`checks.sharding`).

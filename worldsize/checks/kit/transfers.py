@@ -1,4 +1,4 @@
-"""The transfers of a run, as checks ask for them: by sender, by receiver, by link.
+"""The transfers of a run, as checks ask for them: by sender, by receiver, by link; and the declared work beside them.
 
 Left out: what they should be (each check knows), and the transfers of a collective (`collectives`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from operator import attrgetter, itemgetter
 
-from worldsize.trace import Trace, Transfer
+from worldsize.trace import Span, Trace, Transfer
 
 _SENDER, _RECEIVER = attrgetter("src"), attrgetter("dst")
 _LINK = attrgetter("src", "dst")
@@ -42,6 +42,11 @@ def by_sender(trace: Trace) -> list[Transfer]:
 def from_rank(trace: Trace, rank: int) -> list[Transfer]:
     """The rank's messages in the order in which it sent them."""
     return [t for t in by_sender(trace) if t.src == rank]
+
+
+def declared_work(trace: Trace, rank: int) -> list[Span]:
+    """Return the work that the rank declared, in order."""
+    return sorted((s for s in trace.spans if s.rank == rank and s.declared), key=attrgetter("start_s"))
 
 
 # ---- rounds ----------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
         wrong = f"expected two numbers, the seconds of the ring and of the heads, got {_what(got)}"
         return {RING: wrong, HEADS: wrong}
     return {
-        RING: changed(ended.inputs[0], asdict(layer), "layer") or _wrong(got[0], layer, "round the ring"),
-        HEADS: _wrong(got[1], layer, "with heads dealt out"),
+        RING: changed(ended.inputs[0], asdict(layer), "layer") or _wrong(got[0], layer, "round the ring", _ring, _ring_slips),
+        HEADS: _wrong(got[1], layer, "with heads dealt out", _heads, _heads_slips),
     }
 
 
@@ -124,9 +124,10 @@ def _what(got: Any) -> str:
     return "nothing" if got is None else f"{got!r}"[:80]
 
 
-def _wrong(got: Any, layer: Layer, what: str) -> Complaint:
-    right, slips = (_ring(layer), _ring_slips(layer)) if what == "round the ring" else (_heads(layer), _heads_slips(layer))
-    value = number(got)
+def _wrong(
+    got: Any, layer: Layer, what: str, seconds: Callable[[Layer], float], slips: Callable[[Layer], dict[str, float]]
+) -> Complaint:
+    right, value = seconds(layer), number(got)
     if isinstance(value, str):
         return f"expected the seconds {what} as a number, {value}"
     if value == right or (math.isfinite(right) and close(value, right, near_zero=0.0)):
@@ -136,7 +137,7 @@ def _wrong(got: Any, layer: Layer, what: str) -> Complaint:
         return f"expected math.inf {what}, got {got_s}: a head lies on one rank, and the ranks do not divide the heads."
     if layer.ranks == 1 and value > right:
         return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}: one rank alone sends nothing."
-    slip = next((words for words, slipped in slips.items() if close(value, slipped, near_zero=0.0)), "")
+    slip = next((words for words, slipped in slips(layer).items() if close(value, slipped, near_zero=0.0)), "")
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
 

@@ -49,7 +49,7 @@ class Sequence1D:
         return self.of(self.k, rank).nbytes + self.of(self.v, rank).nbytes
 
     def inputs(self) -> list[dict[str, Any]]:
-        """What each rank is handed: its own rows, and the numbers of all ranks' tokens."""
+        """Return what each rank is handed: its own rows, and the numbers of all ranks' tokens."""
         tokens = [list(own) for own in self.tokens]
         return [
             {
@@ -115,7 +115,7 @@ def _weighted_alone(parts: Sequence[Part]) -> np.ndarray:
 
 
 def _new_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """What was merged before keeps its old scale when a greater score comes."""
+    """Merge, and leave what was merged before in its old scale when a greater score comes."""
     top, total, weighted = parts[0]
     for greatest, s, o in parts[1:]:
         new = np.maximum(top, greatest)
@@ -124,7 +124,7 @@ def _new_part_alone(parts: Sequence[Part]) -> np.ndarray:
 
 
 def _old_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """What comes is added in its own scale."""
+    """Merge, and add what comes in its own scale."""
     top, total, weighted = parts[0]
     for greatest, s, o in parts[1:]:
         new = np.maximum(top, greatest)
@@ -167,7 +167,7 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
 
 
 def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """What comes of blocks that are taken for another rank's, or not masked at all."""
+    """Return the rows where blocks are taken for another rank's, or not masked at all."""
     n = sequence.world_size
     found = {
         "No mask was laid over it: a query sees no later key.": attended(replace(sequence, causal=False)),

@@ -19,7 +19,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.transfers import by_sender
+from worldsize.checks.kit.transfers import by_sender, declared_work
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.long_sequences.blockwise import Sequence1D, attended, slips
@@ -27,7 +27,7 @@ from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
-from worldsize.trace import Span, Trace, Transfer, ring_links
+from worldsize.trace import Span, Trace, Transfer, ring_links, stray
 from worldsize.units import count, times
 
 POINTS = {
@@ -185,17 +185,16 @@ def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
 
 def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
     n = sequence.world_size
-    right = any(all((t.src, t.dst) in ring_links(n, step) for t in trace.transfers) for step in (1, -1))
-    if not right:
+    if all(stray(trace, ring_links(n, step)) for step in (1, -1)):
         odd = next(t for t in by_sender(trace) if (t.src, t.dst) not in ring_links(n))
         return (
             f"rank {odd.src} sent to rank {odd.dst}; expected every message to go to the next rank, {(odd.src + 1) % n}, "
             f"which passes it on: on a ring no link carries more than another."
         )
 
+    blocks = [sequence.block_bytes(source) for source in range(n)]
     for rank in range(n):
         got = trace.sent_bytes(rank)
-        blocks = [sequence.block_bytes(source) for source in range(n)]
         # all but the block that the next rank has had from the start
         expected = {sum(blocks) - blocks[(rank + step) % n] for step in (1, -1)}
         if got in expected:
@@ -217,15 +216,10 @@ def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
-def _work(trace: Trace, rank: int) -> list[Span]:
-    """A rank's declared work, in order."""
-    return sorted((s for s in trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
-
-
 def _wrong_work(trace: Trace, n: int) -> Complaint:
     """Words where a rank did not work once on each block."""
     for rank in range(n):
-        got = len(_work(trace, rank))
+        got = len(declared_work(trace, rank))
         if got != n:
             return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
     return None
@@ -237,8 +231,7 @@ class _RingRounds:
     def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
         self._trace, self._sequence = trace, sequence
         n = sequence.world_size
-        forward = all((t.src, t.dst) in ring_links(n) for t in trace.transfers)
-        self._step = 1 if forward else -1
+        self._step = -1 if stray(trace, ring_links(n)) else 1
 
     def too_many_held(self) -> Complaint:
         """Words where a rank has received more than the block after the one at hand when it begins to work."""
@@ -281,7 +274,7 @@ class _RingRounds:
         n = self._sequence.world_size
         for rank in range(n):
             order = [(rank - self._step * k) % n for k in range(n)]
-            yield rank, _work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
+            yield rank, declared_work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
 
     def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
         def counts(t: Transfer) -> bool:
@@ -291,7 +284,7 @@ class _RingRounds:
 
 
 def _whole_blocks(received: int, blocks: Sequence[int]) -> int:
-    """How many of the blocks, in their order, are whole within so many bytes."""
+    """Return how many of the blocks, in their order, are whole within so many bytes."""
     return int(np.searchsorted(np.cumsum(blocks), received, side="right"))
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress, pairwise
 
+from worldsize.checks.kit.transfers import declared_work
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
@@ -77,7 +78,7 @@ def _in_some_step(
         raise ValueError(f"inside_backward: expected 2 ranks, whose every sum has one size, got {training.world_size}")
 
     for rank in range(trace.world_size):
-        work = sorted((s for s in trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
+        work = declared_work(trace, rank)
         complaint = _wrong_work(rank, work, training)
         if complaint:
             return complaint

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from worldsize.checks.kit.transfers import declared_work
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
 
@@ -54,7 +55,7 @@ class LayerGathers:
         return [*forwards, *reversed(forwards)]
 
     def _spans(self, rank: int) -> list[Span]:
-        return sorted((s for s in self._trace.spans if s.rank == rank and s.declared), key=lambda s: s.start_s)
+        return declared_work(self._trace, rank)
 
     def _gather_messages(self, rank: int) -> list[tuple[int, Transfer]]:
         """(layer, message) of the parts of weights that this rank sends, in their order."""
