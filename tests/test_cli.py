@@ -23,7 +23,8 @@ from worldsize.doctor import Capability, CapabilitySheet
 from worldsize.grade.marking import rows
 
 pytestmark = pytest.mark.quick
-INSTRUCTORS = Path(__file__).resolve().parents[1] / "docs" / "instructors.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOR_INSTRUCTORS = (DOCS / "instructors.md").read_text() + (DOCS / "grading.md").read_text()
 
 
 def worldsize(*words: str | Path) -> Result:
@@ -51,12 +52,12 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
     for line in worldsize("--help").output.splitlines():
         if found := re.match(r"╭─ (\w+) ─", line):
             group = seen.setdefault(found[1], [])
-        elif found := re.match(r"│ ([a-z]+) ", line):
+        elif found := re.match(r"│ ([a-z][a-z-]*) ", line):
             group.append(found[1])
     assert seen == {
         "Options": [],
         "Students": ["start", "doctor", "run", "progress", "join"],
-        "Instructors": ["grade", "merge", "export", "appeal", "books", "feedback", "similarity", "gradescope"],
+        "Instructors": ["sample-class", "grade", "merge", "export", "appeal", "books", "feedback", "similarity", "gradescope"],
         "Authors": ["build", "covers", "site", "release"],
     }
 
@@ -65,8 +66,8 @@ def test_the_version_is_the_packages() -> None:
     assert worldsize("--version").output == f"worldsize {package.__version__}\n"
 
 
-@pytest.mark.parametrize("line", re.findall(r"^worldsize .*", INSTRUCTORS.read_text(), re.MULTILINE))
-def test_a_command_of_the_instructors_page_is_understood(line: str) -> None:
+@pytest.mark.parametrize("line", re.findall(r"^worldsize .*", FOR_INSTRUCTORS, re.MULTILINE))
+def test_a_command_of_the_pages_for_instructors_is_understood(line: str) -> None:
     _, name, *words = shlex.split(line, comments=True)
     typer.main.get_command(cli.app).commands[name].make_context(name, words)
 
@@ -151,7 +152,7 @@ def test_a_bar_that_comes_to_its_end_stays(capsys: pytest.CaptureFixture[str]) -
 
 def test_an_autograder_of_no_lab_is_refused_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "worldsize.grade.gradescope.bundle", None)
-    answer = worldsize("gradescope", tmp_path / "x.zip", "99", "--course", INSTRUCTORS.parents[1])
+    answer = worldsize("gradescope", tmp_path / "x.zip", "99", "--course", DOCS.parent)
     assert answer.exit_code == 1 and "expected a lab of the course (00_start_here" in said(answer)
 
 
@@ -180,7 +181,7 @@ def test_the_course_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(import_module(f"worldsize.{module}"), name, bundle)
     monkeypatch.chdir(tmp_path)
     assert worldsize(*words).exit_code == 0
-    assert asked == [INSTRUCTORS.parents[1]]
+    assert asked == [DOCS.parent]
 
 
 @pytest.mark.parametrize(

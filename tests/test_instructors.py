@@ -1,4 +1,4 @@
-"""docs/instructors.md says what is so: its samples, its syllabi, its minutes, and the files that it names."""
+"""The pages for instructors say what is so: their samples, syllabi, minutes, and the places that they name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.support import sample_grades
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "instructors.md").read_text()
+GRADING = (ROOT / "docs" / "grading.md").read_text()
 SOURCES = {path.stem[:2]: path.read_text() for path in sorted((ROOT / "solutions").glob("[0-9][0-9]_*.py"))}
 
 
@@ -75,7 +76,7 @@ def test_the_minutes_of_a_day_are_those_of_its_labs():
 
 
 def test_the_sample_table_is_what_grading_prints():
-    assert sample_grades.sample_table() in TEXT
+    assert sample_grades.sample_table() in GRADING
 
 
 def test_the_picture_of_a_page_is_of_what_feedback_writes():
@@ -88,6 +89,7 @@ def test_the_sizes_are_of_labs_that_there_are():
     assert measured == sorted(measured) and set(measured) <= set(SOURCES)
 
 
-def test_every_link_of_its_contents_leads_somewhere():
-    heads = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)}
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= heads
+@pytest.mark.parametrize("text", [TEXT, GRADING], ids=["instructors", "grading"])
+def test_every_link_of_its_contents_leads_somewhere(text):
+    heads = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^## (.*)$", text, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= heads

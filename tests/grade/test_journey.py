@@ -1,4 +1,4 @@
-"""An instructor's journey: the commands of docs/instructors.md as they stand there, over a class of seven labs."""
+"""An instructor's journey: the commands of docs/grading.md as they stand there, over a class of seven labs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")
 STUDENTS = 9
 _HANG_S = 900  # a bound against a hang
 READY = [". .venv/bin/activate", "pip install -c constraints.txt -e '.[instructor]'"]  # the environment that runs the tests is

@@ -1,4 +1,4 @@
-"""The sample table and page of feedback in docs/instructors.md, of students who do not exist.
+"""The sample table and page of feedback in docs/grading.md, of students who do not exist.
 
     python -m tests.support.sample_grades     # writes docs/pictures/; needs Chromium
 

@@ -1,4 +1,4 @@
-"""`worldsize grade`, `export`, `books`, `feedback`, `similarity`, `gradescope`: the commands of instructors."""
+"""`worldsize sample-class`, `grade`, `export`, `books`, `feedback`, `similarity`, `gradescope`: the commands of instructors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,25 @@ GROUP = "Instructors"
 # arguments that several commands take
 Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")]
 Grades = Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")]
+
+
+@app.command(rich_help_panel=GROUP)
+def sample_class(
+    to: Annotated[Path, typer.Argument(help="the folder to make, such as submitted; it must not be there yet")],
+    lab: Annotated[str, typer.Option(help="the lab that the class hands in")] = "06",
+    students: Annotated[int, typer.Option(help="how many students there are")] = 3,
+    course: CourseFolder = None,
+) -> None:
+    """Make a class that does not exist and what it hands in of one lab, to try grading with."""
+    from worldsize.grade import course as release
+    from worldsize.grade.sample_class import hand_in
+
+    with one_paragraph():
+        root = course_folder(course)
+        made = hand_in(to, root, release.stem_of(root, lab, "--lab"), students)
+    for one in made:
+        typer.echo(f"{one.path}: {one.answers}")
+    typer.echo(f"next: worldsize grade {to} --out grades/")
 
 
 @app.command(rich_help_panel=GROUP)

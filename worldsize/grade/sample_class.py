@@ -1,0 +1,107 @@
+"""A made-up class that hands in one lab, for a first look at grading: students who do not exist, answers of known kinds.
+
+Each student gets a folder with a notebook, as nbgrader lays them out. The answers are the course's own, so only whoever has
+its `solutions/` can make a class. Left out: what an LMS does to file names, and cheats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldsize.files import PRIVATE, write_whole
+from worldsize.grade import course
+from worldsize.grade.course import CourseLab
+
+NAMES = ("Ada Arnold", "Ben Bose", "Cleo Costa", "Dana Diaz", "Emre Eriksen", "Femi Fischer", "Gita Gomez", "Hugo Haddad")
+FIRST_NUMBER = 4711  # an LMS knows its students by a number, and an export needs one
+
+# The mistake of a class in one lab: the exercise, and what stands in the notebook in place of an answer.
+MISTAKES = {
+    "00": ("pass_right", "def pass_right(fabric, x):\n    return x.clone()  # forgets to send it on\n"),
+    "06": ("ring_all_reduce", "def ring_all_reduce(fabric, x):\n    return parameter_server(fabric, x)  # no ring at all\n"),
+}
+
+
+@dataclass(frozen=True)
+class HandedIn:
+    """One made-up submission: whose it is, where it lies, and in plain words what is in it."""
+
+    student: str
+    path: Path
+    answers: str
+
+
+def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[HandedIn]:
+    """Write the notebooks of `count` students into `folder`, which must not be there, and return what each one is.
+
+    One student after the other has every answer, one mistake, or the first half. Raises ValueError for a folder that is
+    there, for fewer than one student, and for a course without solutions.
+    """
+    if count < 1:
+        raise ValueError(f"sample-class: expected 1 student or more, got {count}.")
+    if folder.exists():
+        raise ValueError(f"{folder}: expected a folder that is not there yet, got one. Name another, so that nothing is lost.")
+
+    lab = course.load(root)[stem]
+    if any(exercise.reference is None for exercise in lab.exercises):
+        raise ValueError(
+            f"{root}: expected the course's answers in solutions/{stem}.ipynb, got none. A class is made from a checkout of "
+            f"the course, which has them; what students get has not."
+        )
+
+    given = json.loads((root / "labs" / f"{stem}.ipynb").read_text(encoding="utf-8"))
+    made = []
+    for k in range(count):
+        answers, words = _KINDS[k % len(_KINDS)](lab)
+        student = NAMES[k] if k < len(NAMES) else f"Student {k + 1:03}"
+        name = f"{student.lower().replace(' ', '_')}_{FIRST_NUMBER + k}"
+        path = folder / name / f"{stem}.ipynb"
+        path.parent.mkdir(parents=True)
+        write_whole(path, json.dumps(_with_answers(given, answers), indent=1), PRIVATE)
+        made.append(HandedIn(name, path, words))
+
+    return made
+
+
+def _with_answers(given: dict, answers: dict[str, str]) -> dict:
+    """The lab as it was given, with these sources in its exercise cells."""
+    cells = []
+    for cell in given["cells"]:
+        name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
+        cells.append({**cell, "source": answers[name]} if name in answers else cell)
+    return {**given, "cells": cells}
+
+
+def _references(lab: CourseLab) -> dict[str, str]:
+    return {exercise.id: exercise.reference or "" for exercise in lab.exercises}
+
+
+def _everything(lab: CourseLab) -> tuple[dict[str, str], str]:
+    return _references(lab), "every answer"
+
+
+def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
+    """Every answer but one, which is wrong where the lab has a mistake of its own here, and else not written."""
+    answers = _references(lab)
+    last = lab.exercises[-1]
+    name, wrong = MISTAKES.get(lab.number, (last.id, ""))
+    title = next(exercise.title for exercise in lab.exercises if exercise.id == name)
+    if not wrong:
+        del answers[name]
+        return answers, f"every answer but {title}, which is not written"
+
+    answers[name] = wrong
+    return answers, f"every answer, and a mistake in {title}"
+
+
+def _first_half(lab: CourseLab) -> tuple[dict[str, str], str]:
+    count = (len(lab.exercises) + 1) // 2 if len(lab.exercises) > 1 else 0
+    written = {exercise.id for exercise in lab.exercises[:count]}
+    answers = {name: source for name, source in _references(lab).items() if name in written}
+    return answers, f"{count} of {len(lab.exercises)} answers"
+
+
+_KINDS: tuple[Callable[[CourseLab], tuple[dict[str, str], str]], ...] = (_everything, _one_mistake, _first_half)
