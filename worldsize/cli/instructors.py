@@ -304,6 +304,33 @@ def feedback(
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 
+@app.command("class", rich_help_panel=GROUP)
+def misunderstood(
+    grades: Grades,
+    submissions: Annotated[Path | None, typer.Argument(help="the folder that was graded: for the predictions in it")] = None,
+    out: Annotated[Path, typer.Option(help="the page to write; a CSV goes beside it")] = Path("class.html"),
+    watch: Annotated[bool, typer.Option("--watch", help="write it again whenever a file changes, until Ctrl-C")] = False,
+    course: CourseFolder = None,
+) -> None:
+    """Show what a class misunderstood, exercise by exercise and prediction by prediction, without names."""
+    from worldsize.grade import course as release
+    from worldsize.grade.reports import class_folder
+    from worldsize.grade.reports.class_map import lines
+
+    with one_paragraph():
+        need_folder_of(out)
+        if submissions:
+            need_submissions(submissions)
+        stems = release.stems(course_folder(course))
+        again_s = round(class_folder.LOOK_S) if watch else None
+        folders = [grades, *filter(None, [submissions])]
+        for _ in class_folder.changes(folders) if watch else (None,):
+            made = class_folder.write(grades, submissions, stems, out, again_s)
+            typer.echo("\n".join([*lines(made.found), f"wrote {made.page} and {made.sheet}"]))
+            for words in made.unread:
+                typer.echo(f"no predictions taken from {words!r}", err=True)
+
+
 @app.command(rich_help_panel=GROUP)
 def similarity(
     submissions: Submissions,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from worldsize import units
 from worldsize.lab import seals
 from worldsize.lab.course_map import CourseMap
+from worldsize.lab.handed_predictions import as_data
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.progress import map_of_course, next_lab, progress_in
 from worldsize.lab.rehearsal import rehearsed
@@ -169,14 +170,18 @@ class Lab:
         state = self._file.read()
         return _row(id, state["predictions"].get(id, {}), state["measurements"].get(id, {}))
 
-    def summary(self) -> Summary:
-        """The table of predictions beside measurements, the points here and in the course, and the lab that follows."""
+    def summary(self, hand_in_predictions: bool = False) -> Summary:
+        """The table of predictions beside measurements, the points here and in the course, and the lab that follows.
+
+        With `hand_in_predictions` the notebook carries the predictions to whoever it is handed in to; else they stay here.
+        """
         points = counted_points(self._file.read()).items()
         scores = tuple(Score(name, kept["earned"], kept["possible"], kept["state"]) for name, kept in points)
         course = progress_in(self.path.parent)
         return Summary(
             f"Lab {self.number}: {self.title}", self.rows(), scores, self.possible,
             course.earned, course.possible, next_lab(self.number), self.course_map(),
+            as_data(self.number, self.rows()) if hand_in_predictions else None,
         )  # fmt: skip
 
     def course_map(self) -> CourseMap:

@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from worldsize import pages, units
 from worldsize.lab.course_map import CourseMap
@@ -19,6 +20,7 @@ SAME = 1e-9  # relative: what rounding alone can do
 HEADS = ("question", "you said", "it was", "how far off")
 QUESTION_COLUMNS = 40
 MOST_DECADES = 3
+HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Summary:
     """A lab's rows and scores; shown as a table by a notebook and by `print`.
 
     Of the course: the points so far over all labs, the lab that follows, "" after the last, and a notebook shows its map.
+    `handed_in` is what the notebook carries to an instructor, None where the predictions stay with the student.
     """
 
     heading: str
@@ -146,6 +149,7 @@ class Summary:
     course_possible: float
     next_lab: str
     course_map: CourseMap | None = None
+    handed_in: dict[str, Any] | None = None
 
     @property
     def points(self) -> float:
@@ -168,8 +172,22 @@ class Summary:
             lines.append(f"next: {self.next_lab}")
         return lines
 
+    @property
+    def travel_line(self) -> str:
+        """Where the predictions go."""
+        if not any(row.predicted is not None for row in self.rows):
+            return ""
+        if self.handed_in is None:
+            return (
+                "Your predictions stay with you. Your instructor gets them with this notebook if you write "
+                "`lab.summary(hand_in_predictions=True)`. They earn no points."
+            )
+        count = len(self.handed_in["predictions"])
+        return f"This notebook carries {units.count(count, 'prediction')} to your instructor. They earn no points."
+
     def __str__(self) -> str:
-        return "\n".join([self.heading, "", *self._table(), "", *self.point_lines(), *self.course_lines()])
+        after = [*self.point_lines(), *self.course_lines(), *filter(None, [self.travel_line.replace("`", "")])]
+        return "\n".join([self.heading, "", *self._table(), "", *after])
 
     __repr__ = __str__
 
@@ -185,6 +203,10 @@ class Summary:
             lines += _lines_of(row, widths)
         return lines
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        data = {"text/plain": str(self), "text/html": self._repr_html_()}
+        return data if self.handed_in is None else {**data, HANDED_IN_MIME: self.handed_in}
+
     def _repr_html_(self) -> str:
         return pages.render(
             "summary.html",
@@ -194,6 +216,7 @@ class Summary:
             reach=reach(self.rows),
             points=self.point_lines(),
             course=self.course_lines(),
+            travels=self.travel_line,
         ) + (self.course_map._repr_html_() if self.course_map else "")
 
 

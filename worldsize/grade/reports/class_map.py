@@ -1,0 +1,222 @@
+"""What a class misunderstood: its exercises by cause, and its predictions by how far off they are, without any name.
+
+A cause is the first property of a check that does not hold, with the check's sentence without the case and the numbers in it. A
+misjudged question is a group of students whose predictions are off by one factor. Left out: the page (`class_page`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from worldsize import units
+from worldsize.grade.marking.rows import NO_MARK, ExerciseRow, GradeRow
+from worldsize.lab.handed_predictions import HandedPrediction
+from worldsize.lab.summary import CLOSE_RATIO, compare
+
+SAME_FACTOR = 1.05  # predictions this near to each other are one idea
+LEAST_SHARE, LEAST_MORE = 0.1, 2  # a group has 10 % of a class and 2 students more: fewer agree on a wrong factor by chance
+_NUMBER = re.compile(r"[-+−]?\d[\d.,]*(?:e[-+]?\d+)?")
+_FACTORS = {8: "bits for bytes, or the other way round", 1000: "one unit for the next", 1e6: "a million for one"}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why `students` lost points in an exercise: the property that failed first, and an example of the check's sentence."""
+
+    property: str
+    sentence: str
+    students: int
+
+
+@dataclass(frozen=True)
+class ExerciseMap:
+    """One exercise of a class: its mean points, how many passed, failed and did not write it, and the causes, most first."""
+
+    lab: str
+    id: str
+    title: str
+    students: int
+    passed: int
+    unwritten: int
+    mean: float
+    possible: float
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class FactorGroup:
+    """So many students whose prediction, about `predicted`, is `factor` times what they measured."""
+
+    factor: float
+    students: int
+    predicted: float
+    unit: str
+
+    @property
+    def words(self) -> str:
+        """What they said and how far off it is, and where such a factor often comes from."""
+        said = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
+        large = max(self.factor, 1 / self.factor)
+        usual = [why for factor, why in _FACTORS.items() if large / factor < SAME_FACTOR and factor / large < SAME_FACTOR]
+        return f"{said} ({usual[0]})" if usual else said
+
+
+@dataclass(frozen=True)
+class QuestionMap:
+    """One question of a lab: every prediction over its student's own measurement, and the groups that share a wrong factor.
+
+    `ratios` are sorted; `signless` counts predictions that have no ratio: zero, or another sign. `measured` is the median.
+    """
+
+    lab: str
+    id: str
+    question: str
+    unit: str
+    measured: float
+    ratios: tuple[float, ...]
+    signless: int
+    groups: tuple[FactorGroup, ...]
+
+    @property
+    def students(self) -> int:
+        return len(self.ratios) + self.signless
+
+    @property
+    def close(self) -> int:
+        """How many were right, to within 5 %."""
+        return sum(1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO for ratio in self.ratios)
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """All exercises and questions of a class, in the order of the labs."""
+
+    submissions: int
+    students: int
+    exercises: tuple[ExerciseMap, ...]
+    questions: tuple[QuestionMap, ...]
+
+
+def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPrediction]]) -> ClassMap:
+    """The map of a class from its rows, and from the predictions of each notebook that carries some."""
+    graded = [row for row in rows if row.state not in NO_MARK]
+    exercises: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
+    for row in graded:
+        for exercise in row.exercises:
+            exercises[row.lab, exercise.id].append(exercise)
+
+    asked: dict[tuple[str, str], list[HandedPrediction]] = defaultdict(list)
+    for notebook in predictions:
+        for one in notebook:
+            asked[one.lab, one.id].append(one)
+
+    return ClassMap(
+        submissions=len(graded),
+        students=len({row.student for row in graded}),
+        exercises=tuple(_exercise(lab, exercises[lab, name]) for lab, name in sorted(exercises, key=lambda key: key[0])),
+        questions=tuple(_question(asked[key]) for key in sorted(asked, key=lambda key: key[0])),
+    )
+
+
+def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
+    found: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
+    for row in rows:
+        if row.state not in ("pass", "not yet", "missing"):
+            found[_property(row), _template(row.mismatch)].append(row)
+
+    causes = [Cause(name, same[0].mismatch.splitlines()[0], len(same)) for (name, _), same in found.items()]
+    return ExerciseMap(
+        lab=lab,
+        id=rows[0].id,
+        title=rows[0].title,
+        students=len(rows),
+        passed=sum(row.state == "pass" for row in rows),
+        unwritten=sum(row.state in ("not yet", "missing") for row in rows),
+        mean=statistics.fmean(row.points for row in rows),
+        possible=rows[0].possible,
+        causes=tuple(sorted(causes, key=lambda cause: -cause.students)),
+    )
+
+
+def _property(row: ExerciseRow) -> str:
+    """The first property that does not hold; the state of what never came so far."""
+    return next((one.name for one in row.properties if one.passed is False), row.state)
+
+
+def _template(mismatch: str) -> str:
+    """A check's sentence without the case that it begins with, and without numbers."""
+    first = mismatch.splitlines()[0] if mismatch else ""
+    _, _, said = first.partition(": ")
+    return _NUMBER.sub("#", said or first)
+
+
+def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:
+    pairs = sorted((one.predicted / one.measured, one.predicted) for one in asked if one.predicted * one.measured > 0)
+    (question, unit), _ = Counter((one.question, one.unit) for one in asked).most_common(1)[0]
+    return QuestionMap(
+        lab=asked[0].lab,
+        id=asked[0].id,
+        question=question,
+        unit=unit,
+        measured=statistics.median(one.measured for one in asked),
+        ratios=tuple(ratio for ratio, _ in pairs),
+        signless=len(asked) - len(pairs),
+        groups=tuple(_groups(pairs, len(asked), unit)),
+    )
+
+
+def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> list[FactorGroup]:
+    """Groups of students whose wrong predictions are off by one factor, the largest first; a pair is (ratio, predicted)."""
+    least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
+    left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
+    found = []
+    while True:
+        windows = [[pair for pair in left if ratio <= pair[0] <= ratio * SAME_FACTOR] for ratio, _ in left]
+        best = max(windows, key=len, default=[])
+        if len(best) < least:
+            return found
+        factor, predicted = (statistics.median(values) for values in zip(*best, strict=True))
+        found.append(FactorGroup(factor, len(best), predicted, unit))
+        left = [pair for pair in left if pair not in best]
+
+
+def as_csv(found: ClassMap) -> str:
+    """The map as CSV: a line for each cause and each group, with how many of how many students; no names."""
+    text = io.StringIO()
+    sheet = csv.writer(text, quoting=csv.QUOTE_ALL)
+    sheet.writerow(["lab", "kind", "id", "what", "students", "of"])
+    for one in found.exercises:
+        sheet.writerow([one.lab, "exercise", one.id, "every point", one.passed, one.students])
+        sheet.writerow([one.lab, "exercise", one.id, "not written", one.unwritten, one.students])
+        for cause in one.causes:
+            why = _plain(f"{cause.property}: {cause.sentence}")
+            sheet.writerow([one.lab, "cause", one.id, why, cause.students, one.students])
+    for one in found.questions:
+        sheet.writerow([one.lab, "question", one.id, "within 5 %", one.close, one.students])
+        for group in one.groups:
+            sheet.writerow([one.lab, "factor", one.id, group.words, group.students, one.students])
+    return text.getvalue()
+
+
+def _plain(field: str) -> str:
+    """A field that no spreadsheet takes for a formula."""
+    return f"'{field}" if field[:1] in "=+-@\t\r" else field
+
+
+def lines(found: ClassMap) -> list[str]:
+    """The map in short, for a terminal: the exercises that most did not solve, and the questions with a shared mistake."""
+    said = [f"{units.count(found.submissions, 'submission')} of {units.count(found.students, 'student')}"]
+    for one in sorted(found.exercises, key=lambda one: one.passed / one.students):
+        if one.passed < one.students:
+            worst = f"; {one.causes[0].students} of them: {one.causes[0].property}" if one.causes else ""
+            said.append(f"{one.title}: {one.passed} of {one.students} have every point{worst}")
+    for one in found.questions:
+        said += [f"{one.lab} {one.id}: {group.students} of {one.students} {group.words}" for group in one.groups]
+    return said

@@ -1,0 +1,70 @@
+"""What a class misunderstood as one HTML file: exercises by cause, predictions as a row of dots. No names, no script.
+
+Left out: what is counted (`class_map`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from worldsize import pages, units
+from worldsize.grade.reports.class_map import ClassMap, QuestionMap
+
+WIDTH, DOT, TOP = 640, 5, 26
+MARGIN = 0.8  # of a power of ten, at both ends together: room for the last words of the scale
+_REACH = 3  # powers of ten to each side; what lies beyond stands at the edge
+
+
+@dataclass(frozen=True)
+class DotPlace:
+    """One prediction on the strip of a question: where it stands, and whether it is right to within 5 %."""
+
+    x: float
+    y: float
+    right: bool
+
+
+def page(found: ClassMap, again_s: int | None = None) -> str:
+    """The whole HTML file that shows what a class misunderstood; a browser loads it again every `again_s` seconds."""
+    return pages.render(
+        "class.html", found=found, labs=labs_of(found), strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
+        number=units.number, bar=_bar, finding=finding, in_lab=_in_lab,
+    )  # fmt: skip
+
+
+def labs_of(found: ClassMap) -> list[str]:
+    """The numbers of the labs that the map speaks of, in order."""
+    return sorted({one.lab[:2] for one in (*found.exercises, *found.questions)})
+
+
+def _in_lab(ones: Sequence[Any], lab: str) -> list[Any]:
+    return [one for one in ones if one.lab[:2] == lab]
+
+
+def finding(one: QuestionMap) -> str:
+    """What the strip of a question shows, in words."""
+    right = f"{one.close} of {one.students} within 5 %"
+    groups = [f"{group.students} of {one.students} {group.words}" for group in one.groups]
+    return "; ".join([right, *groups])
+
+
+def _bar(part: int, whole: int) -> int:
+    return round(120 * part / whole)
+
+
+def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
+    """The dots of a question by how far off they are on a log scale, stacked where they meet; and the strip's height."""
+    columns: dict[int, int] = {}
+    dots = []
+    for ratio in one.ratios:
+        decades = min(_REACH, max(-_REACH, math.log10(ratio)))
+        column = round((0.5 + decades / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
+        columns[column] = columns.get(column, 0) + 1
+        dots.append((column, columns[column], ratio))
+
+    height = TOP + 2 * DOT * max(columns.values(), default=1) + DOT
+    right = {ratio for ratio in one.ratios if abs(math.log10(ratio)) <= math.log10(1.05)}
+    return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, ratio in right) for c, k, ratio in dots], height

@@ -1,0 +1,93 @@
+"""Predictions that travel to an instructor inside a notebook, where its student asked for that, and only then.
+
+`lab.summary(hand_in_predictions=True)` puts them into the output of its cell, as data beside the table that the student sees.
+Nothing else of a student's folder travels. Left out: what a class of them says (`grade.reports.class_map`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from worldsize.lab.summary import HANDED_IN_MIME, SummaryRow
+
+MOST_ROWS = 200
+MOST_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class HandedPrediction:
+    """One answered question of a lab: the number that was predicted, and the one that was measured then, in `unit`."""
+
+    lab: str  # "06"
+    id: str
+    question: str
+    unit: str
+    predicted: float
+    measured: float
+
+
+def as_data(lab: str, rows: Iterable[SummaryRow]) -> dict[str, Any]:
+    """Return what travels: the rows of a summary that have both numbers in one unit, as plain JSON."""
+    found = []
+    for row in rows:
+        if row.predicted is None or row.measured is None or row.unit != row.measured_unit:
+            continue
+        found.append(
+            {"id": row.id, "question": row.question, "unit": row.unit, "predicted": row.predicted, "measured": row.measured}
+        )
+    return {"lab": lab, "predictions": found}
+
+
+def predictions_in(notebook: object) -> list[HandedPrediction]:
+    """Return the predictions that a notebook, as JSON has it, carries: those of its last summary that has some.
+
+    A student can write anything there. What is no question with two finite numbers is passed over, texts are cut, and no more
+    than `MOST_ROWS` rows are taken.
+    """
+    for data in reversed(list(_outputs(notebook))):
+        rows = data.get("predictions") if isinstance(data, dict) else None
+        if not isinstance(rows, list):
+            continue
+        found = {}
+        for row in rows[:MOST_ROWS]:
+            one = _prediction(data.get("lab"), row)
+            if one is not None:
+                found[one.id] = one
+        return list(found.values())
+    return []
+
+
+def _outputs(notebook: object) -> Iterator[object]:
+    for cell in _list(notebook, "cells"):
+        for output in _list(cell, "outputs"):
+            data = output.get("data") if isinstance(output, dict) else None
+            if isinstance(data, dict) and HANDED_IN_MIME in data:
+                yield data[HANDED_IN_MIME]
+
+
+def _list(holder: object, key: str) -> list:
+    found = holder.get(key) if isinstance(holder, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _prediction(lab: object, row: object) -> HandedPrediction | None:
+    if not isinstance(row, dict):
+        return None
+
+    texts = [lab, row.get("id"), row.get("question"), row.get("unit")]
+    numbers = [row.get("predicted"), row.get("measured")]
+    if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
+        return None
+    return HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))
+
+
+def _is_number(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
