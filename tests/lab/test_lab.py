@@ -492,6 +492,27 @@ def test_the_text_holds_every_question_whole_with_its_numbers():
     assert all(words in text for words in ("2 s", "4 s", "2 times too low", "no prediction", "not measured yet"))
 
 
+def test_predictions_travel_in_a_notebook_only_where_its_student_asks_for_that():
+    lab = Lab("06")
+    lab.predict("ring", "How many?", "MB", answer=3)
+    lab.measure("ring", 6)
+    assert set(lab.summary()._repr_mimebundle_()) == {"text/plain", "text/html"}
+    (data,) = [value for kind, value in lab.summary(hand_in_predictions=True)._repr_mimebundle_().items() if "json" in kind]
+    assert data == {
+        "lab": "06",
+        "predictions": [{"id": "ring", "question": "How many?", "unit": "MB", "predicted": 3.0, "measured": 6.0}],
+    }
+
+
+def test_a_summary_says_where_the_predictions_go():
+    lab = Lab("06")
+    assert "instructor" not in str(lab.summary())
+    lab.predict("ring", "How many?", "MB", answer=3)
+    lab.measure("ring", 6)
+    assert "Your predictions stay with you" in str(lab.summary())
+    assert "This notebook carries 1 prediction to your instructor" in str(lab.summary(hand_in_predictions=True))
+
+
 def test_the_text_is_at_most_as_wide_as_a_terminal():
     lab = Lab("06")
     lab.predict("ring", "word " * 40, "bytes a rank", answer=1234567)

@@ -18,7 +18,7 @@ from worldsize.lab.course_map import CourseMap
 CLOSE_RATIO = 1.05
 SAME = 1e-9  # relative: what rounding alone can do
 HEADS = ("question", "you said", "it was", "how far off")
-QUESTION_COLUMNS = 40
+QUESTION_COLUMNS, TERMINAL_COLUMNS = 40, 100
 MOST_DECADES = 3
 HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
@@ -186,7 +186,8 @@ class Summary:
         return f"This notebook carries {units.count(count, 'prediction')} to your instructor. They earn no points."
 
     def __str__(self) -> str:
-        after = [*self.point_lines(), *self.course_lines(), *filter(None, [self.travel_line.replace("`", "")])]
+        travels = textwrap.wrap(self.travel_line.replace("`", ""), TERMINAL_COLUMNS)
+        after = [*self.point_lines(), *self.course_lines(), *travels]
         return "\n".join([self.heading, "", *self._table(), "", *after])
 
     __repr__ = __str__
