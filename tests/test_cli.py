@@ -58,7 +58,8 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
         "Options": [],
         "Students": ["start", "doctor", "run", "progress", "join"],
         "Instructors": [
-            *("sample-class", "grade", "merge", "export", "appeal", "books", "feedback", "class", "similarity", "gradescope")
+            *("sample-class", "grade", "merge", "export", "appeal", "books", "feedback", "class", "exam", "similarity"),
+            "gradescope",
         ],
         "Authors": ["build", "covers", "site", "release"],
     }

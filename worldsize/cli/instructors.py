@@ -332,6 +332,25 @@ def misunderstood(
 
 
 @app.command(rich_help_panel=GROUP)
+def exam(
+    out: Annotated[Path, typer.Argument(help="the folder to make; it must not be there yet")],
+    students: Annotated[str, typer.Option(help="how many, or a text file with a name on each line")] = "1",
+    lab: Annotated[list[str] | None, typer.Option(help="questions on this lab, such as 06; may be repeated")] = None,
+    questions: Annotated[int | None, typer.Option(help="how many; else all on these labs")] = None,
+    form: Annotated[str, typer.Option(help="text: an exam and a sheet of answers a student; moodle; qti, for Canvas")] = "text",
+    seed: Annotated[str, typer.Option(help="draws the questions, and with a student's name the numbers")] = "exam",
+) -> None:
+    """Write exams: the same questions with numbers of each student's own, and the answers."""
+    from worldsize.grade.exam import files
+
+    with one_paragraph():
+        if form == "qti":
+            need_extra("exam --form qti", "text2qti", "instructor")
+        written = files.write(out, form, files.names_from(students), tuple(lab or ()), questions, seed)
+    typer.echo(f"wrote {len(written)} files: {out}")
+
+
+@app.command(rich_help_panel=GROUP)
 def similarity(
     submissions: Submissions,
     out: Annotated[Path, typer.Option(help="the page to write, such as similarity.html")],

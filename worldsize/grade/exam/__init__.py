@@ -1,0 +1,37 @@
+"""Exam questions over all labs, with numbers drawn for each student and answers computed by the course's formulas.
+
+`exam` puts one together; `writers` write it as text, for Moodle, and for Canvas and other systems that read QTI.
+"""
+
+from __future__ import annotations
+
+import random
+
+from worldsize.grade.exam import messages, scale, training
+from worldsize.grade.exam.question import Question, Variant, variant
+
+QUESTIONS: tuple[Question, ...] = tuple(
+    sorted((*messages.QUESTIONS, *training.QUESTIONS, *scale.QUESTIONS), key=lambda question: question.lab)
+)
+
+__all__ = ["QUESTIONS", "Question", "Variant", "exam", "variant"]
+
+
+def exam(labs: tuple[str, ...], count: int | None, seed: str, student: str = "") -> list[Variant]:
+    """Draw `count` questions on `labs` (none: all of them) with one student's numbers, in the order of the labs.
+
+    The seed decides about the questions, seed and student about the numbers. `count` None takes every question. Raises
+    ValueError for a lab without questions, and for more questions than there are.
+    """
+    known = sorted({question.lab for question in QUESTIONS})
+    for lab in labs:
+        if lab not in known:
+            raise ValueError(f"--lab: expected one of {', '.join(known)}, got {lab!r}.")
+
+    found = [question for question in QUESTIONS if not labs or question.lab in labs]
+    if count is not None:
+        if not 1 <= count <= len(found):
+            raise ValueError(f"--questions: expected 1 to {len(found)}, as many as there are on these labs, got {count}.")
+        chosen = random.Random(f"{seed}/choice").sample(range(len(found)), count)
+        found = [found[place] for place in sorted(chosen)]
+    return [variant(question, f"{seed}/{student}") for question in found]

@@ -1,0 +1,65 @@
+"""Exams as files in a folder: an exam and a sheet of answers for each student, or one file with variants for an LMS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from worldsize.files import PRIVATE, write_whole
+from worldsize.grade.exam import exam, writers
+
+Form = Literal["text", "moodle", "qti"]
+FORMS: tuple[Form, ...] = ("text", "moodle", "qti")
+TITLE = "World Size"
+
+
+def names_from(students: str) -> list[str]:
+    """The students that `students` means: a number of them, or a text file with a name on each line.
+
+    Raises ValueError for no student, and for two of one name, who would get the same exam.
+    """
+    if students.isdecimal():
+        names = [f"student_{k + 1:03}" for k in range(int(students))]
+    else:
+        names = [line.strip() for line in Path(students).read_text(encoding="utf-8").splitlines() if line.strip()]
+
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        got = f"twice {twice[0]!r}" if twice else "none"
+        raise ValueError(f"--students: expected one name or more, each once, got {got}.")
+    return names
+
+
+def write(
+    out: Path, form: str, names: Sequence[str], labs: tuple[str, ...], count: int | None, seed: str
+) -> list[Path]:
+    """Write exams in `form` into the folder `out`, which must not be there, and return the files.
+
+    Text: an exam for each name, and a sheet of answers. Moodle and QTI: one file with as many variants of each question as there
+    are names. All students get the same questions, with numbers of their own. Raises ValueError for another form.
+    """
+    if form not in FORMS:
+        raise ValueError(f"--form: expected one of {', '.join(FORMS)}, got {form!r}.")
+    if out.exists():
+        raise ValueError(f"{out}: expected a folder that is not there yet, got one. Name another, so that nothing is lost.")
+
+    exams = [exam(labs, count, seed, name) for name in names]
+    if form == "moodle":
+        files = {"world_size.moodle.xml": writers.as_moodle(TITLE, exams)}
+    elif form == "qti":
+        files = {"world_size.qti.zip": writers.as_qti(TITLE, exams)}
+    else:
+        files = {}
+        for name, variants in zip(names, exams, strict=True):
+            plain = re.sub(r"[^\w.-]+", "_", name).strip("._") or "student"
+            files[f"{plain}.txt"] = writers.as_text(f"{TITLE}: {name}", variants)
+            files[f"answers/{plain}.txt"] = writers.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
+        if len(files) < 2 * len(names):
+            raise ValueError("--students: expected names that differ in letters and digits, got two that make one file name.")
+
+    for name, content in files.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out / name, content, PRIVATE)
+    return [out / name for name in files]
