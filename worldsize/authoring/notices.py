@@ -20,7 +20,7 @@ _NAME = re.compile(r"[\w.-]+")
 _ROW = re.compile(r"^\| \[?([\w.-]+)[^|]*\|", re.MULTILINE)
 _LONGEST = 60  # some metadata has the whole text where the older field asks for a name
 # Metadata that says nothing, looked up in the package's own LICENSE file.
-_BY_FILE = {"axe-playwright-python": "MIT"}
+_BY_FILE = {"axe-playwright-python": "MIT", "text2qti": "BSD-3-Clause"}
 
 TEXT = """\
 # Third-party notices
