@@ -550,8 +550,8 @@ dist.destroy_process_group()
 
 # %% [markdown]
 # Four agents run on this machine, forks of one process that has imported PyTorch (`--start-method fork`), each with one rank.
-# When 12 steps are done, agent 2 and its rank are killed. When three ranks have done 12 more, it is started again. Membership
-# is `--max-restarts`' business only where a rank fails: who comes back costs no restart.
+# When 12 steps are done, agent 2 and its rank are killed. When three ranks have done 12 more, it is started again. Only
+# ranks that fail count against `--max-restarts`; an agent that comes back does not.
 #
 # `--rdzv-conf` makes the waits short: a heartbeat every second, out after three that are missed, one second of last call.
 
@@ -587,7 +587,7 @@ if of_three and of_four:
     reached = [max(row["step"] for row in stepped if row["s"] < until) for until in (killed_s, of_four[0]["s"])]
     for group, before in (of_three, reached[0]), (of_four, reached[1]):
         print(f"a group of {group[0]['world']} goes on with step {group[0]['step']}: {before - group[0]['step'] + 1} steps twice")
-    print(f"from the agent's start until its rank trains: {of_four[0]['s'] - back_s:.1f} s; steps at the end: {stepped[-1]['step']}")
+    print(f"from the agent's start until its rank trains: {of_four[0]['s'] - back_s:.1f} s")
 else:
     print("The agents were not done in time.")
 

@@ -45,7 +45,8 @@ def histories(
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
     says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
     `errors`, how far each is from zero at worst; with `rounding`, up to which a difference is none, which lines stay under
-    it; with `marked`, what happens at which steps, which is highest in the mean of those. `asks` is the question over the picture; ValueError where it is none.
+    it; with `marked`, a name and its steps, which is highest in the mean of those. `asks` is the question over the picture;
+    ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
