@@ -64,7 +64,7 @@ class PlayedAgents:
 def followed(tmp_path, monkeypatch, *rows):
     monkeypatch.chdir(tmp_path)
     agents = PlayedAgents(*rows)
-    elastic_agents._follow(agents, kill_at=2, back_after=2)
+    elastic_agents._follow(agents, elastic_agents._Notes(), kill_at=2, back_after=2)
     return agents.did
 
 

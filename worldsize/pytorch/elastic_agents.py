@@ -37,16 +37,16 @@ def main(arguments: Sequence[str]) -> None:
     are `time.monotonic()`'s. Events, and the first step of each group, are printed.
     """
     kill_at, back_after, limit_s = int(arguments[0]), int(arguments[1]), float(arguments[2])
-    Path(ROWS).write_text("")
+    notes = _Notes()
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # pytorch/pytorch#135712
-    agents = _Agents(arguments[3:])
+    agents = _Agents(notes, arguments[3:])
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         agents.start(*range(NODES))
-        _follow(agents, kill_at, back_after)
+        _follow(agents, notes, kill_at, back_after)
     except _OutOfTime:
-        _tell(event="out of time")
+        notes.event("out of time")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         agents.end()
@@ -56,13 +56,34 @@ class _OutOfTime(Exception):
     """The time limit is over."""
 
 
+class _Notes:
+    """The rows, in their file, and what of them is printed."""
+
+    def __init__(self) -> None:
+        self._begin_s = time.monotonic()
+        Path(ROWS).write_text("")
+
+    def keep(self, row: Row) -> None:
+        with open(ROWS, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def event(self, what: str, node: int | None = None) -> None:
+        row = {"s": time.monotonic(), "event": what, "node": node}
+        self.keep(row)
+        self.say(row["s"], what if node is None else f"agent {node} {what}")
+
+    def say(self, at_s: float, what: str) -> None:
+        print(f"{at_s - self._begin_s:.1f} s: {what}", flush=True)
+
+
 class _Agents:
     """The agents, each the first process of a group of its own, which a kill takes whole: an agent, and its rank."""
 
-    def __init__(self, torchrun: Sequence[str]) -> None:
+    def __init__(self, notes: _Notes, torchrun: Sequence[str]) -> None:
         import torch.distributed as dist
         from torch.distributed import run
 
+        self._notes = notes
         self._run = run.main
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._torchrun = ["--rdzv-endpoint", f"127.0.0.1:{self._store.port}", "--local-addr", "127.0.0.1", *torchrun]
@@ -71,7 +92,7 @@ class _Agents:
 
     def start(self, *nodes: int) -> None:
         for node in nodes:
-            _tell(event="starts", node=node)
+            self._notes.event("starts", node)
             pid = os.fork()
             if not pid:
                 self._be_an_agent(node)
@@ -107,7 +128,7 @@ class _Agents:
     def kill(self, node: int) -> None:
         os.killpg(self._pids[node], signal.SIGKILL)
         os.waitpid(self._pids.pop(node), 0)
-        _tell(event="is killed", node=node)
+        self._notes.event("is killed", node)
 
     def end(self) -> None:
         """End those that are left, with their ranks."""
@@ -117,15 +138,15 @@ class _Agents:
             os.waitpid(pid, 0)
 
 
-def _follow(agents: _Agents, kill_at: int, back_after: int) -> None:
+def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> None:
     """Print the ranks' rows, and kill and start at theirs."""
     killed = back = False
     fewer = world = 0
     for row in agents.rows():
-        _keep(row)
+        notes.keep(row)
         if row["world"] != world:
             world = row["world"]
-            print(f"{row['s']:.1f} s: step {row['step']}, done by {world} ranks", flush=True)
+            notes.say(row["s"], f"step {row['step']}, done by {world} ranks")
         if not killed and row["world"] == NODES and row["step"] >= kill_at:
             killed = True
             agents.kill(LOST)
@@ -145,13 +166,3 @@ def _heed_sigterm() -> None:
 def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
     raise _OutOfTime
 
-
-def _tell(event: str, **more: int) -> None:
-    row = {"s": time.monotonic(), "event": event, **more}
-    _keep(row)
-    print(f"{row['s']:.1f} s: {''.join(f'agent {node} ' for node in more.values())}{event}", flush=True)
-
-
-def _keep(row: Row) -> None:
-    with open(ROWS, "a") as file:
-        file.write(json.dumps(row) + "\n")
