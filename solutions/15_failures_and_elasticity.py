@@ -30,11 +30,14 @@ import time
 from collections import Counter
 from contextlib import redirect_stdout
 from datetime import timedelta
+from inspect import signature
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import cloudpickle
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.nn import functional as F
 
 from worldsize.formulas import goodput as formulas
@@ -578,33 +581,38 @@ def moment(rows, event):
 
 # %%
 noted = four_agents()
-stepped = [row for row in noted if "step" in row]
 killed_s, back_s = moment(noted, "is killed"), moment(noted, "starts")
-of_three = [row for row in stepped if row["world"] == 3 and killed_s and row["s"] > killed_s]
-of_four = [row for row in stepped if row["world"] == 4 and of_three and row["s"] > of_three[-1]["s"]]
-if of_three and of_four:
-    lab.measure("regroup", of_three[0]["s"] - killed_s)
-    reached = [max(row["step"] for row in stepped if row["s"] < until) for until in (killed_s, of_four[0]["s"])]
-    for group, before in (of_three, reached[0]), (of_four, reached[1]):
-        first = group[0]["step"]
-        print(f"a group of {group[0]['world']} goes on with step {first}; steps done twice: {before - first + 1}")
-    print(f"from the agent's start until its rank trains: {of_four[0]['s'] - back_s:.1f} s")
+stepped = [row for row in noted if "step" in row]
+groups = [list(rows) for _, rows in groupby(stepped, key=lambda row: row["world"])][-3:]
+if [group[0]["world"] for group in groups] == [4, 3, 4]:
+    lab.measure("regroup", groups[1][0]["s"] - killed_s)
+    for before, group in pairwise(groups):
+        world, first = group[0]["world"], group[0]["step"]
+        twice = max(row["step"] for row in before) - first + 1
+        print(f"a group of {world} goes on with step {first}; steps done twice: {twice}")
+    print(f"from the start of agent 2 until its rank trains: {groups[2][0]['s'] - back_s:.1f} s")
 else:
     print("The agents were not done in time.")
 
 # %%
 since = stepped[0]["s"] if stepped else 0.0
 rows = {f"agent {node}": [row["s"] - since for row in stepped if row["node"] == node] for node in range(4)}
-events = {"agent 2 is killed": killed_s, "agent 2 starts again": back_s if of_four else None}
+events = {"agent 2 is killed": killed_s, "agent 2 starts again": back_s if killed_s else None}
 events = {what: at - since for what, at in events.items() if at is not None and at > since}
 figures.lanes(rows, events, "An agent of four is killed and comes back: who does nothing, and when?", "a tick is a step", "step")
 
+# %%
+own = signature(dynamic_rendezvous.DynamicRendezvousHandler.from_backend).parameters
+beat_s, missed = own["keep_alive_interval"].default, own["keep_alive_max_attempt"].default
+last_call_s = dynamic_rendezvous.RendezvousTimeout().last_call.total_seconds()
+print(f"torchrun's own values: a heartbeat every {beat_s} s, out after {missed} missed, a last call of {last_call_s:g} s")
+print(f"with these the first pause is about {beat_s * missed + last_call_s:g} s")
+
 # %% [markdown]
-# **In one sentence:** torchrun's own values are a heartbeat every 5 s, three of them, and a last call of 30 s. What would the
-# first pause be then, and what speaks against a last call of one second on a cluster?
+# **In one sentence:** what speaks against a last call of one second on a cluster?
 #
-# <details><summary>Compare</summary>Up to 15 s until the dead agent is out, then 30 s of last call. A short last call closes the
-# group before the fourth machine is up: it comes a moment later, and all ranks begin again once more.</details>
+# <details><summary>Compare</summary>It closes the group before the fourth machine is up. That one comes a moment later, all
+# ranks are ended for it, and begin again once more from the checkpoint.</details>
 #
 # What the *training* has to do with another number of ranks you write further below.
 
