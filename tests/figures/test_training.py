@@ -54,6 +54,18 @@ def test_paths_of_which_none_is_there_give_a_not_yet_picture():
     assert figures.paths({"yours": None}, {}, lambda a, b: 0.0, "Which way?", x="a", y="b").alt.startswith("not yet: yours")
 
 
+def test_lines_are_compared_at_the_marked_steps_alone():
+    rows = {"save": [900.0, 40.0, 300.0, 40.0, 310.0], "async_save": [40.0, 40.0, 60.0, 40.0, 50.0]}
+    alt = figures.histories(rows, "Which stalls longest?", y="step (ms)", marked=("a save", (3, 5))).alt
+    assert "In the mean of the steps with a save save is highest, 305" in alt
+
+
+def test_marked_steps_that_no_line_has_are_said():
+    alt = figures.histories({"save": [40.0, 40.0]}, "Which stalls longest?", y="step (ms)", marked=("a save", (3, 5))).alt
+    assert "No line has a step with a save" in alt
+
+
+
 def test_lines_are_compared_in_their_means_where_the_last_step_is_noise():
     rows = {"none": [0.0, 0.0], "one": [0.5, 0.1], "other": [0.1, 0.2]}
     alt = figures.histories(rows, "Which is missed most?", y="difference", mean=True).alt

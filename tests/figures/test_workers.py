@@ -71,6 +71,13 @@ def test_lanes_say_how_many_and_where_nothing_came():
 
 
 @quick
+def test_a_tick_of_a_lane_has_its_own_name():
+    alt = figures.lanes({"agent 0": [0.5, 3.0], "agent 1": [0.5]}, {"killed": 0.6}, "Who goes on?", noun="step").alt
+    assert 'after "killed" agent 0 finishes 1 step, agent 1 finishes none.' in alt
+    assert "closure" not in alt
+
+
+@quick
 def test_lanes_without_anything_say_so():
     assert figures.lanes({"worker 0": []}, {}, "Who?").alt == "nothing was finished"
 

@@ -38,13 +38,15 @@ LossPoint = tuple[int, float, float]  # step, seconds, loss
 def histories(
     rows: Mapping[str, Sequence[float] | None], asks: str = "", *, y: str, x: str = "step", log: bool = False,
     mean: bool = False, growth: bool = False, errors: bool = False, rounding: float | None = None,
+    marked: tuple[str, Sequence[int]] | None = None,
 ) -> Picture:  # fmt: skip
     """A picture of training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
     says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
     `errors`, how far each is from zero at worst; with `rounding`, up to which a difference is none, which lines stay under
-    it. `asks` is the question over the picture; ValueError where it is none.
+    it; with `marked`, a name and its steps, which is highest in the mean of those. `asks` is the question over the picture;
+    ValueError where it is none.
     """
     known = base.written(rows)
     if not known:
@@ -61,6 +63,12 @@ def histories(
             values = np.maximum(values, FLOOR)
         _history(ax, index, len(rows), name, values, width(name, known))
 
+    if marked is not None:
+        for k, step in enumerate(marked[1]):
+            ax.axvline(
+                step, color=base.QUIET_INK, linewidth=tokens.HAIR_PT, linestyle=(0, (1, 2)), zorder=0,
+                label="_" if k else marked[0],
+            )  # fmt: skip
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
@@ -75,6 +83,8 @@ def histories(
 
     note = "" if rounding is None else f"dotted line: {number(rounding)}; a difference under it is rounding"
     found = _found(known, x, y, mean, growth, errors, rounding)
+    if marked is not None:
+        found = at_marks(known, *marked)
     heading.head(picture, asks, found, note)
     picture.alt = heading.alt(asks, found, *base.of_each(partial(_history_in_words, x=x, y=y), rows))
     return picture
@@ -116,6 +126,18 @@ def means(rows: Mapping[str, Sequence[float]]) -> str:
     """What lines of training say in the mean of all steps: which is highest."""
     found = {name: sum(values) / len(values) for name, values in rows.items()}
     return f"In the mean of all steps {findings.ranked(found, ('is', 'are'), number, 'highest')}"
+
+
+def at_marks(rows: Mapping[str, Sequence[float]], what: str, steps: Sequence[int]) -> str:
+    """What lines of training say in the mean of marked steps, counted from 1: which is highest."""
+    found = {}
+    for name, values in rows.items():
+        there = [values[step - 1] for step in steps if step <= len(values)]
+        if there:
+            found[name] = sum(there) / len(there)
+    if not found:
+        return f"No line has a step with {what}"
+    return f"In the mean of the steps with {what} {findings.ranked(found, ('is', 'are'), number, 'highest')}"
 
 
 def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, pairwise
 
 from matplotlib.axes import Axes
@@ -23,11 +24,13 @@ BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "non
 
 
 @base.plain_style
-def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks: str = "", small: str = "") -> Picture:
+def lanes(
+    rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks: str = "", small: str = "", noun: str = "closure"
+) -> Picture:
     """Workers side by side, a lane each: a tick for each closure that the worker finished, and marked events.
 
-    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes. `asks` is the question over the
-    picture; ValueError where it is none.
+    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes. A tick is a `noun`. `asks` is the
+    question over the picture; ValueError where it is none.
     """
     if not any(map(len, rows.values())):
         return base.notice("nothing was finished")
@@ -42,7 +45,7 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks
 
     labels, top = [], -0.55
     for name, times in rows.items():
-        labels.append(f"{name}\n{count(len(times), 'closure')}")
+        labels.append(f"{name}\n{count(len(times), noun)}")
     if events:
         top = -1.15
     ax.set_yticks(range(len(rows)), labels)
@@ -50,16 +53,16 @@ def lanes(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks
     ax.set_xlim(left=0)
     ax.set_xlabel("seconds", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
-    found = pauses(rows, events)
+    found = pauses(rows, events, noun)
     heading.head(picture, asks, found, small)
-    said = base.of_each(_words, rows)
+    said = base.of_each(partial(_words, noun=noun), rows)
     for what, at in events.items():
         said.append(f"{what} at {number(at)} s")
     picture.alt = heading.alt(asks, found, *said)
     return picture
 
 
-def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float]) -> str:
+def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], noun: str = "closure") -> str:
     """What the lanes of workers say: who paused, and how much each finished after the last event."""
     said = []
     for name, times in rows.items():
@@ -70,16 +73,16 @@ def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float]) -> 
     if events:
         what = max(events, key=events.get)
         after = {name: sum(time > events[what] for time in times) for name, times in rows.items()}
-        said.append(f'after "{what}" {base.listed(after, _finished)}')
+        said.append(f'after "{what}" {base.listed(after, partial(_finished, noun=noun))}')
     else:
         said.append(findings.ranked({name: len(times) for name, times in rows.items()}, ("finishes", "finish")))
     return findings.line(*said)
 
 
-def _finished(ticks: int) -> str:
+def _finished(ticks: int, noun: str) -> str:
     if not ticks:
         return "finishes none"
-    return f"finishes {count(ticks, 'closure')}"
+    return f"finishes {count(ticks, noun)}"
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
@@ -87,9 +90,9 @@ def longest_gap(times: Sequence[float]) -> tuple[float, float]:
     return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
 
-def _words(times: Sequence[float]) -> str:
+def _words(times: Sequence[float], noun: str) -> str:
     since, until = longest_gap(times)
-    said = count(len(times), "closure")
+    said = count(len(times), noun)
     if until - since > 1:
         said += f", none from {number(since)} to {number(until)} s"
     return said

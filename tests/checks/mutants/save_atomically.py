@@ -122,6 +122,15 @@ answers.mistake("never_syncs", {"os.fsync(file.fileno())": ""},
     "no file yet: the data got the file's name before they were on disk", "os.fsync")
 answers.mistake("syncs_what_is_not_flushed", {"file.flush()": ""},
     "the data got the file's name before they were on disk", "flush the file")
+answers.mistake("syncs_the_folder_and_not_the_file", {
+    "os.fsync(file.fileno())": "",
+    "os.replace(temporary, path)": """
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    """,
+}, "the data got the file's name before they were on disk", "os.fsync(file.fileno())")
 answers.mistake("syncs_after_the_rename", {
     "os.replace(temporary, path)": "",
     "os.fsync(file.fileno())": "os.replace(temporary, path)\nos.fsync(file.fileno())",
