@@ -39,7 +39,6 @@ _RATE = 0.1
 _LOOK_S = 0.05
 _TELL_S = 0.25
 _APART_S = 0.02  # two points of a day's course
-_HOURS = 24
 _LOST = 75  # the exit code of a rank that has lost another one
 
 
@@ -52,6 +51,7 @@ class DayPlan:
     """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work a step, a save every `steps_between` steps.
 
     A save holds all ranks up for `save_s` seconds and for as long as it really takes. `failures` are (second, rank).
+    In its reports the day has so many `hours`.
     """
 
     ranks: int
@@ -60,6 +60,7 @@ class DayPlan:
     steps_between: int
     save_s: float
     failures: tuple[tuple[float, int], ...] = ()
+    hours: int = 24
 
 
 def live_day(plan: DayPlan, save: Save) -> dict:
@@ -175,8 +176,8 @@ class _Supervisor:
         }  # fmt: skip
 
     def _tell(self, now_s: float) -> None:
-        hours = _HOURS / self.plan.day_s
-        news = {"step": now_s * hours, "steps": _HOURS, "kept": float(self.told[_WORK_S]) * hours}
+        hours = self.plan.hours / self.plan.day_s
+        news = {"step": now_s * hours, "steps": self.plan.hours, "kept": float(self.told[_WORK_S]) * hours}
         print(json.dumps(news), flush=True)
 
     def _working(self) -> bool:

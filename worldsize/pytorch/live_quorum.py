@@ -35,7 +35,6 @@ from worldsize.pytorch.live_cluster import supervised
 State = dict[str, Any]
 _LOOK_S = 0.05
 _TELL_S = 0.25
-_HOURS = 24
 _LENGTH = 8  # bytes before a message: how long it is
 _MOST_LINES = 64
 _ALONE = 75  # the exit code of a rank whose supervisor is gone
