@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lab 15. Failures and elasticity
 #
-# **After this lab you are able to** save a training so that no kill can tear its file; to go on after a failure with the very
-# same bits; to say how often to save, and what share of a cluster's day is then work; to go on with fewer ranks, or without a
-# restart; and to find a rank that hangs or is slow, or whose weights differ. Ranks are really killed here, and a thousand saves.
+# **After this lab you are able to** save a training so that no kill can tear its file; go on after a failure with the same
+# bits; say how often to save, and what share of a cluster's day is work; go on with fewer ranks, or without a restart;
+# find a rank that hangs, lags or differs. Ranks are really killed here, and a thousand saves.
 #
 # **Minutes:** 135 (two sittings: 65 up to “How often should one save?”, then 70) · **Points:** 6 · **Prerequisites:** Lab 04
 # (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
@@ -33,16 +33,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import cloudpickle
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from worldsize.fabric.collectives import all_reduce
 from worldsize.formulas import goodput as formulas
 from worldsize.launch import unobserved
 from worldsize.pytorch.live_cluster import DayPlan, live_day, undisturbed
-from worldsize.pytorch.live_quorum import QuorumPlan, live_quorum
 from worldsize.pytorch.models import mlp, tensors
 
 # %% tags=["parameters"]
@@ -974,6 +971,13 @@ if ended:
 #   member like any other.
 
 # %%
+# Set-up: ranks that go on
+import numpy as np
+
+from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch.live_quorum import QuorumPlan, live_quorum
+
+# %%
 # Helper: a sample, and what a step does with the samples that were taken
 def example(number):
     """Eighths, so that sums are exact in any order."""
@@ -1002,9 +1006,9 @@ def one_step(rank, state, quorum):
         update(state, total, taken)
 
 # %% [markdown]
-# The first eight hours of the day above, on two clusters at once. In one, a kill restarts all ranks from the last save. In the
-# other every rank runs `one_step` again and again. The same ranks are killed at the same moments, and a lost place stays
-# empty for as long as a restart took above.
+# Take the first eight hours of the day above, on two clusters at once. In one, a kill restarts all ranks from the last save. In
+# the other every rank runs `one_step` again and again. The same ranks are killed at the same moments, and a lost place stays
+# empty for as long as a restart took in the rehearsal.
 
 # %%
 part_s = day_s / 3
@@ -1057,7 +1061,8 @@ if restarted:
 
 # %% [markdown]
 # Is it still one training? In every step the members told each other which samples they used, and the list went along with the
-# weights to each new rank. So let one process take the same samples, step by step, and compare the weights.
+# weights to each new rank. So let one process take the same samples, step by step, and compare the weights. (The learning rate
+# stays here; by the rule above it would be lower while a rank is away.)
 
 # %%
 one, *others = healed["states"].values()
@@ -1067,7 +1072,7 @@ for taken in one["taken"]:
 often = Counter(Counter(number for taken in one["taken"] for number in taken).values())
 for times_taken, count in often.items():
     print(f"{count:,} samples were taken {times_taken} time{'s' * (times_taken != 1)}")
-print("never taken, of those before the last one:", one["done"] - sum(often.values()))
+print(f"of the first {one['done']:,} samples {one['done'] - sum(often.values())} were never taken")
 print("all ranks have the same bits:", all((state["weights"] == one["weights"]).all() for state in others))
 print("and one process alone has them too:", bool((alone["weights"] == one["weights"]).all()))
 
@@ -1131,8 +1136,8 @@ trace = uneven.trace.between(started_s, float("inf"))
 print("a step in ms, by rank:", *(f"{1e3 * step_s:.1f}" for step_s in uneven.results))
 
 # %% [markdown]
-# All are equally slow, for each waits for all others in every step. So a dashboard of step times shows 1.3 times as long a step
-# everywhere, and no culprit. But the trace of the run also has the waits. **Before you look:** which rank waits least?
+# In every step each rank needs what all others computed, so all come to be equally slow. A table of step times shows that the
+# steps got longer, and not through whom. But the trace of the run has the waits too. **Before you look:** which rank waits least?
 
 # %%
 figures.timeline(trace)
