@@ -1069,10 +1069,10 @@ one, *others = healed["states"].values()
 alone = newborn()
 for taken in one["taken"]:
     update(alone, sum(example(number) for number in taken), taken)
-often = Counter(Counter(number for taken in one["taken"] for number in taken).values())
-for times_taken, count in often.items():
+how_often = Counter(Counter(number for taken in one["taken"] for number in taken).values())
+for times_taken, count in how_often.items():
     print(f"{count:,} samples were taken {times_taken} time{'s' * (times_taken != 1)}")
-print(f"of the first {one['done']:,} samples {one['done'] - sum(often.values())} were never taken")
+print(f"of the first {one['done']:,} samples {one['done'] - sum(how_often.values())} were never taken")
 print("all ranks have the same bits:", all((state["weights"] == one["weights"]).all() for state in others))
 print("and one process alone has them too:", bool((alone["weights"] == one["weights"]).all()))
 

@@ -161,7 +161,7 @@ def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, 
 def supervise(folder: str) -> None:
     """Run the plan in `folder` in the supervisor's process; the result goes there, lines of news to stdout."""
     plan, state, one_step = pickle.loads((Path(folder) / "plan").read_bytes())
-    supervisor = _Supervisor(plan, state, one_step)
+    supervisor = _QuorumSupervisor(plan, state, one_step)
     try:
         result = supervisor.run()
     finally:
@@ -179,7 +179,7 @@ class _Member:
     asks: bool = False
 
 
-class _Supervisor:
+class _QuorumSupervisor:
     """The ranks, who of them is in the quorum, and what has become of its step."""
 
     def __init__(self, plan: QuorumPlan, state: State, one_step: OneStep) -> None:
