@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Lab 15. Failures and elasticity
 #
-# **After this lab you are able to** save a training so that no kill can tear its file; to go on after a failure with the very
-# same bits; to say how often to save, and what share of a cluster's day is then work; to go on with fewer ranks; and to
-# find a rank that hangs, or whose weights differ. Ranks are really killed here, and a thousand saves.
+# **After this lab you are able to** save a training so that no kill can tear its file; go on after a failure with the same
+# bits; say how often to save, and what share of a cluster's day is work; go on with fewer ranks, or without a restart;
+# find a rank that hangs, lags or differs. Ranks are really killed here, and a thousand saves.
 #
-# **Minutes:** 125 (two sittings: 60 up to “Who starts the ranks again?”, then 65) · **Points:** 6 · **Prerequisites:** Lab 04
+# **Minutes:** 140 (two sittings: 70 up to “How often should one save?”, then 70) · **Points:** 6 · **Prerequisites:** Lab 04
 # (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
 
 # %% [markdown]
@@ -1152,6 +1152,224 @@ if ended:
         print(f"{count} samples were trained {often} time{'s' * (often != 1)}; the rate is {ended['rate']:g}")
 
 # %% [markdown]
+# ## A day without restarts
+#
+# So far a killed rank stopped all: everybody started again, read a file, and repeated what was not saved. But a data parallel
+# rank holds *all* weights. So the others can take the next step without it, as three of four just did, and its successor can
+# get the weights from a living rank. Meta's [TorchFT](https://pytorch.org/torchft/) does this, with groups of GPUs in the place
+# of our ranks. How much of a day does it keep?
+
+# %% [markdown]
+# Three rules make it safe:
+#
+# - **Quorum.** Before each step a supervisor names the ranks that take it: those that live and ask for it.
+# - **Commit.** A step counts only if all members of its quorum have finished it. Else no rank changes its weights, and the next
+#   quorum takes the same samples.
+# - **Heal.** A new rank takes up the state of a living one: weights, momentum, steps done, place in the data. Then it is a
+#   member like any other.
+
+# %%
+# Set-up: ranks that go on
+import numpy as np
+
+from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch.live_quorum import QuorumPlan, live_quorum
+
+# %%
+# Helper: a sample, and what a step does with the samples that were taken
+def example(number):
+    """Eighths, so that sums are exact in any order."""
+    return np.random.default_rng(number).integers(-8, 9, 100) / 8
+
+def update(state, total, taken):
+    """Gradient descent with momentum on the mean of ½ |weights − sample|²; `total` is the sum of the samples `taken`."""
+    state["momentum"] = 0.9 * state["momentum"] + state["weights"] - total / len(taken)
+    state["weights"] = state["weights"] - 0.1 * state["momentum"]
+    state["done"] += len(taken)
+    state["taken"].append(taken)
+
+def newborn():
+    return {"weights": np.zeros(100), "momentum": np.zeros(100), "done": 0, "taken": []}
+
+# %%
+def one_step(rank, state, quorum):
+    """A step of one member. Its state changes only if all members have finished."""
+    if rank in quorum.behind:
+        state.update(quorum.fetch())  # from a living rank, over a socket
+    own = state["done"] + quorum.members.index(rank)
+    time.sleep(0.02)  # the work
+    total = quorum.all_reduce(example(own))  # None if a member was lost on the way
+    taken = quorum.all_gather(own)
+    if quorum.all_finished(taken is not None):
+        update(state, total, taken)
+
+# %% [markdown]
+# Take the first eight hours of the day above, on two clusters at once. In one, a kill restarts all ranks from the last save. In
+# the other every rank runs `one_step` again and again. The same ranks are killed at the same moments, and a lost place stays
+# empty for as long as a restart took in the rehearsal.
+
+# %%
+part_s = day_s / 3
+early = tuple((at, rank) for at, rank in failures if at < part_s)
+asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} minutes away after each"
+lab.predict("no_restarts", f"{asks}, no restarts: which share of the work is kept?", "%")
+
+# %%
+def one_way():
+    """Rank 0 supervises the cluster with restarts, rank 1 the one without."""
+    if os.environ["RANK"] == "1":
+        return live_quorum(QuorumPlan(cluster, part_s, hour_s, cost["restart_s"], early), newborn(), one_step)
+    try:
+        return live_day(DayPlan(cluster, part_s, 0.02, in_steps[1], save_s, early, hours=8), save_atomically)
+    except NotYet:
+        return None
+
+restarted, healed = launch(one_way, 2, device="cpu", timeout_s=2 * part_s + 60)
+lab.measure("no_restarts", 100 * healed["work_s"] / part_s)
+
+# %%
+figures.kept_work(
+    {"a restart of all": in_hours(restarted), "a quorum for each step": in_hours(healed)}, [at / hour_s for at, _ in early],
+    "The same kills: who keeps more work, with restarts or without?", hours=8,
+)
+
+# %% [markdown]
+# With restarts the line falls at a kill and is flat until all ranks are back. Without, it never falls. Look at its slope while a
+# rank is away: how much work does a second bring then? The figures of this run:
+
+# %%
+# Helper: what the steps of the cluster without restarts say
+def told(run):
+    """Print steps a second by number of members, what a kill cost, and how many steps did not count."""
+    for members in sorted({members for _, members, _ in run["steps"]}, reverse=True):
+        same = [b[0] - a[0] for a, b in zip(run["steps"], run["steps"][1:]) if a[1:] == b[1:] == (members, True)]
+        if same:
+            rate = len(same) / sum(same)
+            print(f"{members} members: {rate:.1f} steps a second, {members * rate:.0f} samples a second")
+    dropped = sum(not counts for *_, counts in run["steps"])
+    print(f"{dropped} of {len(run['steps'])} steps did not count")
+    print(f"a kill stopped all for {1e3 * run['pause_s']:.0f} ms; its place was empty for {1e3 * run['away_s']:.0f} ms")
+
+# %%
+told(healed)
+print(f"a step of all took {1e3 * healed['step_s']:.1f} ms")
+if restarted:
+    print(f"with restarts: a step took {1e3 * restarted['step_s']:.1f} ms, a restart {1e3 * restarted['restart_s']:.0f} ms")
+    print(f"kept with restarts: {100 * restarted['work_s'] / part_s:.1f} % of the time")
+
+# %% [markdown]
+# Is it still one training? In every step the members told each other which samples they used, and the list went along with the
+# weights to each new rank. So let one process take the same samples, step by step, and compare the weights. (The learning rate
+# stays here; by the rule above it would be lower while a rank is away.)
+
+# %%
+one, *others = healed["states"].values()
+alone = newborn()
+for taken in one["taken"]:
+    update(alone, sum(example(number) for number in taken), taken)
+how_often = Counter(Counter(number for taken in one["taken"] for number in taken).values())
+for times_taken, count in how_often.items():
+    print(f"{count:,} samples were taken {times_taken} time{'s' * (times_taken != 1)}")
+print(f"of the first {one['done']:,} samples {one['done'] - sum(how_often.values())} were never taken")
+print("all ranks have the same bits:", all((state["weights"] == one["weights"]).all() for state in others))
+print("and one process alone has them too:", bool((alone["weights"] == one["weights"]).all()))
+
+# %% [markdown]
+# Each sample is dealt out by the place in the data, so a step that did not count gives its samples back. TorchFT's own sampler
+# gives each group a fixed part of the data, and the part of a lost group is left out. And there each group decides for
+# itself whether a step counts; one that falls behind the others heals.
+#
+# Now 16,384 GPUs. A failure stops all groups for $P$ seconds and takes one of $n$ away for $A$ seconds; on average $A/M$ groups
+# are away (Little, 1961). The goodput is about $(1-P/M)\,(1-A/nM)$.
+
+# %%
+lab.predict("by_groups", "32 groups of 512 GPUs; a failure stops all for 1 minute and one group for 10: which goodput?", "%")
+
+# %%
+in_minutes = mtbf_hours * 60
+lab.measure("by_groups", 100 * formulas.share_without_restarts(1, 10, 32, in_minutes))
+by_restarts = formulas.effective_share(lab.measured("young"), save_minutes, 10, in_minutes)
+print(f"with restarts of 10 minutes, a save of {save_minutes:g}: {100 * by_restarts:.1f} %")
+for pause, groups in ((1, 8), (1, 32), (1, 128), (5, 32)):
+    share = formulas.share_without_restarts(pause, 10, groups, in_minutes)
+    print(f"{groups} groups, all stopped for {pause} minute{'s' * (pause != 1)}: {100 * share:.1f} %")
+if early:
+    own = formulas.share_without_restarts(healed["pause_s"], healed["away_s"], cluster, part_s / len(early))
+    print(f"the live ranks, by this formula {100 * own:.1f} %, measured {lab.measured('no_restarts'):.1f} %")
+
+# %% [markdown]
+# **In one sentence:** for what does such a training still need a checkpoint?
+#
+# <details><summary>Compare</summary>For what takes all copies at once: the power of the hall, the network, or an error that all
+# ranks share. That is rare, so saves may be hours apart. Within a group the weights are cut (Lab 12): one GPU lost is a group
+# lost, and larger groups mean fewer copies.</details>
+
+# %% [markdown]
+# ## A slow rank
+#
+# Some ranks do not fail: they get slow. MegaScale (Jiang and others, 2024) found about 0.5 % of the machines some 10 % slower
+# than the others. Below four ranks add up their gradients round a ring, and one of them, drawn by a seed, works 1.3 times as
+# long. Each rank times its own steps. Which number of the run names the slow one: its step time, or something else?
+
+# %%
+def slowed(fabric, slow, work_s, count):
+    """So many steps, of which rank `slow` makes longer ones; returns the mean time of this rank's steps."""
+    with span("all have started"):
+        all_reduce(fabric, torch.ones(1000))
+    began_s = time.perf_counter()
+    for _ in range(count):
+        time.sleep(work_s * (1.3 if fabric.rank == slow else 1))
+        all_reduce(fabric, torch.ones(1000))
+    return (time.perf_counter() - began_s) / count
+
+# %%
+lab.predict("slowest", "Rank by rank, the mean time of a step: how many times the shortest is the longest?", "times")
+
+# %%
+drawn = random.Random(first_seed).randrange(4)
+uneven = launch(slowed, 4, args=(drawn, 0.05, 12), device="cpu")
+lab.measure("slowest", max(uneven.results) / min(uneven.results))
+started_s = max(own.end_s for own in uneven.trace.spans if own.label == "all have started")
+trace = uneven.trace.between(started_s, float("inf"))
+print("a step in ms, by rank:", *(f"{1e3 * step_s:.1f}" for step_s in uneven.results))
+
+# %% [markdown]
+# In every step each rank needs what all others computed, so all come to be equally slow. A table of step times shows that the
+# steps got longer, and not through whom. But the trace of the run has the waits too. **Before you look:** which rank waits least?
+
+# %%
+figures.timeline(trace)
+
+# %%
+def slow_rank(trace):
+    """The rank that waits least, and how long each one waits in its receives and sends, in seconds."""
+    waits_s = [0.0] * trace.world_size
+    for span in trace.spans:
+        if span.kind == "recv":
+            waits_s[span.rank] += span.end_s - span.start_s
+        elif span.kind == "send" and span.wait_start_s is not None:
+            waits_s[span.rank] += span.end_s - span.wait_start_s
+    return min(range(trace.world_size), key=waits_s.__getitem__), waits_s
+
+named, waits_s = slow_rank(trace)
+print("waits in ms a step, by rank:", *(f"{1e3 * wait_s / 12:.1f}" for wait_s in waits_s))
+print(f"the waits name rank {named}; rank {drawn} was drawn")
+
+# %%
+machines, part = 12_288 // 8, 0.005
+print(f"{machines:,} machines of 8 GPUs, {part:.1%} of them slow: {machines * part:.0f} expected")
+print(f"chance that there is none: {(1 - part) ** machines:.2%}")
+
+# %% [markdown]
+# So at that size every job would pay for its slowest machine, in every step. MegaScale timed the *work* itself on each machine,
+# without the waits, and drew it as a heat map; the slow machines stood out and were taken out.
+#
+# **In one sentence:** all ranks wait, long and alike. Whom do you suspect?
+#
+# <details><summary>Compare</summary>No rank: who computes longer waits less. Then the time goes into what they all use, a slow
+# link of the ring or the network.</details>
+
+# %% [markdown]
 # ## Who is missing?
 #
 # Not every failure kills. A rank may just stand still: a disk that does not answer, a GPU that hangs. Then all others wait in
@@ -1370,7 +1588,8 @@ lab.summary()
 # **Further reading.** Young, *A first order approximation to the optimum checkpoint interval* (CACM 17, 1974). Daly, *A
 # higher order estimate …* (Future Generation Computer Systems 22, 2006), equations 20 and 37. Kokolis and others,
 # *Revisiting reliability in large-scale machine learning research clusters*
-# ([arXiv:2410.21680](https://arxiv.org/abs/2410.21680), HPCA 2025). *The Llama 3 herd of models*
+# ([arXiv:2410.21680](https://arxiv.org/abs/2410.21680), HPCA 2025). [TorchFT](https://pytorch.org/torchft/). Jiang and others,
+# *MegaScale* ([arXiv:2402.15627](https://arxiv.org/abs/2402.15627), NSDI 2024). *The Llama 3 herd of models*
 # ([arXiv:2407.21783](https://arxiv.org/abs/2407.21783), 2024), section 3.3.4. Hochschild and others, *Cores that don't count*
 # (HotOS 2021). Ma and others, *Understanding silent data corruption in LLM training*
 # ([arXiv:2502.12340](https://arxiv.org/abs/2502.12340), 2025). Goyal and others

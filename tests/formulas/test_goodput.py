@@ -58,3 +58,23 @@ def test_a_save_that_takes_no_time_is_refused(save_s):
 def test_a_negative_restart_is_refused():
     with pytest.raises(ValueError, match="restart_s is -1"):
         goodput.effective_share(100, 1, -1, 3600)
+
+
+def test_where_no_time_is_lost_all_is_kept():
+    assert goodput.share_without_restarts(0, 0, 8, 3600) == 1
+
+
+def test_a_group_that_is_away_costs_one_in_n():
+    assert goodput.share_without_restarts(0, 360, 8, 3600) == pytest.approx(1 - 0.1 / 8)
+
+
+def test_a_pause_stops_all_groups():
+    assert goodput.share_without_restarts(36, 0, 8, 3600) == goodput.share_without_restarts(36, 0, 800, 3600) == 0.99
+
+
+def test_one_group_without_a_pause_loses_what_it_is_away():
+    assert goodput.share_without_restarts(0, 360, 1, 3600) == pytest.approx(0.9)
+
+
+def test_failures_that_come_sooner_than_a_pause_ends_keep_nothing():
+    assert goodput.share_without_restarts(7200, 0, 8, 3600) == 0

@@ -17,8 +17,8 @@ RANKS, DAY_S, SAVE_S = 3, 2.0, 0.02
 KILLS = ((0.5, 1), (0.55, 2), (1.2, 0))  # the second one comes in the restart of the first
 
 
-def a_day(failures, save=write_whole):
-    return live_day(DayPlan(RANKS, DAY_S, 0.01, 10, SAVE_S, failures), save)
+def a_day(failures, save=write_whole, hours=24):
+    return live_day(DayPlan(RANKS, DAY_S, 0.01, 10, SAVE_S, failures, hours), save)
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,9 @@ def test_work_between_two_saves_is_that_of_its_steps(days):
 
 
 def test_a_rank_reports_the_hours_of_its_day():
-    run = launch(a_day, 1, args=((),), device="cpu", timeout_s=60)
-    assert run.reports[0][-1]["step"] > 0 and run.reports[0][-1]["kept"] > 0
+    run = launch(a_day, 1, args=((), write_whole, 8), device="cpu", timeout_s=60)
+    assert run.reports[0][-1]["steps"] == 8
+    assert 4 < run.reports[0][-1]["step"] <= 8 and run.reports[0][-1]["kept"] > 0
 
 
 def test_a_save_that_fails_is_told():

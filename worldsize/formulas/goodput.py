@@ -46,7 +46,7 @@ def effective_share(interval_s: float, save_s: float, restart_s: float, mtbf_s: 
     Failures may come in a save and in a restart too. `interval_s` is the work between two saves.
     """
     _above_0(interval_s=interval_s, save_s=save_s, mtbf_s=mtbf_s)
-    _not_negative(restart_s)
+    _not_negative(restart_s=restart_s)
     if (restart_s + interval_s + save_s) / mtbf_s > 700:
         return 0.0  # e to that power is more than a float holds
     return interval_s / (mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + save_s) / mtbf_s))
@@ -55,8 +55,19 @@ def effective_share(interval_s: float, save_s: float, restart_s: float, mtbf_s: 
 def effective_share_first_order(interval_s: float, save_s: float, restart_s: float, mtbf_s: float) -> float:
     """Goodput for failures that are rare: 1 − δ/τ − (τ/2 + R)/M, and 0 where that is negative. Young, 1974."""
     _above_0(interval_s=interval_s, save_s=save_s, mtbf_s=mtbf_s)
-    _not_negative(restart_s)
+    _not_negative(restart_s=restart_s)
     return max(0.0, 1 - save_s / interval_s - (interval_s / 2 + restart_s) / mtbf_s)
+
+
+def share_without_restarts(pause_s: float, away_s: float, groups: int, mtbf_s: float) -> float:
+    """Goodput where a lost replica group is left out and its successor heals from a peer: (1 − P/M)(1 − A/(n M)).
+
+    A failure stops all groups for `pause_s`, and one of them is away for `away_s`: A/M groups at a time on average (J. D. C.
+    Little, "A proof for the queuing formula L = λW", Operations Research 9, 1961). 0 where that leaves nothing.
+    """
+    _above_0(groups=groups, mtbf_s=mtbf_s)
+    _not_negative(pause_s=pause_s, away_s=away_s)
+    return max(0.0, 1 - pause_s / mtbf_s) * max(0.0, 1 - away_s / (groups * mtbf_s))
 
 
 def _above_0(**values: float) -> None:
@@ -65,6 +76,7 @@ def _above_0(**values: float) -> None:
             raise ValueError(f"goodput: {name} is {value!r}; expected a number above 0.")
 
 
-def _not_negative(restart_s: float) -> None:
-    if not restart_s >= 0:
-        raise ValueError(f"goodput: restart_s is {restart_s!r}; expected 0 or more.")
+def _not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(f"goodput: {name} is {value!r}; expected 0 or more.")

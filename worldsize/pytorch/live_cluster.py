@@ -39,9 +39,7 @@ _RATE = 0.1
 _LOOK_S = 0.05
 _TELL_S = 0.25
 _APART_S = 0.02  # two points of a day's course
-_HOURS = 24
 _LOST = 75  # the exit code of a rank that has lost another one
-_CODE = "import sys; from worldsize.pytorch.live_cluster import supervise; supervise(sys.argv[1])"
 
 
 class _PeerGone(Exception):
@@ -53,6 +51,7 @@ class DayPlan:
     """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work a step, a save every `steps_between` steps.
 
     A save holds all ranks up for `save_s` seconds and for as long as it really takes. `failures` are (second, rank).
+    In its reports the day has so many `hours`.
     """
 
     ranks: int
@@ -61,6 +60,7 @@ class DayPlan:
     steps_between: int
     save_s: float
     failures: tuple[tuple[float, int], ...] = ()
+    hours: int = 24
 
 
 def live_day(plan: DayPlan, save: Save) -> dict:
@@ -72,19 +72,27 @@ def live_day(plan: DayPlan, save: Save) -> dict:
     none); and "kills", how many ranks were killed, "step" and "weights" of the last checkpoint. Raises RuntimeError where
     the supervisor failed.
     """
-    import cloudpickle  # a function of a notebook travels by value
-
     with tempfile.TemporaryDirectory(prefix="worldsize-day-") as folder:
         save(Path(folder) / "checkpoint", _packed(0, 0.0, np.zeros(_NUMBERS)))
-        (Path(folder) / "plan").write_bytes(cloudpickle.dumps((plan, save)))
-        command = [sys.executable, "-c", _CODE, folder]
-        paths = os.pathsep.join(filter(None, sys.path))
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
-            for line in process.stdout or ():
-                report(**json.loads(line))
-        if process.returncode:
-            raise RuntimeError(f"live_day: the supervisor ended with code {process.returncode}; its words are in this log")
-        return pickle.loads((Path(folder) / "result").read_bytes())
+        return supervised(folder, __name__, (plan, save))
+
+
+def supervised(folder: str, module: str, job: tuple) -> dict:
+    """The result of `module`'s supervise(folder) in a fresh process, which reads `job` there; its lines of news are reported.
+
+    RuntimeError where it failed.
+    """
+    import cloudpickle  # a function of a notebook travels by value
+
+    (Path(folder) / "plan").write_bytes(cloudpickle.dumps(job))
+    command = [sys.executable, "-c", f"import sys; from {module} import supervise; supervise(sys.argv[1])", folder]
+    paths = os.pathsep.join(filter(None, sys.path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
+        for line in process.stdout or ():
+            report(**json.loads(line))
+    if process.returncode:
+        raise RuntimeError(f"{module}: the supervisor ended with code {process.returncode}; its words are in this log")
+    return pickle.loads((Path(folder) / "result").read_bytes())
 
 
 def undisturbed(step: int, ranks: int) -> np.ndarray:
@@ -168,8 +176,8 @@ class _Supervisor:
         }  # fmt: skip
 
     def _tell(self, now_s: float) -> None:
-        hours = _HOURS / self.plan.day_s
-        news = {"step": now_s * hours, "steps": _HOURS, "kept": float(self.told[_WORK_S]) * hours}
+        hours = self.plan.hours / self.plan.day_s
+        news = {"step": now_s * hours, "steps": self.plan.hours, "kept": float(self.told[_WORK_S]) * hours}
         print(json.dumps(news), flush=True)
 
     def _working(self) -> bool:
