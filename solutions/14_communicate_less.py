@@ -70,7 +70,7 @@ print(f"{numbers:,} numbers in a gradient: {4 * numbers / 1e3:.0f} kB")
 
 # %%
 def learner(rank, seed, own=None):
-    """A rank's `gradient(weights)`, on its next batch, of its `own` images or of all; and the weights to begin with, all ranks'."""
+    """A rank's `gradient(weights)`, on its next batch (of all images, or of its `own`); and the start, the same on all ranks."""
     model = mlp(sizes, seed)
     parameters = list(model.parameters())
     draws = torch.Generator().manual_seed(1000 * seed + rank)
@@ -195,8 +195,8 @@ figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x
 # %% [markdown]
 # ### Codes
 #
-# Still fewer bits need a **code**: a small whole number for each value, and for each **block** of values one **scale**, by which
-# the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1. The bf16 numbers were
+# **Quantization** goes on: a **code**, a small whole number, for each value, and for each **block** of values one **scale**, by
+# which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1. The bf16 numbers were
 # added up on their way round a ring. What if codes are?
 
 # %%
@@ -227,7 +227,8 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 
 # %%
 lab.predict(
-    "one_bit", f"{ranks} ranks, a bit a number, 4 bytes for each block of {block}. How many times less than plain does a rank send?",
+    "one_bit",
+    f"{ranks} ranks, a bit a number, and 4 bytes for each block of {block}. How many times less than plain does a rank send?",
     "times",
 )
 
@@ -892,8 +893,9 @@ for rank, own in enumerate(parts):
 
 # %%
 lab.predict(
-    "drift", f"{lengths[-2]} steps alone, each rank with classes of its own: how much higher is the loss after {steps} steps than "
-    "with an average at each step?", "%",
+    "drift",
+    f"{lengths[-2]} steps alone, and each rank has classes of its own: how much higher is the loss after {steps} steps than with "
+    "an average at each step?", "%",
 )
 
 # %%
@@ -915,14 +917,15 @@ for name in ("all images", "own classes"):
 
 # %%
 def higher(found, length):
-    """In how many seeds rounds of this length end higher than an average at each step, and by how much in the middle, in %."""
+    """In how many seeds rounds of this length end higher than an average at each step, and by how many per cent: the median."""
     above = [100 * (one / each - 1) for one, each in zip(found[length], found[lengths[0]])]
     return sum(x > 0 for x in above), median(above)
 
 for name, found in ends.items():
     for length in lengths[1:] if found else []:
         lows, (count, middle) = found[length], higher(found, length)
-        print(f"{name}, {length} alone: {min(lows):.3f} to {max(lows):.3f}, {middle:+.0f} %, higher in {count} of {len(seeds)} seeds")
+        print(f"{name}, {length} alone: loss {min(lows):.3f} to {max(lows):.3f}, {middle:+.0f} %, "
+              f"higher in {count} of {len(seeds)} seeds")
 if ends["own classes"]:
     lab.measure("drift", higher(ends["own classes"], lengths[-2])[1])
 figures.bands(

@@ -11,7 +11,15 @@ import torch
 from tests.support.answers import ANSWERS
 from worldsize.checks import run_check
 from worldsize.checks.kit.values import first_difference
-from worldsize.checks.less_communication import coded_steps, local_sgd, one_bit, pays_below, power_sgd, sparse_steps, top_k
+from worldsize.checks.less_communication import (
+    coded_steps,
+    local_sgd,
+    one_bit,
+    pays_below,
+    power_sgd,
+    sparse_steps,
+    top_k,
+)
 from worldsize.checks.simulated_arena import SimulatedArena
 
 SEEDS = range(5)

@@ -107,7 +107,8 @@ answers.mistake("without_error_feedback", {"gradient + residual": "gradient", "t
     "the average of step 1", "coded from the gradients alone: the residual was not added", "lost for ever")
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
     "the average of step 1", "coded from the gradients alone")
-answers.mistake("adds_the_residual_twice", {"gradient + residual": "gradient + 2 * residual"}, "the average of step 1")
+answers.mistake("adds_the_residual_twice", {"gradient + residual": "gradient + 2 * residual"},
+    "the average of step 1", "The residual is in the code twice")
 answers.mistake("has_the_gradients_signs", {"total.numpy() >= 0": "gradient.numpy() >= 0"},
     "the average of step 1", "but the signs are the gradient's")
 answers.mistake("has_the_gradients_scales", {"in total.split(block)": "in gradient.split(block)"},
@@ -290,7 +291,7 @@ def adds_up_buffers_of_codes(fabric, gradient, residual, block):
     return torch.stack(said).mean(0), total - said[me]
 
 
-@answers.is_wrong("the average of step 1")
+@answers.is_wrong("the average of step 1", "The packed bytes were added up")
 def adds_up_packed_bytes(fabric, gradient, residual, block):
     """A ring that adds up codes: a byte of eight signs and another are no eight sums, and a byte ends at 255."""
     n, total = fabric.world_size, gradient + residual

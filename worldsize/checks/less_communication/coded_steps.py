@@ -38,7 +38,7 @@ def signs(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CodedStep:
-    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `sent[rank]` what its bits and scales say of it."""
+    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `sent[rank]` what bits and scales say of it."""
 
     gradients: ByRank
     residuals: ByRank
@@ -161,6 +161,10 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
             np.mean([signs(g) * s for g, s in zip(gradients, step.scales, strict=True)], axis=0),
         "The signs are of gradient + residual, but the scales are the gradient's.":
             np.mean([signs(t) * step.scaled(g) for g, t in zip(gradients, totals, strict=True)], axis=0),
+        "The residual is in the code twice: gradient + residual has it once.":
+            np.mean([step.coded(t + e) for t, e in zip(totals, step.residuals, strict=True)], axis=0),
+        "The packed bytes were added up: a sum of two bytes is no byte of sums. Each rank's are unpacked before.":
+            _signs_of_summed_bytes(totals) * mean_scale,
         "These are sums: divide by the number of ranks.": right * n,
         "It was divided by the number of ranks twice.": right / n,
         "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
@@ -197,6 +201,12 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
     }
 
 
+def _signs_of_summed_bytes(totals: Sequence[np.ndarray]) -> np.ndarray:
+    """What the bits of the sum of all ranks' packed bytes say: 1 or −1. A byte goes on at 0 after 255."""
+    summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
+    return signs(np.unpackbits(summed, count=totals[0].size).astype(totals[0].dtype) - 0.5)
+
+
 def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:
     """Each eight in reverse; the last are filled up with −1 before, and cut off after."""
     padded = np.concatenate([values, -np.ones(-values.size % 8, values.dtype)])
@@ -210,7 +220,9 @@ def residual_slips(step: CodedStep) -> dict[str, ByRank]:
     return {
         "What was sent is still in it, and will be sent again.": totals,
         "It is as it was before the step.": residuals,
-        "It is empty: all that the bits do not say is lost for ever. Error feedback keeps it.": [np.zeros_like(t) for t in totals],
+        "It is empty: all that the bits do not say is lost for ever. Error feedback keeps it.": [
+            np.zeros_like(t) for t in totals
+        ],
         "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
             g - own for g, own in zip(step.gradients, sent, strict=True)
         ],
@@ -227,7 +239,7 @@ def residual_slips(step: CodedStep) -> dict[str, ByRank]:
         "A part of what was sent was taken off, divided by the number of ranks: all of it was sent.": [
             t - own / n for t, own in zip(totals, sent, strict=True)
         ],
-        "A 0 was sent as +1 times its scale, as its bit is 1, and the residual does not know of it: take off what the bits say.": [
+        "A 0 was sent as +1 times its scale, as its bit is 1, and the residual ignores it: take off what the bits say.": [
             t - np.sign(t) * scale for t, scale in zip(totals, step.scales, strict=True)
         ],
         "Its scales are the mean of all ranks': a rank takes off what it has sent itself.": [

@@ -118,9 +118,9 @@ def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
         if places.size:
             place = int(places[0])
             return (
-                f"the average of step {number} differs by rank in its last bits: element {place} is {held[0][place]:.17g} on rank 0, "
-                f"{got[place]:.17g} on rank {rank}. Add up in one order on all ranks, such as rank 0's first: weights that differ "
-                f"a little today drift apart."
+                f"the average of step {number} differs by rank in its last bits: element {place} is {held[0][place]:.17g} on "
+                f"rank 0, {got[place]:.17g} on rank {rank}. Add up in one order on all ranks, such as rank 0's first: weights "
+                "that differ in a last bit drift apart."
             )
     return None
 
@@ -144,15 +144,17 @@ def _needed(steps: list[CodedStep]) -> Needed:
             pairs * (8 * numbers + scales): "Each sign has 8 bytes, as an int64 has: 1 bit is enough.",
             pairs * (numbers * item + scales): "The signs have travelled as numbers of the gradient's dtype, 1 bit in each.",
             pairs * numbers * item: (
-                "Every rank has sent whole numbers of the gradient's dtype to every other: nothing is saved. Send bits and scales, "
-                "and let the receiver multiply."
+                "Every rank has sent whole numbers of the gradient's dtype to every other: nothing is saved. Send bits and "
+                "scales, and let the receiver multiply."
             ),
             2 * (n - 1) * numbers * item * len(steps): "That is an all-reduce of the gradient's numbers: nothing is saved.",
             2 * pairs * (bits + scales): (
                 "Were buffers with zeros for the other ranks' codes added up? Each rank fills its own part, and an all-gather "
                 "sends it once to each."
             ),
-            pairs * (by_blocks + scales): "Was each block packed on its own? Its last byte is not full: pack all signs in one row.",
+            pairs * (by_blocks + scales): (
+                "Was each block packed on its own? Its last byte is not full: pack all signs in one row."
+            ),
             pairs * (bits + 8 * blocks): "Have the scales 8 bytes? They go in the gradient's dtype, here float32.",
             pairs * (bits + numbers * item): "The scale has travelled once for each number: it is one for each block.",
         },
