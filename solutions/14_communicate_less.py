@@ -195,9 +195,9 @@ figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x
 # %% [markdown]
 # ### Codes
 #
-# **Quantization** goes on: a **code**, a small whole number, for each value, and for each **block** of values one **scale**, by
-# which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1. The bf16 numbers were
-# added up on their way round a ring. What if codes are?
+# **Quantization** goes on: it sends a **code**, a small whole number, for each value, and for each **block** of values one
+# **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1.
+# The bf16 numbers were added up on their way round a ring. What if codes are?
 
 # %%
 def eight_bits(x):
@@ -221,9 +221,9 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 # %% [markdown]
 # ### One bit
 #
-# Take 1 bit: the sign. The scale is the mean size of the block's numbers. A crude picture: a number ten times the mean and
-# one of a tenth come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a **residual**,
-# and adds it to the next gradient. So what is lost in one step is made up for in later ones.
+# Take 1 bit: the sign. The scale is the mean size of the block's numbers. This is crude: a number of ten times the mean and
+# one of a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
+# **residual**, and adds it to the next gradient. So what is lost in one step is made up for in later ones.
 
 # %%
 lab.predict(
@@ -233,8 +233,8 @@ lab.predict(
 )
 
 # %% [markdown]
-# All ranks need the *same* average, to the last bit: a sum of floats depends on its order, and weights that differ in a last bit
-# go on to differ. So fix the order.
+# All ranks need the *same* average, to the last bit: weights that differ in a last bit differ more with each step. And a sum of
+# floats depends on its order. So every rank has to add up in the same order.
 #
 # <details><summary>Hint 1</summary><code>np.packbits(total.numpy() >= 0)</code> makes bytes,
 # <code>np.unpackbits(bytes, count=numbers)</code> bits again, <code>torch.from_numpy</code> tensors.</details>
@@ -246,10 +246,10 @@ lab.predict(
 # %% tags=["exercise:one_bit_average"]
 # Exercise 14.1: one bit of each number, and the rest kept
 def one_bit_average(fabric, gradient, residual, block):
-    """Sends the signs of gradient + residual, 8 in a byte (bit 1: 0 or more), and each block's mean size as scale, in its dtype.
+    """Sends the signs of gradient + residual, 8 in a byte (0 or more: bit 1), and the mean size of each block, its scale.
 
     Returns the mean over the ranks of sign · scale, [numbers], the same bits on all ranks, and this rank's new residual: what its
-    own code does not say. The last block may be shorter. Gradient and residual stay as they are.
+    own code does not say. Scales are in the gradient's dtype. The last block may be short. Gradient and residual stay as they are.
     """
     ### BEGIN SOLUTION
     n, total = fabric.world_size, gradient + residual
@@ -305,7 +305,7 @@ figures.bands(
 # %% [markdown]
 # **In one sentence:** by how much does all that a rank has sent differ from the sum of its gradients, after many steps?
 #
-# <details><summary>Compare</summary>By its residual of the last step, after 64 steps as after one: each step sends gradient +
+# <details><summary>Compare</summary>By its residual of the last step, after many steps as after one: each step sends gradient +
 # old residual − new residual, and in the sum all residuals but the last cancel.</details>
 #
 # 1 bit of 32 is the end of this road. The next way goes further.
@@ -460,11 +460,6 @@ def pairs(fabric):
     average, _ = top_k_average(fabric, gradient, torch.zeros_like(gradient), int(share * len(gradient)))
     return int(average.count_nonzero()) / len(gradient)
 
-def signs(fabric):
-    """Sends the code of this rank's first gradient."""
-    gradient = firsts[fabric.rank]
-    one_bit_average(fabric, gradient, torch.zeros_like(gradient), block)
-
 def coded_from(bits):
     """From how many ranks on codes of so many bits cost a rank as much as a plain ring, by the formulas."""
     ring = cost.bytes_ring_all_reduce
@@ -490,14 +485,10 @@ crossing = as_much(sends, plain_sends) if written else None
 if crossing:
     lab.measure("crossing", crossing)
     print(f"as much from {crossing:.0f} ranks on; by the formulas from {compression.top_k_crossing(numbers, k):.0f}")
-few = {n: simulate(signs, n) for n in many[:2]}
-bit_sends = [(n, run.trace.sent_bytes(0) if run.state == "done" else None) for n, run in few.items()]
 print(f"by the formulas codes of 8 bits send as much as plain from {coded_from(8)} ranks on, of 1 bit from {coded_from(1)}")
 figures.curves(
     [
-        figures.Curve(
-            "1 bit", simulated=bit_sends, predicted=[(n, compression.coded_bytes(n, numbers, 1, block)) for n in many]
-        ),
+        figures.Curve("1 bit", predicted=[(n, compression.coded_bytes(n, numbers, 1, block)) for n in many]),
         figures.Curve(
             "top 1 %", simulated=sends, predicted=[(n, compression.top_k_bytes(n, k)) for n in many] if written else []
         ),
@@ -509,10 +500,19 @@ figures.curves(
 )
 
 # %% [markdown]
-# Why not add up on the way, as a ring does? Because the sum of two sparse gradients has the indices of *both*. The **union**
-# grows with every rank that adds its own. Is the sum soon not sparse any more? If each rank chose by chance, the union of $n$
-# ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those of the first step, at
-# which all weights are random, and those after a while.
+# Codes have a way out: each rank decodes and adds up one part of the gradient for all, codes the sum *again*, and sends it to
+# everybody. So does 1-bit Adam (Tang and others, 2021), and what a rank sends no longer grows with the number of ranks.
+#
+# **In one sentence:** what does the second code cost, and what makes up for it?
+#
+# <details><summary>Compare</summary>A second error in each step. The rank that coded the sum keeps it, as a second
+# residual.</details>
+
+# %% [markdown]
+# Why are the largest numbers not added up on the way, as in a ring? Because the sum of two sparse gradients has the indices of
+# *both*. The **union** grows with every rank that adds its own. Is the sum soon not sparse any more? If each rank chose by
+# chance, the union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those
+# of the first step, at which all weights are random, and those after a while.
 
 # %%
 lab.predict(
@@ -933,7 +933,7 @@ figures.bands(
         name: [[(length, found[length][k]) for length in lengths] for k in range(len(seeds))] if found else None
         for name, found in ends.items()
     },
-    "Alone for longer: whose loss is higher in the end?", x="steps alone", y="loss at the end", paired=True,
+    "Alone for longer: whose loss is higher in the end?", x="round length", y="loss at the end", paired=True,
 )
 
 # %% [markdown]
@@ -1136,7 +1136,8 @@ lab.summary()
 # **Further reading.** Lin and others, *Deep gradient compression* ([arXiv:1712.01887](https://arxiv.org/abs/1712.01887), ICLR
 # 2018). Karimireddy and others, *Error feedback fixes SignSGD* ([arXiv:1901.09847](https://arxiv.org/abs/1901.09847), ICML
 # 2019): the scale. Seide and others, *1-bit stochastic gradient descent* (Interspeech 2014): error feedback. Karimireddy and
-# others, *SCAFFOLD* ([arXiv:1910.06378](https://arxiv.org/abs/1910.06378), ICML 2020): drift. Beznosikov and others, *On
+# others, *SCAFFOLD* ([arXiv:1910.06378](https://arxiv.org/abs/1910.06378), ICML 2020): drift. Tang and others, *1-bit
+# Adam* ([arXiv:2102.02888](https://arxiv.org/abs/2102.02888), ICML 2021): sums that are coded again. Beznosikov and others, *On
 # biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the three ranks. Vogels and others,
 # *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and others, *DiLoCo*
 # ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient compression*
