@@ -249,7 +249,7 @@ def one_bit_average(fabric, gradient, residual, block):
     """Sends the signs of gradient + residual, 8 in a byte (0 or more: bit 1), and the mean size of each block, its scale.
 
     Returns the mean over the ranks of sign · scale, [numbers], the same bits on all ranks, and this rank's new residual: what its
-    own code does not say. Scales are in the gradient's dtype. The last block may be short. Gradient and residual stay as they are.
+    own code does not say. Scales are in the gradient's dtype. The last block may be short. What is handed in stays as it is.
     """
     ### BEGIN SOLUTION
     n, total = fabric.world_size, gradient + residual
