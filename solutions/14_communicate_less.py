@@ -1,11 +1,13 @@
 # %% [markdown]
 # # Lab 14. Communicate less
 #
-# **After this lab you are able to** train over slow networks with a fraction of the bytes: send only the largest numbers of
-# a gradient, or two thin matrices in place of a large one, or nothing at all for many steps; show what happens if what was
-# not sent is thrown away; and say from three measured numbers below which bandwidth each way pays.
+# **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit of each number of a
+# gradient, or only the largest numbers, or two thin matrices in place of a large one, or nothing at all for many steps; show
+# what happens if what was not sent is thrown away, or if ranks with other data are alone for long; and say from three measured
+# numbers below which bandwidth each way pays.
 #
-# **Minutes:** 115 · **Points:** 6 · **Prerequisites:** Lab 04 (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
+# **Minutes:** 150 (two sittings: 70 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
+# (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
 
 # %% [markdown]
 # ![Who is first at a loss of 0.8, over slow links and over fast ones? PowerSGD and local SGD tie for …](../labs/covers/14.png)
@@ -19,6 +21,7 @@ import math
 import time
 from statistics import median
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -39,9 +42,11 @@ steps = 64
 hidden = 128
 batch = 128
 learning_rate = 0.05
+block = 784
 share = 0.01
 thin = 2
 every = 4
+alone = [1, 4, 16, 64]
 work_s = 0.005
 target = 0.8
 many = [4, 16, 64, 144]
@@ -64,15 +69,16 @@ numbers = len(flat(list(mlp(sizes).parameters())))
 print(f"{numbers:,} numbers in a gradient: {4 * numbers / 1e3:.0f} kB")
 
 # %%
-def learner(rank, seed):
-    """A rank's `gradient(weights)`, on its next batch; and the weights to begin with, the same on all ranks."""
+def learner(rank, seed, own=None):
+    """A rank's `gradient(weights)`, on its next batch (of all images, or of its `own`); and the start, the same on all ranks."""
     model = mlp(sizes, seed)
     parameters = list(model.parameters())
     draws = torch.Generator().manual_seed(1000 * seed + rank)
 
     def gradient(weights):
         vector_to_parameters(weights, parameters)
-        rows = torch.randint(len(images), (batch,), generator=draws)
+        rows = torch.randint(len(images if own is None else own), (batch,), generator=draws)
+        rows = rows if own is None else own[rows]
         loss = F.cross_entropy(model(images[rows].flatten(1)), labels[rows])
         return flat(torch.autograd.grad(loss, parameters))
 
@@ -169,6 +175,9 @@ def trainings(name):
 def sent(name):
     return trained[name].trace.sent_bytes(0) / (steps * len(seeds))
 
+def last(name, seed):
+    return trained[name][0][seeds.index(seed)][-1][2]
+
 def losses(*names):
     """For figures.bands: {name: [[(step, loss)] of each seed]}, None where it is not written yet."""
     return {
@@ -184,15 +193,129 @@ trainings("bf16")
 figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x="step", y="loss on test images", paired=True)
 
 # %% [markdown]
-# Fewer bits are possible: with 8, or even 1, a scale has to travel beside them. But 1 bit of 32 is the end of that road. The
-# next way goes further.
+# ### Codes
+#
+# **Quantization** goes on: it sends a **code**, a small whole number, for each value, and for each **block** of values one
+# **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1.
+# The bf16 numbers were added up on their way round a ring. What if codes are?
+
+# %%
+def eight_bits(x):
+    scale = x.abs().max() / 127
+    return (x / scale).round().to(torch.int8), scale
+
+a, b = torch.tensor([0.9, -0.5, 0.2]), torch.tensor([9.0, 9.0, -3.0])
+(a_code, a_scale), (b_code, b_scale) = eight_bits(a), eight_bits(b)
+print(f"codes {a_code.tolist()}, scale {a_scale:.4f}, and codes {b_code.tolist()}, scale {b_scale:.4f}")
+print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: {[round(x, 1) for x in (a + b).tolist()]}")
+
+# %% [markdown]
+# **In one sentence:** which two things go wrong in the sum of the codes?
+#
+# <details><summary>Compare</summary>int8 ends at 127 and goes on at −128; and each rank's codes count in a unit of its own, its
+# scale.</details>
+#
+# So every rank sends its codes to all others, an **all-gather**, and everybody decodes and adds up for itself.
+# `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $i$ of `x.tensor_split(world_size)` is rank $i$'s.
+
+# %% [markdown]
+# ### One bit
+#
+# Take 1 bit: the sign. The scale is the mean size of the block's numbers. This is crude: a number of ten times the mean and
+# one of a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
+# **residual**, and adds it to the next gradient. So what is lost in one step is made up for in later ones.
+
+# %%
+lab.predict(
+    "one_bit",
+    f"{ranks} ranks, a bit a number, and 4 bytes for each block of {block}. How many times less than plain does a rank send?",
+    "times",
+)
+
+# %% [markdown]
+# All ranks need the *same* average, to the last bit: weights that differ in a last bit differ more with each step. And a sum of
+# floats depends on its order. So every rank has to add up in the same order.
+#
+# <details><summary>Hint 1</summary><code>np.packbits(total.numpy() >= 0)</code> makes bytes,
+# <code>np.unpackbits(bytes, count=numbers)</code> bits again, <code>torch.from_numpy</code> tensors.</details>
+# <details><summary>Hint 2</summary>Unpacked bits are uint8, which has no −1: change the dtype first.
+# <code>scales.repeat_interleave(block)[:numbers]</code> is a scale for each number.</details>
+# <details><summary>Hint 3</summary>Two all-gathers, of bytes and of scales. Decode all codes alike, your own too: from
+# rank 0's on, and add up so.</details>
+
+# %% tags=["exercise:one_bit_average"]
+# Exercise 14.1: one bit of each number, and the rest kept
+def one_bit_average(fabric, gradient, residual, block):
+    """Sends the signs of gradient + residual, 8 in a byte (0 or more: bit 1), and the mean size of each block, its scale.
+
+    Returns the mean over the ranks of sign · scale, [numbers], the same bits on all ranks, and this rank's new residual: what its
+    own code does not say. Scales are in the gradient's dtype. The last block may be short. What is handed in stays as it is.
+    """
+    ### BEGIN SOLUTION
+    n, total = fabric.world_size, gradient + residual
+    bits = torch.from_numpy(np.packbits(total.numpy() >= 0))
+    scales = torch.stack([part.abs().mean() for part in total.split(block)])
+
+    all_bits, all_scales = bits.repeat(n), scales.repeat(n)
+    all_gather(fabric, all_bits)
+    all_gather(fabric, all_scales)
+
+    sent = []
+    for code, sizes in zip(all_bits.view(n, -1), all_scales.view(n, -1)):
+        ones = torch.from_numpy(np.unpackbits(code.numpy(), count=len(total)))
+        signs = 2 * ones.to(total.dtype) - 1
+        sent.append(signs * sizes.repeat_interleave(block)[: len(total)])
+    return sum(sent) / n, total - sent[fabric.rank]
+    ### END SOLUTION
+
+# %% tags=["check:one_bit_average"] points=1
+check.one_bit_average(one_bit_average)
+
+# %% [markdown]
+# Now train with it: once as it should be, once with the residual thrown away at every step.
+
+# %%
+def one_bit(fabric, gradient, state, feedback=True):
+    residual = state.get("residual", torch.zeros_like(gradient))
+    average, rest = one_bit_average(fabric, gradient, residual, block)
+    state["residual"] = rest * feedback
+    return average
+
+def one_bit_forgetful(fabric, gradient, state):
+    return one_bit(fabric, gradient, state, feedback=False)
+
+# %%
+lab.predict("forgets", f"1 bit, no feedback: how much higher than plain's is the loss after {steps} steps?", "%")
+
+# %%
+ways |= {"1 bit": (train, one_bit), "1 bit, no feedback": (train, one_bit_forgetful)}
+trainings("1 bit")
+trainings("1 bit, no feedback")
+if "1 bit" in trained:
+    lab.measure("one_bit", sent("plain") / sent("1 bit"))
+    lab.measure("forgets", median(100 * (last("1 bit, no feedback", s) / last("plain", s) - 1) for s in seeds))
+    for seed in seeds:
+        above = [last(name, seed) - last("plain", seed) for name in ("1 bit", "1 bit, no feedback")]
+        print(f"seed {seed}: above plain by {above[0]:+.3f} with feedback, {above[1]:+.3f} without")
+figures.bands(
+    losses("plain", "bf16", "1 bit", "1 bit, no feedback"), "One bit of 32: does the loss notice?",
+    x="step", y="loss on test images", paired=True,
+)
+
+# %% [markdown]
+# **In one sentence:** by how much does all that a rank has sent differ from the sum of its gradients, after many steps?
+#
+# <details><summary>Compare</summary>By its residual of the last step, after many steps as after one: each step sends gradient +
+# old residual − new residual, and in the sum all residuals but the last cancel.</details>
+#
+# 1 bit of 32 is the end of this road. The next way goes further.
 
 # %% [markdown]
 # ## Fewer numbers: the largest
 #
 # Are all numbers of a gradient equally important? **Top-k** sends only the $k$ that are largest by size, each with its
 # **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses others, so nothing can be
-# added up on the way: each rank sends its pairs to all others, an **all-gather**, and everybody adds up for itself.
+# added up on the way: an all-gather again, of everybody's pairs.
 
 # %%
 k = int(share * numbers)
@@ -206,11 +329,9 @@ lab.predict(
 )
 
 # %% [markdown]
-# And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and may never be sent. **Error
-# feedback** (Seide and others, 2014) keeps what was not sent as a **residual**, and adds it to the next gradient. A small
-# number that always points the same way grows there, until it is among the largest.
-#
-# `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $i$ of `x.tensor_split(world_size)` is rank $i$'s.
+# And the other 99 %? Thrown away, they are lost: what is small stays small, step after step, and may never be sent. So keep
+# them as a residual again, and add it to the next gradient. A small number that always points the same way grows there, until
+# it is among the largest.
 #
 # <details><summary>Hint 1</summary><code>total.abs().topk(k).indices</code>. Send the values with their signs.</details>
 # <details><summary>Hint 2</summary>Two all-gathers of n · k numbers: one of values in the gradient's dtype, one of
@@ -219,7 +340,7 @@ lab.predict(
 # keep one of them. <code>index_add_(0, places.long(), values)</code> adds up.</details>
 
 # %% tags=["exercise:top_k_average"]
-# Exercise 14.1: the largest numbers, and the rest kept
+# Exercise 14.2: the largest numbers, and the rest kept
 def top_k_average(fabric, gradient, residual, k):
     """Sends the k numbers of gradient + residual that are largest by size: values of its dtype, and int32 indices.
 
@@ -241,7 +362,7 @@ def top_k_average(fabric, gradient, residual, k):
     return torch.zeros_like(residual).index_add_(0, places.long(), values) / n, residual
     ### END SOLUTION
 
-# %% tags=["check:top_k_average"] points=1.5
+# %% tags=["check:top_k_average"] points=1.25
 check.top_k_average(top_k_average)
 
 # %% [markdown]
@@ -274,9 +395,6 @@ figures.bands(
 )
 
 # %%
-def last(name, seed):
-    return trained[name][0][seeds.index(seed)][-1][2]
-
 if "top 1 %" in trained:
     gaps = [(last("top 1 %, no feedback", s) - last("plain", s), last("top 1 %", s) - last("plain", s)) for s in seeds]
     closed = [100 * (1 - kept / opened) for opened, kept in gaps]
@@ -327,7 +445,8 @@ figures.histories(found, "One of three numbers: which way do the weights go?", y
 # ### More ranks
 #
 # An all-reduce costs a rank hardly more with many ranks than with few: $\frac{2(n-1)}n$ of the gradient. An all-gather
-# costs $n-1$ times the rank's pairs. So with enough ranks, even 1 % of the numbers cost more than all of them.
+# costs $n-1$ times what the rank itself sends. So with enough ranks, even 1 % of the numbers cost more than all of them, and so
+# does 1 bit of each.
 
 # %%
 lab.predict("crossing", "From how many ranks on does top 1 % send as much as a plain ring?", "ranks")
@@ -340,6 +459,11 @@ def pairs(fabric):
     gradient = firsts[fabric.rank]
     average, _ = top_k_average(fabric, gradient, torch.zeros_like(gradient), int(share * len(gradient)))
     return int(average.count_nonzero()) / len(gradient)
+
+def coded_from(bits):
+    """From how many ranks on codes of so many bits cost a rank as much as a plain ring, by the formulas."""
+    ring = cost.bytes_ring_all_reduce
+    return next(n for n in range(2, 1000) if compression.coded_bytes(n, numbers, bits, block) >= ring(n, 4 * numbers))
 
 # %%
 # Helper: where two measured lines cross
@@ -361,8 +485,10 @@ crossing = as_much(sends, plain_sends) if written else None
 if crossing:
     lab.measure("crossing", crossing)
     print(f"as much from {crossing:.0f} ranks on; by the formulas from {compression.top_k_crossing(numbers, k):.0f}")
+print(f"by the formulas codes of 8 bits send as much as plain from {coded_from(8)} ranks on, of 1 bit from {coded_from(1)}")
 figures.curves(
     [
+        figures.Curve("1 bit", predicted=[(n, compression.coded_bytes(n, numbers, 1, block)) for n in many]),
         figures.Curve(
             "top 1 %", simulated=sends, predicted=[(n, compression.top_k_bytes(n, k)) for n in many] if written else []
         ),
@@ -374,10 +500,19 @@ figures.curves(
 )
 
 # %% [markdown]
-# Why not add up on the way, as a ring does? Because the sum of two sparse gradients has the indices of *both*. The **union**
-# grows with every rank that adds its own. Is the sum soon not sparse any more? If each rank chose by chance, the union of $n$
-# ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those of the first step, at
-# which all weights are random, and those after a while.
+# Codes have a way out: each rank decodes and adds up one part of the gradient for all, codes the sum *again*, and sends it to
+# everybody. So does 1-bit Adam (Tang and others, 2021), and what a rank sends no longer grows with the number of ranks.
+#
+# **In one sentence:** what does the second code cost, and what makes up for it?
+#
+# <details><summary>Compare</summary>A second error in each step. The rank that coded the sum keeps it, as a second
+# residual.</details>
+
+# %% [markdown]
+# Why are the largest numbers not added up on the way, as in a ring? Because the sum of two sparse gradients has the indices of
+# *both*. The **union** grows with every rank that adds its own. Is the sum soon not sparse any more? If each rank chose by
+# chance, the union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those
+# of the first step, at which all weights are random, and those after a while.
 
 # %%
 lab.predict(
@@ -460,7 +595,7 @@ lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P an
 # are everybody's.</details>
 
 # %% tags=["exercise:power_sgd_average"]
-# Exercise 14.2: two thin matrices
+# Exercise 14.3: two thin matrices
 def power_sgd_average(fabric, gradient, residual, q):
     """One step of PowerSGD on M = gradient + residual, [rows, columns], from q, [columns, r], the same on all ranks.
 
@@ -475,7 +610,7 @@ def power_sgd_average(fabric, gradient, residual, q):
     return average, m - average, q
     ### END SOLUTION
 
-# %% tags=["check:power_sgd_average"] points=2
+# %% tags=["check:power_sgd_average"] points=1.5
 check.power_sgd_average(power_sgd_average)
 
 # %% [markdown]
@@ -642,7 +777,7 @@ lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["
 # it returns. You still need the start afterwards.</details>
 
 # %% tags=["exercise:local_sgd"]
-# Exercise 14.3: local steps and an outer step
+# Exercise 14.4: local steps and an outer step
 def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
     """Rounds 0, 1, … of train_locally(weights, round), each from the same weights on all ranks, and an outer step after each.
 
@@ -659,14 +794,14 @@ def local_sgd(fabric, weights, train_locally, rounds, rate, momentum):
     return weights
     ### END SOLUTION
 
-# %% tags=["check:local_sgd"] points=1.5
+# %% tags=["check:local_sgd"] points=1.25
 check.local_sgd(local_sgd)
 
 # %%
-def seldom(fabric, how, steps, seed, seconds):
+def seldom(fabric, how, steps, seed, seconds, own=None):
     """Rounds of so many local steps, then your outer step. how: (steps of a round, outer rate, momentum)."""
     every, rate, momentum = how
-    gradient, start = learner(fabric.rank, seed)
+    gradient, start = learner(fabric.rank, seed, own)
     seen = []
 
     def train_locally(weights, round):
@@ -743,6 +878,74 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 # descent inside.
 
 # %% [markdown]
+# ### Ranks with other data
+#
+# So far each rank drew from *all* images. Phones, hospitals and shops cannot: each has data of its own. So sort the images by
+# label and give each rank a part. Now each knows some classes only. How much does a rank learn alone that the average has to
+# take back? That is **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves
+# the weights as far as a step of plain averaging.
+
+# %%
+parts = labels.argsort(stable=True).tensor_split(ranks)
+lengths = [length for length in alone if length <= steps]
+for rank, own in enumerate(parts):
+    print(f"rank {rank}: {len(own):,} images of the classes {sorted(set(labels[own].tolist()))}")
+
+# %%
+lab.predict(
+    "drift",
+    f"{lengths[-2]} steps alone, and each rank has classes of its own: how much higher is the loss after {steps} steps than with "
+    "an average at each step?", "%",
+)
+
+# %%
+def ends_after(fabric, rounds, by_class):
+    """{steps of a round: the loss at the end for each seed}, on rank 0."""
+    own, found = parts[fabric.rank] if by_class else None, {}
+    for length in rounds:
+        curves = [seldom(fabric, (length, 1.0, 0.0), steps, seed, 0.0, own) for seed in seeds]
+        found[length] = [curve[-1][2] for curve in curves if curve]
+    return found
+
+# %%
+ends = {}
+for name in ("all images", "own classes"):
+    print(f"{name}, rounds of {', '.join(map(str, lengths))} steps …", flush=True)
+    with unobserved():  # no picture of each launch
+        run = launch(ends_after, ranks, args=(lengths, name == "own classes"))
+    ends[name] = run[0] if run.state == "done" else None
+
+# %%
+def higher(found, length):
+    """In how many seeds rounds of this length end higher than an average at each step, and by how many per cent: the median."""
+    above = [100 * (one / each - 1) for one, each in zip(found[length], found[lengths[0]])]
+    return sum(x > 0 for x in above), median(above)
+
+for name, found in ends.items():
+    for length in lengths[1:] if found else []:
+        lows, (count, middle) = found[length], higher(found, length)
+        print(f"{name}, {length} alone: loss {min(lows):.3f} to {max(lows):.3f}, {middle:+.0f} %, "
+              f"higher in {count} of {len(seeds)} seeds")
+if ends["own classes"]:
+    lab.measure("drift", higher(ends["own classes"], lengths[-2])[1])
+figures.bands(
+    {
+        name: [[(length, found[length][k]) for length in lengths] for k in range(len(seeds))] if found else None
+        for name, found in ends.items()
+    },
+    "Alone for longer: whose loss is higher in the end?", x="round length", y="loss at the end", paired=True,
+)
+
+# %% [markdown]
+# **In one sentence:** why does an average at *each* step not mind who has which classes?
+#
+# <details><summary>Compare</summary>All ranks take their gradients at the same weights, and the mean of these is the gradient on
+# all images. After a step alone the weights differ: each rank's next gradient leads on towards its own classes, and nothing of
+# the others' pulls it back.</details>
+#
+# A remedy sends one more tensor a round, by which each rank corrects its steps: SCAFFOLD (Karimireddy and others, 2020).
+
+# %% [markdown]
 # ## When does it pay?
 #
 # Compressing takes time, and may take more steps. So the race is about the *time to a target*, here a test loss. Three
@@ -750,6 +953,12 @@ knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.
 # sending, and the **bytes** $b$ that a rank sends a step:
 #
 # $$\text{time}=S\left(w+\frac bB\right)\quad\text{at a bandwidth of }B$$
+#
+# Two things are left out: what is sent *while* a gradient is computed (Lab 11) costs less, and each message has a latency,
+# whatever its size. Which of the ways saves latency?
+#
+# <details><summary>Compare</summary>Fewer messages alone: rounds of H steps need one all-reduce in H steps. The others send as
+# many messages as plain, or more, each of them smaller.</details>
 
 # %%
 # Helper: the three numbers of each way, measured
@@ -787,7 +996,7 @@ def in_turns(fabric, names, rounds=5):
     return took
 
 # %%
-racers = ["plain", "bf16", "top 1 %", "PowerSGD", "local SGD"]
+racers = ["plain", "bf16", "1 bit", "top 1 %", "PowerSGD", "local SGD"]
 entries = {name: measured(name) for name in racers}
 with unobserved():  # no picture of this launch
     turns = launch(in_turns, ranks, args=([name for name in racers if entries[name]],))[0]
@@ -815,7 +1024,7 @@ for name, e in entries.items():
 # slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
 
 # %% tags=["exercise:pays_below"]
-# Exercise 14.4: when does it pay?
+# Exercise 14.5: when does it pay?
 def pays_below(plain, other):
     """The bandwidth, in bytes a second, below which `other` comes to the target before `plain`; math.inf if it does at any.
 
@@ -926,7 +1135,9 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** Lin and others, *Deep gradient compression* ([arXiv:1712.01887](https://arxiv.org/abs/1712.01887), ICLR
 # 2018). Karimireddy and others, *Error feedback fixes SignSGD* ([arXiv:1901.09847](https://arxiv.org/abs/1901.09847), ICML
-# 2019). Seide and others, *1-bit stochastic gradient descent* (Interspeech 2014): error feedback. Beznosikov and others, *On
+# 2019): the scale. Seide and others, *1-bit stochastic gradient descent* (Interspeech 2014): error feedback. Karimireddy and
+# others, *SCAFFOLD* ([arXiv:1910.06378](https://arxiv.org/abs/1910.06378), ICML 2020): drift. Tang and others, *1-bit
+# Adam* ([arXiv:2102.02888](https://arxiv.org/abs/2102.02888), ICML 2021): sums that are coded again. Beznosikov and others, *On
 # biased compression* ([arXiv:2002.12410](https://arxiv.org/abs/2002.12410), JMLR 2023): the three ranks. Vogels and others,
 # *PowerSGD* ([arXiv:1905.13727](https://arxiv.org/abs/1905.13727), NeurIPS 2019). Douillard and others, *DiLoCo*
 # ([arXiv:2311.08105](https://arxiv.org/abs/2311.08105), 2023). Agarwal and others, *On the utility of gradient compression*

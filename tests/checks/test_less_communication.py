@@ -11,7 +11,15 @@ import torch
 from tests.support.answers import ANSWERS
 from worldsize.checks import run_check
 from worldsize.checks.kit.values import first_difference
-from worldsize.checks.less_communication import local_sgd, pays_below, power_sgd, sparse_steps, top_k
+from worldsize.checks.less_communication import (
+    coded_steps,
+    local_sgd,
+    one_bit,
+    pays_below,
+    power_sgd,
+    sparse_steps,
+    top_k,
+)
 from worldsize.checks.simulated_arena import SimulatedArena
 
 SEEDS = range(5)
@@ -42,6 +50,29 @@ def test_what_ranks_send_and_keep_adds_up_to_all_gradients(size):
         assert np.allclose(came_in, went_out, rtol=1e-6, atol=1e-3)
 
 
+@pytest.mark.parametrize("size", one_bit.SIZES[: one_bit.TOLD], ids=str)
+def test_most_draws_of_signs_tell_all_slips_apart(size):
+    n, numbers, block, _, dtype = size
+    firsts = [coded_steps._first(np.random.default_rng(seed), n, numbers, block, dtype) for seed in range(200)]
+    assert sum(coded_steps._tells(step) and coded_steps.order_shows(step) for step in firsts) > 10
+
+
+@pytest.mark.parametrize("size", one_bit.SIZES[:-1], ids=str)
+def test_what_bits_say_and_what_is_kept_adds_up_to_all_gradients(size):
+    for seed in SEEDS:
+        steps = coded_steps.draw_steps(np.random.default_rng(seed), *size, told=False)
+        came_in = sum(sum(step.gradients) for step in steps) + sum(steps[0].residuals)
+        went_out = sum(step.average * size[0] for step in steps) + sum(steps[-1].kept)
+        assert np.allclose(came_in, went_out, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", one_bit.SIZES[:-1], ids=str)
+def test_no_sign_of_a_later_step_hangs_on_rounding(size):
+    for seed in SEEDS:
+        for step in coded_steps.draw_steps(np.random.default_rng(seed), *size, told=False)[1:]:
+            assert min(np.abs(total).min() for total in step.totals) > 0.29
+
+
 @pytest.mark.parametrize("size", power_sgd.SIZES[:-1], ids=str)
 def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
     n, rows, columns, r, count, dtype = size
@@ -55,6 +86,10 @@ def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
 @pytest.mark.parametrize(
     ("exercise", "name", "held"),
     [
+        ("one_bit_average", "votes", [False, None, None, None]),
+        ("one_bit_average", "adds_up_its_own_first", [False, None, None, None]),
+        ("one_bit_average", "takes_the_average_off", [True, False, None, None]),
+        ("one_bit_average", "has_a_byte_for_each_sign", [True, True, True, False]),
         ("top_k_average", "chooses_by_value", [False, None, None, None]),
         ("top_k_average", "forgets_to_divide", [False, None, None, None]),
         ("top_k_average", "keeps_what_it_has_sent", [True, False, None, None]),

@@ -28,6 +28,13 @@ def test_a_rank_sends_its_pairs_to_each_of_the_others():
     assert compression.top_k_bytes(1, 10) == 0
 
 
+def test_codes_fill_bytes_and_a_short_block_has_a_whole_scale():
+    assert compression.coded_bytes(3, 17, 1, 8) == 2 * (3 + 3 * 4)
+    assert compression.coded_bytes(3, 17, 8, 8) == 2 * (17 + 3 * 4)
+    with pytest.raises(ValueError, match="blocks of 0"):
+        compression.coded_bytes(3, 17, 1, 0)
+
+
 @pytest.mark.parametrize("k", [1, 10, 100])
 def test_at_the_crossing_pairs_cost_what_the_ring_costs(k):
     n = compression.top_k_crossing(1000, k)

@@ -73,6 +73,7 @@ CHECKS = {
     "big_batch_step": "large_batches.accumulation",
     "noise_scale": "large_batches.noise",
     "synced_norm": "large_batches.normalisation",
+    "one_bit_average": "less_communication.one_bit",
     "top_k_average": "less_communication.top_k",
     "power_sgd_average": "less_communication.power_sgd",
     "local_sgd": "less_communication.local_sgd",

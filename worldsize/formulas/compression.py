@@ -37,6 +37,18 @@ def top_k_crossing(numbers: int, k: int) -> float:
     return 2 * NUMBER_BYTES * numbers / ((NUMBER_BYTES + INDEX_BYTES) * k)
 
 
+def coded_bytes(n: int, numbers: int, bits: int, block: int) -> int:
+    """Compression by codes: the bytes a rank sends, n − 1 times its codes, packed, and a scale of 4 bytes for each block.
+
+    Raises ValueError for less than one rank, number, bit or block.
+    """
+    if min(n, numbers, bits, block) < 1:
+        raise ValueError(
+            f"compression: expected 1 or more of each, got {n} ranks, {numbers} numbers, {bits} bits and blocks of {block}"
+        )
+    return (n - 1) * (-(-numbers * bits // 8) + NUMBER_BYTES * -(-numbers // block))
+
+
 def union_by_chance(share: float, n: int) -> float:
     """Compression by the largest k: what part of all numbers some rank sends, if each chose its `share` by chance.
 

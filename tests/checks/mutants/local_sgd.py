@@ -1,4 +1,4 @@
-"""Exercise 14.3: local steps, then one outer step of all ranks with Nesterov momentum."""
+"""Exercise 14.4: local steps, then one outer step of all ranks with Nesterov momentum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercise 14.4: the bandwidth below which a way that sends less reaches the target first."""
+"""Exercise 14.5: the bandwidth below which a way that sends less reaches the target first."""
 
 from __future__ import annotations
 

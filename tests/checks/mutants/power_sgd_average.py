@@ -1,4 +1,4 @@
-"""Exercise 14.2: an average of low rank, from two small all-reduces, with error feedback and a warm start."""
+"""Exercise 14.3: an average of low rank, from two small all-reduces, with error feedback and a warm start."""
 
 from __future__ import annotations
 

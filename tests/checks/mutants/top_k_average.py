@@ -1,4 +1,4 @@
-"""Exercise 14.1: of every gradient only the k largest numbers travel, with error feedback."""
+"""Exercise 14.2: of every gradient only the k largest numbers travel, with error feedback."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ POINTS = {
     "what is not in P Qᵀ stays in the residual, and is in the next M": 0.25,
     "q is the Q of this step, where the next one begins": 0.25,
     "gradient, residual and q stay as they were handed in": 0.25,
-    "two small all-reduces: r (rows + columns) numbers": 0.75,
+    "two small all-reduces: r (rows + columns) numbers": 0.25,
 }
 AVERAGE, FEEDBACK, WARM, KEPT, BYTES = POINTS
 # ranks, rows, columns, r, steps, dtype; the last is of messages above 128 KiB, which no wire copies

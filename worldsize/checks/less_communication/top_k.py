@@ -39,7 +39,7 @@ POINTS = {
     "the mean of what the ranks send, dense; numbers of one index add up": 0.25,
     "what a rank does not send stays in its residual, and is in the next choice": 0.5,
     "gradient and residual stay as they were handed in": 0.25,
-    "k numbers and k indices of 4 bytes from each rank to every other": 0.5,
+    "k numbers and k indices of 4 bytes from each rank to every other": 0.25,
 }
 AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
 # ranks, numbers, k, steps, dtype; in the first, ways to send too much differ in their bytes, and with two ranks they would not,

@@ -1,0 +1,251 @@
+"""Steps of an average of signs, as the check of `one_bit_average` draws them, and what slips would give in their place.
+
+A step is drawn so that no luck decides: no number is near 0 but those that are 0, and in two small cases every slip gives
+something else than the right answer, and than every other slip. Left out: the judging (`one_bit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from worldsize.checks.less_communication.returned import ByRank
+
+TRIES = 1000
+CLEAR = 1e-3  # what two slips differ by, in numbers between 0.3 and a few units
+
+
+def by_block(values: np.ndarray, block: int, scale_of: Callable[[np.ndarray], float]) -> np.ndarray:
+    """`scale_of` each block's values, in the place of each of them: [numbers]."""
+    scales = np.empty_like(values)
+    for start in range(0, values.size, block):
+        scales[start : start + block] = scale_of(values[start : start + block])
+    return scales
+
+
+def mean_size(values: np.ndarray) -> float:
+    return np.abs(values).mean(dtype=float)
+
+
+def signs(values: np.ndarray) -> np.ndarray:
+    """1 for 0 and more, −1 for less, in the dtype of the values."""
+    return np.where(values >= 0, 1, -1).astype(values.dtype)
+
+
+@dataclass(frozen=True)
+class CodedStep:
+    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `sent[rank]` what bits and scales say of it."""
+
+    gradients: ByRank
+    residuals: ByRank
+    block: int
+
+    @cached_property
+    def totals(self) -> list[np.ndarray]:
+        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
+
+    @cached_property
+    def scales(self) -> list[np.ndarray]:
+        return [self.scaled(total) for total in self.totals]
+
+    @cached_property
+    def sent(self) -> list[np.ndarray]:
+        return [signs(total) * scale for total, scale in zip(self.totals, self.scales, strict=True)]
+
+    @cached_property
+    def average(self) -> np.ndarray:
+        return np.mean(self.sent, axis=0)
+
+    @cached_property
+    def kept(self) -> list[np.ndarray]:
+        return [total - own for total, own in zip(self.totals, self.sent, strict=True)]
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        return by_block(values, self.block, mean_size)
+
+    def coded(self, values: np.ndarray) -> np.ndarray:
+        return signs(values) * self.scaled(values)
+
+
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def draw_steps(
+    generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, told: bool
+) -> list[CodedStep]:
+    """Steps of which the first has zeros, and a block of nothing else where there are several.
+
+    `told`: it tells the slips apart, too, and the order in which the ranks are added up.
+    """
+    for _ in range(TRIES):
+        first = _first(generator, n, numbers, block, dtype)
+        if not told or (_tells(first) and order_shows(first)):
+            break
+    else:
+        raise AssertionError(f"one_bit_average: {TRIES} draws for {n} ranks, and in none is every slip wrong")
+
+    drawn = [first]
+    while len(drawn) < steps:
+        gradients = [_clear_of_zero(generator, numbers, dtype) - kept for kept in drawn[-1].kept]
+        drawn.append(CodedStep(gradients, drawn[-1].kept, block))
+    return drawn
+
+
+def _clear_of_zero(generator: np.random.Generator, numbers: int, dtype: str) -> np.ndarray:
+    values = generator.normal(size=numbers)
+    return (values + 0.3 * np.sign(values)).astype(dtype)
+
+
+def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dtype: str) -> CodedStep:
+    """Residuals are whole, and so add up with the gradients to 0 where that is wanted."""
+    gradients, residuals = [], []
+    for _ in range(n):
+        residual = generator.integers(-3, 4, numbers).astype(dtype)
+        gradient = _clear_of_zero(generator, numbers, dtype) - residual
+        zeros = generator.choice(numbers, 1 + numbers // 20)
+        if numbers >= 2 * block:
+            start = block * int(generator.integers(numbers // block))
+            residual[start : start + block] = 0
+            zeros = np.concatenate([zeros, np.arange(start, start + block)])
+        gradient[zeros] = -residual[zeros]
+        gradients.append(gradient)
+        residuals.append(residual)
+    return CodedStep(gradients, residuals, block)
+
+
+def order_shows(step: CodedStep) -> bool:
+    """Whether ranks that each begin with their own numbers come to averages that differ in their last bits."""
+    n, added = len(step.sent), []
+    for rank in range(n):
+        total = np.zeros_like(step.sent[0])
+        for k in range(n):
+            total = total + step.sent[(rank + k) % n]
+        added.append(total / n)
+    return any(not np.array_equal(added[0], other) for other in added[1:])
+
+
+def _tells(step: CodedStep) -> bool:
+    averages = [step.average, *(given[0] for given in average_slips(step).values())]
+    residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
+    return _all_differ(averages) and _all_differ(residuals)
+
+
+def _all_differ(arrays: Sequence[np.ndarray]) -> bool:
+    return all(np.abs(a - b).max() > CLEAR for a, b in combinations(arrays, 2))
+
+
+# ---- slips -----------------------------------------------------------------------------------
+
+
+def average_slips(step: CodedStep) -> dict[str, ByRank]:
+    """{words for a slip: the average of the step that it gives, by rank}."""
+    n, block, totals, gradients, sent = len(step.totals), step.block, step.totals, step.gradients, step.sent
+    right, mean = step.average, np.mean(totals, axis=0)
+    own_signs, mean_scale = [signs(t) for t in totals], np.mean(step.scales, axis=0)
+    votes = np.sum(own_signs, axis=0)
+
+    def of_all(made: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        return np.mean([made(t, s) for t, s in zip(totals, step.scales, strict=True)], axis=0)
+
+    def scaled_by(scale_of: Callable[[np.ndarray], float], size: int = block) -> np.ndarray:
+        return of_all(lambda t, _: signs(t) * by_block(t, size, scale_of))
+
+    everywhere = {
+        "It was coded from the gradients alone: the residual was not added, so what the bits do not say is lost for ever.":
+            np.mean([step.coded(g) for g in gradients], axis=0),
+        "The scales are of gradient + residual, but the signs are the gradient's.":
+            np.mean([signs(g) * s for g, s in zip(gradients, step.scales, strict=True)], axis=0),
+        "The signs are of gradient + residual, but the scales are the gradient's.":
+            np.mean([signs(t) * step.scaled(g) for g, t in zip(gradients, totals, strict=True)], axis=0),
+        "The residual is in the code twice: gradient + residual has it once.":
+            np.mean([step.coded(t + e) for t, e in zip(totals, step.residuals, strict=True)], axis=0),
+        "The packed bytes were added up: a sum of two bytes is no byte of sums. Each rank's are unpacked before.":
+            _signs_of_summed_bytes(totals) * mean_scale,
+        "These are sums: divide by the number of ranks.": right * n,
+        "It was divided by the number of ranks twice.": right / n,
+        "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
+        "All ranks' signs have got the mean of all ranks' scales: each rank's signs go with its own scales.":
+            np.mean(own_signs, axis=0) * mean_scale,
+        "This is a vote: the sign that most ranks have, and not the mean of what they sent.": np.sign(votes) * mean_scale,
+        "The scale is the largest size of a block: the mean size is the scale that leaves the least behind.":
+            scaled_by(lambda part: np.abs(part).max()),
+        "The scale is the root of a block's mean square: it is the mean size.": scaled_by(lambda part: np.sqrt((part**2).mean())),
+        "The scale is the sum of a block's sizes: divide by how many numbers it has.": scaled_by(lambda part: np.abs(part).sum()),
+        "The scale is the size of the block's mean: the mean of its sizes is larger, where signs differ.":
+            scaled_by(lambda part: abs(part.mean())),
+        "There is one scale for all numbers: each block has its own.": scaled_by(mean_size, totals[0].size),
+        "The last block is shorter, and its mean was taken over a whole block: zeros that fill it up do not count.":
+            scaled_by(lambda part: np.abs(part).sum() / block),
+        "A 0 was sent as −1 times its scale. Its bit is 1.": of_all(lambda t, s: np.where(t > 0, s, -s)),
+        "A 0 stayed 0, which no bit says: torch.sign knows three signs. Its bit is 1.": of_all(lambda t, s: np.sign(t) * s),
+        "The signs of each eight numbers came in reverse: packing and unpacking go by the same order of bits.":
+            of_all(lambda t, s: _reversed_in_bytes(signs(t)) * s),
+        "The signs are the wrong way round: 1 is for 0 and more.": -right,
+        "A −1 came as 255: uint8 has no numbers below 0, so change the dtype before you subtract.":
+            of_all(lambda t, s: np.where(t >= 0, s, 255 * s)),
+        "A bit of 0 came as the number 0: it stands for −1.": of_all(lambda t, s: np.where(t >= 0, s, 0)),
+        "The average was coded once more: it is no sign times a scale, and goes out as it is.": step.coded(right),
+        "This is the code of the mean, which nobody can know before all numbers have travelled.": step.coded(mean),
+    }  # fmt: skip
+    slips = {words: [value] * n for words, value in everywhere.items()}
+    return slips | {
+        "Another rank's signs have got this rank's scales: scales travel, too.": [
+            np.mean(own_signs, axis=0) * scale for scale in step.scales
+        ],
+        "This is what the rank has sent itself: nothing of the others is in it.": sent,
+        "This is what the rank has sent itself, divided: nothing of the others is in it.": [own / n for own in sent],
+    }
+
+
+def _signs_of_summed_bytes(totals: Sequence[np.ndarray]) -> np.ndarray:
+    """What the bits of the sum of all ranks' packed bytes say: 1 or −1. A byte goes on at 0 after 255."""
+    summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
+    return signs(np.unpackbits(summed, count=totals[0].size).astype(totals[0].dtype) - 0.5)
+
+
+def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:
+    """Each eight in reverse; the last are filled up with −1 before, and cut off after."""
+    padded = np.concatenate([values, -np.ones(-values.size % 8, values.dtype)])
+    return padded.reshape(-1, 8)[:, ::-1].reshape(-1)[: values.size]
+
+
+def residual_slips(step: CodedStep) -> dict[str, ByRank]:
+    """{words for a slip: the residual after the step that it gives, by rank}."""
+    n, totals, sent, residuals = len(step.totals), step.totals, step.sent, step.residuals
+    mean_scale = np.mean(step.scales, axis=0)
+    return {
+        "What was sent is still in it, and will be sent again.": totals,
+        "It is as it was before the step.": residuals,
+        "It is empty: all that the bits do not say is lost for ever. Error feedback keeps it.": [
+            np.zeros_like(t) for t in totals
+        ],
+        "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
+            g - own for g, own in zip(step.gradients, sent, strict=True)
+        ],
+        "The old residual is in it twice: gradient + residual − sent has it once.": [
+            kept + residual for kept, residual in zip(step.kept, residuals, strict=True)
+        ],
+        "This is what was sent: the rest should stay.": sent,
+        "What was sent was added, not taken off.": [t + own for t, own in zip(totals, sent, strict=True)],
+        "It has the wrong sign: it is gradient + residual − sent.": [-kept for kept in step.kept],
+        "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.": [
+            t - step.average for t in totals
+        ],
+        "It was divided by the number of ranks: the residual is this rank's own.": [kept / n for kept in step.kept],
+        "A part of what was sent was taken off, divided by the number of ranks: all of it was sent.": [
+            t - own / n for t, own in zip(totals, sent, strict=True)
+        ],
+        "A 0 was sent as +1 times its scale, as its bit is 1, and the residual ignores it: take off what the bits say.": [
+            t - np.sign(t) * scale for t, scale in zip(totals, step.scales, strict=True)
+        ],
+        "Its scales are the mean of all ranks': a rank takes off what it has sent itself.": [
+            t - signs(t) * mean_scale for t in totals
+        ],
+        "The signs are gone: it is what the sizes lack of their scale.": [
+            np.abs(t) - scale for t, scale in zip(totals, step.scales, strict=True)
+        ],
+    }

@@ -1,0 +1,162 @@
+"""The check of `one_bit_average`: of every number its sign travels, as a bit, with a scale a block; the rest is not lost.
+
+A rank codes its gradient plus what its bits have not said so far, the residual; so the check plays several steps, each with the
+residual that the step before returned. Codes do not add up on the way: each rank needs those of all others, and adds them up in
+one order, or the ranks' weights drift apart by their last bits.
+F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech DNNs",
+Interspeech 2014, for bits and the residual; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, for the scale,
+the mean size. Left out: two scales, one for each sign (Seide), and a second coding of the average (H. Tang et al., "1-bit Adam",
+ICML 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import less_communication
+from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
+from worldsize.checks.less_communication.returned import (
+    Awaited,
+    ByRank,
+    Needed,
+    Slips,
+    changed_arguments,
+    not_as_asked,
+    wrong,
+    wrong_bytes,
+)
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import count
+
+POINTS = {
+    "the mean of what the ranks' bits and scales say, the same on every rank to the last bit": 0.25,
+    "what a rank's bits do not say stays in its residual, and is in the next code": 0.25,
+    "gradient and residual stay as they were handed in": 0.25,
+    "8 signs in a byte, and a scale a block, from each rank to every other": 0.25,
+}
+AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
+# ranks, numbers, block, steps, dtype; the first two tell all slips apart; the last is of messages above 128 KiB, which no wire
+# copies
+SIZES = (
+    (3, 22, 5, 3, "float64"), (3, 37, 8, 3, "float32"), (1, 9, 4, 2, "float32"), (4, 16, 16, 3, "float32"),
+    (5, 41, 64, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 13, 1, 3, "float32"), (2, 1_100_003, 1000, 1, "float32"),
+)  # fmt: skip
+TOLD = 2
+ROUNDING = {"float32": 4e-6, "float64": 1e-10}
+NOT_FINITE = "are not finite."
+
+
+def one_bit_average(arena: Arena, fn: Callable) -> Verdict:
+    """Check of the average of signs: `one_bit_average(fabric, gradient, residual, block)` returns (average, residual).
+
+    gradient, residual and average have shape [numbers]. In the first step of each case some numbers are 0, and where there are
+    several blocks, one of them is. In the first two cases every slip that has words gives something else than the right answer:
+    what is drawn is drawn again until it does. `tests/checks/test_less_communication.py` counts how often.
+    """
+    return judge("one_bit_average", POINTS, _cases(arena, fn), waits=BYTES)
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for number, (n, numbers, block, steps, dtype) in enumerate(SIZES):
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        drawn = draw_steps(generator, n, numbers, block, steps, dtype, told=number < TOLD)
+        name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype} in blocks of {block:,}, {count(steps, 'step')}"
+        yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
+
+
+def _run(arena: Arena, fn: Callable, steps: list[CodedStep]) -> ArenaResult:
+    inputs = []
+    for rank, residual in enumerate(steps[0].residuals):
+        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual]})
+    return arena.ranks(fn, inputs, steps[0].block, driver=less_communication.step_by_step)
+
+
+# ---- judging ---------------------------------------------------------------------------------
+
+
+def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]:
+    complaint = not_as_asked(ended, "(average, residual)", 2)
+    if complaint:
+        return {AVERAGE: complaint}
+
+    for number, step in enumerate(steps, 1):
+        averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
+        wanted = _wanted(f"the average of step {number}", [step.average] * len(averages), partial(average_slips, step))
+        average = _with_block_of_zeros(wrong(averages, wanted)) or _differs_by_rank(averages, number)
+        if average:
+            return {AVERAGE: average}
+
+        kept = _wanted(f"the residual of step {number}", step.kept, partial(residual_slips, step))
+        feedback = _with_block_of_zeros(wrong(residuals, kept))
+        if feedback:
+            return {AVERAGE: None, FEEDBACK: feedback}
+
+    kept = though_right("average and residual", changed_arguments(ended, ("the gradient", "the residual")))
+    sent = though_right("average and residual", wrong_bytes(ended.trace, _needed(steps)))
+    return {AVERAGE: None, FEEDBACK: None, KEPT: kept, BYTES: sent}
+
+
+def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
+    return Awaited(name, expected, slips, rounding=ROUNDING[str(expected[0].dtype)])
+
+
+def _with_block_of_zeros(complaint: Complaint) -> Complaint:
+    if complaint and complaint.endswith(NOT_FINITE):
+        return f"{complaint} Is something divided by a scale? That of a block of zeros is 0."
+    return complaint
+
+
+def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
+    """Words where ranks hold averages that are right and yet not one: they were added up in different orders."""
+    for rank, got in enumerate(held):
+        places = np.flatnonzero(got != held[0])
+        if places.size:
+            place = int(places[0])
+            return (
+                f"the average of step {number} differs by rank in its last bits: element {place} is {held[0][place]:.17g} on "
+                f"rank 0, {got[place]:.17g} on rank {rank}. Add up in one order on all ranks, such as rank 0's first: weights "
+                "that differ in a last bit drift apart."
+            )
+    return None
+
+
+# ---- bytes -----------------------------------------------------------------------------------
+
+
+def _needed(steps: list[CodedStep]) -> Needed:
+    n, numbers, block = len(steps[0].gradients), steps[0].gradients[0].size, steps[0].block
+    item, blocks = steps[0].gradients[0].itemsize, -(-numbers // block)
+    pairs = n * (n - 1) * len(steps)
+    bits, scales = -(-numbers // 8), blocks * item
+    by_blocks = sum(-(-min(block, numbers - start) // 8) for start in range(0, numbers, block))
+    return Needed(
+        pairs * (bits + scales),
+        f"{count(bits, 'byte')} of signs and {count(blocks, 'scale')} from each rank to every other, in each step",
+        {
+            pairs * (numbers + scales): (
+                "Does each sign have a byte? bool and int8 have 8 bits a number. np.packbits puts 8 signs into one."
+            ),
+            pairs * (8 * numbers + scales): "Each sign has 8 bytes, as an int64 has: 1 bit is enough.",
+            pairs * (numbers * item + scales): "The signs have travelled as numbers of the gradient's dtype, 1 bit in each.",
+            pairs * numbers * item: (
+                "Every rank has sent whole numbers of the gradient's dtype to every other: nothing is saved. Send bits and "
+                "scales, and let the receiver multiply."
+            ),
+            2 * (n - 1) * numbers * item * len(steps): "That is an all-reduce of the gradient's numbers: nothing is saved.",
+            2 * pairs * (bits + scales): (
+                "Were buffers with zeros for the other ranks' codes added up? Each rank fills its own part, and an all-gather "
+                "sends it once to each."
+            ),
+            pairs * (by_blocks + scales): (
+                "Was each block packed on its own? Its last byte is not full: pack all signs in one row."
+            ),
+            pairs * (bits + 8 * blocks): "Have the scales 8 bytes? They go in the gradient's dtype, here float32.",
+            pairs * (bits + numbers * item): "The scale has travelled once for each number: it is one for each block.",
+        },
+        "Of each rank 8 signs a byte, all in one row, and one scale a block have to reach every other rank, and nothing else.",
+    )  # fmt: skip
