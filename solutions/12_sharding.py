@@ -34,6 +34,8 @@ ranks = 4
 width = 64
 batches = [16, 64, 256, 1024]
 sequence_length = 256
+words = 8192
+tokens = 256
 images_count = 512
 steps = 8
 stack_width = 384
@@ -380,7 +382,7 @@ def sequence_parallel(fabric, task):
     ### END SOLUTION
     return train(forward, task)
 
-# %% tags=["check:sequence_parallel"] points=1.5
+# %% tags=["check:sequence_parallel"] points=1
 check.sequence_parallel(sequence_parallel)
 
 # %%
@@ -454,6 +456,125 @@ figures.stacks(
 # others; it is the cheapest to compute anew, which is **selective recomputation**.
 
 # %% [markdown]
+# ## The loss, cut by words
+#
+# The last layer of a language model has an output for every word of its vocabulary. Cut it by its outputs, as `up` is cut, and
+# each rank has the **logits** of its own words. The loss of a token is $\log\sum_j e^{z_j} - z_{\text{right}}$, and that sum
+# is over *all* words. One way: gather the logits of all ranks, and let PyTorch do the rest. What does that send?
+
+# %%
+asks = f"{words} words on {ranks} ranks, {tokens} tokens, float32: how many MB does each rank send to gather all logits?"
+lab.predict("logits", asks, "MB")
+
+# %% [markdown]
+# Given: `all_gather(fabric, t)` fills the flat tensor t in place, part r of `t.tensor_split(n)` from rank r. If t has shape
+# [n, …] and rank r has filled t[r], `all_gather(fabric, t.view(-1))` fills the other rows.
+
+# %%
+def by_gathering(fabric, logits, targets, first):
+    """The mean loss, and its gradient of this rank's logits; here all ranks have as many words."""
+    parts = logits.new_zeros(fabric.world_size, *logits.shape)
+    parts[fabric.rank] = logits
+    all_gather(fabric, parts.view(-1))
+    whole = torch.cat(list(parts), dim=1).requires_grad_()
+    loss = F.cross_entropy(whole, targets)
+    loss.backward()
+    return loss, whole.grad[:, first : first + logits.shape[1]]
+
+def all_logits():
+    random = torch.Generator().manual_seed(3)
+    return 5 * torch.randn(tokens, words, generator=random), torch.randint(words, (tokens,), generator=random)
+
+def on_words(fabric, loss_of):
+    """The loss, the gradient of this rank's logits, and its peak of live bytes."""
+    logits, targets = all_logits()
+    logits = logits.tensor_split(fabric.world_size, 1)[fabric.rank].clone()
+    with LiveBytes([logits]) as live:
+        loss, gradient = loss_of(fabric, logits, targets, fabric.rank * logits.shape[1])
+    return float(loss), gradient, live.peak
+
+# %%
+gathering = launch(on_words, ranks, args=(by_gathering,))
+lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
+
+# %% [markdown]
+# Must the logits travel? What the sum needs of a rank is a number or two for each token, and the right word's logit is on one
+# rank. Decide what a rank tells the others. Two traps: $e^{z}$ overflows for large z, so a token's highest logit comes off
+# first. And a vocabulary need not divide: a rank may have other counts than its neighbour, or no word at all.
+#
+# <details><summary>Hint 1</summary>$\log\sum_j e^{z_j} = m + \log\sum_j e^{z_j - m}$ for any m. If ranks take off
+# different m, bring their sums to one scale before you add them.</details>
+# <details><summary>Hint 2</summary>The gradient of the token's loss is $e^{z_j}/\sum_i e^{z_i}$, less 1 where j is the right
+# word. Once the sum is known it needs no message.</details>
+# <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> has an answer where
+# there are no words.</details>
+
+# %% tags=["exercise:vocabulary_loss"]
+# Exercise 12.3: the loss, where nobody has all words
+def vocabulary_loss(fabric, logits, targets, first):
+    """The mean cross-entropy, the same on every rank, and its gradient of `logits`, [tokens, own words], which stay as they are.
+
+    They are those of the words from `first` on; `targets` [tokens] are words of the whole vocabulary. A rank tells each other
+    rank at most four numbers a token, however many words there are. Returns (loss, gradient).
+    """
+    ### BEGIN SOLUTION
+    local = targets - first
+    mine = (local >= 0) & (local < logits.shape[1])
+
+    facts = logits.new_zeros(fabric.world_size, 3, len(targets))
+    highest, sums, right = facts[fabric.rank]
+    highest[:] = F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values
+    sums[:] = (logits - highest[:, None]).exp().sum(dim=1)
+    right[mine] = logits[mine, local[mine]]
+    all_gather(fabric, facts.view(-1))
+
+    highest, sums, right = facts.unbind(1)
+    top = highest.max(dim=0).values
+    log_sum = top + (sums * (highest - top).exp()).sum(dim=0).log()
+    loss = (log_sum - right.sum(dim=0)).mean()
+
+    gradient = (logits - log_sum[:, None]).exp()
+    gradient[mine, local[mine]] -= 1
+    return loss, gradient / len(targets)
+    ### END SOLUTION
+
+# %% tags=["check:vocabulary_loss"] points=1
+check.vocabulary_loss(vocabulary_loss)
+
+# %%
+by_words = launch(on_words, ranks, args=(vocabulary_loss,))
+whole, targets = all_logits()
+whole.requires_grad_()
+alone = F.cross_entropy(whole, targets)
+alone.backward()
+for name, run in {"all logits gathered": gathering, "yours": by_words}.items():
+    if run.state == "done":
+        slopes = torch.cat([slope for _, slope, _ in run.results], dim=1)
+        print(f"{name}: each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; from one device the loss differs by "
+              f"{abs(run[0][0] - alone.item()):.0e}, the gradient by {float((slopes - whole.grad).abs().max()):.0e}")
+
+# %%
+def at_the_peak(run):
+    own_bytes = whole.nbytes / ranks
+    if run.state != "done":
+        return None
+    return {f"rank {r}": {"own logits": own_bytes, "besides, at the peak": run[r][2] - own_bytes} for r in (0, ranks - 1)}
+
+figures.stacks(
+    {"all logits gathered": at_the_peak(gathering), "yours": at_the_peak(by_words)},
+    "How much is there at the fullest moment of the loss?",
+)
+
+# %% [markdown]
+# Yours keeps a few tensors as large as a rank's own logits, and with twice the ranks half as much. Whoever gathers keeps all
+# words, on any number of ranks.
+#
+# **In one sentence:** the loss needs all ranks' words, so why does its gradient need no more messages?
+#
+# <details><summary>Compare</summary>Of the other ranks' words the gradient of a logit needs nothing but their sum, and the
+# forward pass has brought that.</details>
+
+# %% [markdown]
 # ## An optimizer, cut
 #
 # Back to replicas, and to what they store. Here is Adam on one flat tensor. `state` has two numbers for each weight:
@@ -498,7 +619,7 @@ lab.predict(
 # does.</details>
 
 # %% tags=["exercise:sharded_adam"]
-# Exercise 12.3: Adam with its state in parts
+# Exercise 12.4: Adam with its state in parts
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
@@ -561,7 +682,7 @@ def whole_adam(fabric, replica, learning_rate):
 # %%
 def size_of(tensors):
     """The bytes of what these tensors lie in, each storage once."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t is not None}
     return sum(storage.nbytes() for storage in storages.values())
 
 def train_images(fabric, optimize, learning_rate=1e-3):
@@ -720,7 +841,7 @@ def layer_backward(fabric, task, weight, x, grad):
 # sum.</details>
 
 # %% tags=["exercise:stage_3"]
-# Exercise 12.4: gather, use, free; one layer ahead
+# Exercise 12.6: gather, use, free; one layer ahead
 def stage_3(fabric, task):
     """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent.
 
@@ -753,7 +874,7 @@ def stage_3(fabric, task):
         ### END SOLUTION
     return parts
 
-# %% tags=["check:stage_3"] points=2
+# %% tags=["check:stage_3"] points=1.5
 check.stage_3(stage_3)
 
 # %% [markdown]
@@ -1119,42 +1240,6 @@ world.close()
 #
 # <details><summary>Compare</summary>The reduce-scatter averaged the gradients of all ranks before any rank took its step, and
 # each part of the weights lies on one rank alone: there is no second copy that could differ.</details>
-
-# %% [markdown]
-# ## The loss, cut by words (optional)
-#
-# The last layer of a language model has an output for every word. Cut by its outputs, each rank has the **logits** of its
-# own words. The loss needs $\log\sum_j e^{z_j}$ over *all* of them. Must the logits travel? No: a maximum, a sum of
-# exponentials and the right word's logit are one number a token each.
-
-# %%
-def vocabulary_loss(fabric, logits, targets, first):
-    """The mean cross-entropy; `logits` [tokens, own words] are those of words from `first` on."""
-    highest = logits.max(dim=1).values
-    shared = torch.zeros(fabric.world_size, *highest.shape, dtype=logits.dtype)
-    shared[fabric.rank] = highest
-    highest = all_reduce(fabric, shared).max(dim=0).values  # a maximum, by a sum of rows that are 0 elsewhere
-
-    sums = all_reduce(fabric, (logits - highest[:, None]).exp().sum(dim=1))
-    local = targets - first
-    mine = (local >= 0) & (local < logits.shape[1])
-    right = torch.where(mine, logits[torch.arange(len(targets)), local.clamp(0, logits.shape[1] - 1)], 0.0)
-    return (highest + sums.log() - all_reduce(fabric, right)).mean()
-
-# %%
-words, tokens = 1000, 64
-random = torch.Generator().manual_seed(3)
-logits = 5 * torch.randn(tokens, words, generator=random, dtype=torch.float64)
-targets = torch.randint(words, (tokens,), generator=random)
-
-def cut_loss(fabric):
-    own = logits.tensor_split(fabric.world_size, 1)
-    return float(vocabulary_loss(fabric, own[fabric.rank], targets, sum(part.shape[1] for part in own[: fabric.rank])))
-
-run = launch(cut_loss, ranks)
-expected = float(F.cross_entropy(logits, targets))
-print(f"largest difference from F.cross_entropy: {max(abs(loss - expected) for loss in run.results):.0e}")
-print(f"each rank sent {run.trace.sent_bytes(0) / 1e3:.1f} kB; its logits are {logits.nbytes / ranks / 1e3:.0f} kB")
 
 # %% [markdown]
 # ## Both at once: a mesh of 2 × 2 (optional)

@@ -50,6 +50,7 @@ CHECKS = {
     "train_through": "tensorflow.recovery",
     "parallel_mlp": "sharding.tensor_parallel",
     "sequence_parallel": "sharding.tensor_parallel",
+    "vocabulary_loss": "sharding.vocabulary_loss",
     "sharded_adam": "sharding.sharded_adam",
     "stage_3": "sharding.stage_3",
     "ring_attention": "long_sequences.ring_attention",
