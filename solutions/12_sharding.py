@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import SGD, Adagrad, AdamW, Optimizer, RMSprop
 
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
 from worldsize.formulas import activations, cost, sharding
@@ -651,8 +652,8 @@ images = F.avg_pool2d(images, 2).flatten(1)  # 14 by 14 pixels
 sizes = [196, 256, 256, 256, 256, 10]
 
 def on_one_tensor(model):
-    """The model's weights as one flat tensor, of which its parameters are views from now on."""
-    parameters = list(model.parameters())
+    """The model's weights as one flat tensor, of which its parameters are views from now on; without those that are frozen."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
     weights = flat(parameters)
     for p, view in zip(parameters, weights.split([p.numel() for p in parameters])):
         p.data = view.view_as(p)
@@ -664,7 +665,7 @@ def gradients_of(model, x, y):
     for _ in range(steps):
         model.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        yield flat([p.grad for p in model.parameters()])
+        yield flat([p.grad for p in model.parameters() if p.requires_grad])
 
 def whole_adam(fabric, replica, learning_rate):
     """The same with the whole state on every rank."""
@@ -725,6 +726,159 @@ figures.stacks(
 # %% [markdown]
 # The same weights, the same bytes on the links, and of the state only one part left on each rank: the step has moved in
 # between the two halves of an all-reduce. This is ZeRO's **stage 1**.
+
+# %% [markdown]
+# ## Any optimizer, cut (optional)
+#
+# Nothing in this is about Adam. Write it for any class of `torch.optim`: your function makes an optimizer that a script uses
+# like every other one. It has `step`, `zero_grad`, `param_groups` with rates of their own, `add_param_group`, and a scheduler
+# may set what stands in its groups. PyTorch calls its own `ZeroRedundancyOptimizer`.
+#
+# Decide what a rank owns. *Whole parameters*: balance them by size, in an order that is the same on all ranks. Or *a piece of
+# each*: balanced to a number, but right only for optimizers that treat each number alone. Which do not? Think of one that
+# looks at a whole matrix.
+
+# %%
+asks = f"AdamW for the model above, {ranks} ranks, float32: how many MB of state does a rank keep then?"
+lab.predict("any_state", asks, "MB")
+
+# %% [markdown]
+# Each rank's gradients are its own, and a step goes by their mean. A parameter may have none in a step (frozen, or not used): then
+# it has none on any rank, and the step leaves it alone.
+#
+# <details><summary>Hint 1</summary>Inherit <code>Optimizer</code>: its <code>__init__(parameters, options)</code> calls
+# <code>add_param_group</code> for each group, and has made lists of its parameters. Keep an inner
+# <code>kind</code>, of what this rank owns.</details>
+# <details><summary>Hint 2</summary>A piece is <code>p.data.view(-1).tensor_split(n)[rank]</code>: when it changes, p
+# changes. Its <code>grad</code> may be set by hand.</details>
+# <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step hand on all options
+# but <code>"params"</code>: someone may have set them.</details>
+
+# %% tags=["exercise:sharded_optimizer"]
+# Exercise 12.5: an optimizer of any class, its state in parts
+def sharded_optimizer(fabric, parameters, kind, **options):
+    """An Optimizer that takes the steps of kind(parameters, **options) by the mean of all ranks' gradients, in place.
+
+    This rank keeps the state of its own part alone, and all ranks have all weights after a step, which sends no more than an
+    all-reduce of the gradients. `parameters` are tensors or groups, maybe an iterator; `kind` treats each number alone.
+    """
+    n, rank = fabric.world_size, fabric.rank
+    ### BEGIN SOLUTION
+    class Sharded(Optimizer):
+        def __init__(self):
+            self.inner = None
+            super().__init__(parameters, options)
+
+        def add_param_group(self, group):
+            super().add_param_group(group)
+            group = self.param_groups[-1]
+            own = {**group, "params": [p.data.view(-1).tensor_split(n)[rank] for p in group["params"]]}
+            if self.inner is None:
+                self.inner = kind([own], **options)
+            else:
+                self.inner.add_param_group(own)
+            group.update({**self.inner.param_groups[-1], "params": group["params"]})
+
+        def step(self):
+            pairs = []
+            for group, own in zip(self.param_groups, self.inner.param_groups):
+                own.update({**group, "params": own["params"]})
+                pairs += [(p, piece) for p, piece in zip(group["params"], own["params"]) if p.grad is not None]
+            for p, piece in pairs:
+                piece.grad = reduce_scatter(fabric, p.grad.flatten()) / n
+            self.inner.step()
+            self.inner.zero_grad()
+            for p, _ in pairs:
+                all_gather(fabric, p.data.view(-1))
+
+    return Sharded()
+    ### END SOLUTION
+
+# %% tags=["check:sharded_optimizer"] points=0
+check.sharded_optimizer(sharded_optimizer)
+
+# %% [markdown]
+# Now four classes of PyTorch's on the images, yours beside the whole optimizer on every rank. There the gradients are
+# averaged as DDP does it, by an all-reduce. How far apart are the weights, what is kept, what is sent?
+
+# %%
+# Helper: the optimizers of a class that are made, so that their state can be measured
+def noted(kind, made):
+    def note(self, *given, **more):
+        kind.__init__(self, *given, **more)
+        made.append(self)
+
+    return type(kind.__name__, (kind,), {"__init__": note})
+
+# %%
+def whole_optimizer(fabric, parameters, kind, **options):
+    """The whole optimizer on every rank; before each step the gradients are averaged."""
+    def average(optimizer, *_):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    all_reduce(fabric, p.grad).div_(fabric.world_size)
+
+    optimizer = kind(parameters, **options)
+    optimizer.register_step_pre_hook(average)
+    return optimizer
+
+def train_with(fabric, make, kind, options):
+    """The weights at the end, and the bytes of this rank's state."""
+    made, model, mine = [], mlp(sizes, seed=0), slice(fabric.rank, None, fabric.world_size)
+    optimizer = make(fabric, model.parameters(), noted(kind, made), **options)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[mine]), labels[mine]).backward()
+        optimizer.step()
+    return flat(list(model.parameters())), size_of(t for one in made for s in one.state.values() for t in s.values() if t.ndim)
+
+# %%
+kinds = {
+    AdamW: {"lr": 1e-3, "weight_decay": 0.1}, SGD: {"lr": 0.05, "momentum": 0.9}, Adagrad: {"lr": 0.01}, RMSprop: {"lr": 1e-3},
+}
+with_any = {}
+for kind, options in kinds.items():
+    on_all, parted = (launch(train_with, ranks, args=(make, kind, options)) for make in (whole_optimizer, sharded_optimizer))
+    with_any[kind.__name__] = on_all, parted
+    if parted.state == "done":
+        largest = float((parted[0][0] - on_all[0][0]).abs().max())
+        share = parted.trace.sent_bytes(0) / on_all.trace.sent_bytes(0)
+        print(f"{kind.__name__}: largest difference of any weight {largest:.0e}; {share:.2f} times the bytes of an all-reduce")
+
+# %%
+def states(run):
+    return {f"rank {r}": {"optimizer": run[r][1]} for r in (0, ranks - 1)} if run.state == "done" else None
+
+rows = {}
+for name, (on_all, parted) in with_any.items():
+    rows |= {f"{name}, whole": states(on_all), f"{name}, yours": states(parted)}
+_, parted = with_any["AdamW"]
+lab.measure("any_state", parted[0][1] / 1e6 if parted.state == "done" else None)
+figures.stacks(rows, f"Which optimizers keep less on {ranks} ranks than on one, and how much less?")
+
+# %% [markdown]
+# Inside is PyTorch's own code, which gets the same gradients, so its steps are the same to the last digits. An AdamW that one
+# writes by hand after the paper rounds otherwise. Is that as near?
+
+# %%
+def by_hand(fabric, learning_rate, decay):
+    """Lab 12's `adam` with weight decay, on one rank."""
+    model = mlp(sizes, seed=0)
+    weights, state = on_one_tensor(model), None
+    state = new_state(weights)
+    for gradient in gradients_of(model, images, labels):
+        weights *= 1 - learning_rate * decay
+        adam(weights, gradient, state, learning_rate)
+    return weights
+
+one = launch(train_with, 1, args=(whole_optimizer, AdamW, kinds[AdamW]))
+yours_on_one = launch(train_with, 1, args=(sharded_optimizer, AdamW, kinds[AdamW]))
+apart = {"`adam` by hand": launch(by_hand, 1, args=(1e-3, 0.1))[0]}
+if yours_on_one.state == "done":
+    apart["yours, with AdamW inside"] = yours_on_one[0][0]
+for name, weights in apart.items():
+    print(f"{name}: largest relative difference from AdamW's weights {float(((weights - one[0][0]) / one[0][0]).abs().max()):.0e}")
 
 # %% [markdown]
 # ## Two stages more
@@ -921,8 +1075,9 @@ def pytorchs(fabric, work_s, meter=None, ahead=True):
         for x, target in stack_batches(fabric.rank):
             (((model(x) - target) ** 2).sum() / 2).backward()
             for p in model.parameters():
-                p.data.add_(p.grad, alpha=-0.01)
-                p.grad = None
+                if p.grad is not None:
+                    p.data.add_(p.grad, alpha=-0.01)
+                    p.grad = None
     return [p.to_local().detach().flatten() for p in model.parameters()], live and live.peak
 
 # %%
@@ -971,7 +1126,8 @@ figures.race(
 # %% [markdown]
 # The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
 # layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look into a step of each:
-# above its work, layer by layer, and below the messages that this rank sends.
+# above its work, layer by layer, and below the messages that this rank sends. (A profiler's view of a step is in Lab 11, “What a
+# profiler sees (optional)”.)
 
 # %%
 steps_of = {name: one_step(run) for name, run in runs.items()}
@@ -1267,8 +1423,9 @@ def on_a_mesh(steps=3):
         (model(x) ** 2).mean().backward()
         with torch.no_grad():
             for p in model.parameters():
-                p -= 0.1 * p.grad
-                p.grad = None
+                if p.grad is not None:
+                    p -= 0.1 * p.grad
+                    p.grad = None
     return [p.full_tensor().detach() for p in model.parameters()], [tuple(p.to_local().shape) for p in model.parameters()]
 
 # %%

@@ -52,6 +52,7 @@ CHECKS = {
     "sequence_parallel": "sharding.tensor_parallel",
     "vocabulary_loss": "sharding.vocabulary_loss",
     "sharded_adam": "sharding.sharded_adam",
+    "sharded_optimizer": "sharding.sharded_optimizer",
     "stage_3": "sharding.stage_3",
     "ring_attention": "long_sequences.ring_attention",
     "my_tokens": "long_sequences.my_tokens",

@@ -131,7 +131,7 @@ answers.mistake("thinks_that_parts_are_equal", {"local = targets - first": "loca
     "expected a loss of", harmless_at=(1,))
 answers.mistake("looks_up_every_target", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local]",
-}, "out of bounds", "and perhaps not this one")
+}, "out of bounds", "maybe not this one")
 answers.mistake("gives_the_clamped_word_to_all", {
     "right[mine] = logits[mine, local[mine]]": "right[:] = logits[range(len(local)), local.clamp(0, logits.shape[1] - 1)]",
 }, "expected a loss of")

@@ -101,7 +101,7 @@ _NO_WORDS = "A rank may have no word: its highest logit is then -inf, and its su
 _ADVICE = {
     "Expected reduction dim": _NO_WORDS,
     "max(): Expected": _NO_WORDS,
-    "out of bounds": "`targets` are words of the whole vocabulary; this rank has some, from `first` on, and perhaps not this one.",
+    "out of bounds": "`targets` are words of the whole vocabulary; this rank has those from `first` on, maybe not this one.",
 }
 
 
