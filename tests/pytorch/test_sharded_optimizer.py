@@ -23,8 +23,8 @@ STEPS, EXACT = 10, 1e-10
 WORLDS = (1, 2, 3, 4)
 KINDS = {
     # an epsilon above rounding: some gradients are 0 but for that, as of a bias of attention's keys
-    "AdamW": {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-5}, "SGD": {"lr": 0.05, "momentum": 0.9}, "Adagrad": {"lr": 0.02, "eps": 1e-5},
-    "RMSprop": {"lr": 0.005, "momentum": 0.5, "eps": 1e-5},
+    "AdamW": {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-5}, "SGD": {"lr": 0.05, "momentum": 0.9},
+    "Adagrad": {"lr": 0.02, "eps": 1e-5}, "RMSprop": {"lr": 0.005, "momentum": 0.5, "eps": 1e-5},
 }  # fmt: skip
 
 
