@@ -24,8 +24,8 @@ QUICK: dict[str, dict[str, Any]] = {
     "10": {"images_count": 128, "batch": 32, "steps": 1, "epochs": 3},
     "11": {"layers": 8, "width": 64, "wide_width": 128, "long_steps": 4, "bucket_counts": [1, 2, 4, 8]},
     "12": {
-        "width": 32, "batches": [16, 64, 256], "sequence_length": 64, "images_count": 128, "steps": 3, "stack_width": 128,
-        "stack_layers": 4, "work_ms": 5,
+        "width": 32, "batches": [16, 64, 256], "sequence_length": 64, "words": 512, "tokens": 64, "images_count": 128, "steps": 3,
+        "stack_width": 128, "stack_layers": 4, "work_ms": 5,
     },
     "13": {
         "images_count": 1024, "test_count": 1000, "epochs": 3, "large": 256, "warmups": [0, 1], "sweep": [32, 128, 512],

@@ -14,7 +14,7 @@ SETUPS = {
     "09": ("53d76dadebe5",),
     "10": ("b4e44ee7d54e", "9c0b763700f1", "20f266975f08",),
     "11": ("a31955e90c64", "680aee8ea332",),
-    "12": ("ed741b33a725", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "6d52199b7a4e", "da5b94b56ba5",),
+    "12": ("da28d346703e", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "6d52199b7a4e", "da5b94b56ba5",),
     "13": ("0a09acef768b", "89a78fe5337f", "40a5161c699e", "e29eef4134ee",),
     "14": ("471390255acc",),
     "15": ("8e9d98154cfd", "9950423f2ef8", "a13fec49d7e3",),
@@ -99,8 +99,10 @@ EXERCISES = {
     "12": {
         "parallel_mlp": "# Exercise 12.1: an MLP of shards, with f and g",
         "sequence_parallel": "# Exercise 12.2: tokens in parts, between layers in parts",
-        "sharded_adam": "# Exercise 12.3: Adam with its state in parts",
-        "stage_3": "# Exercise 12.4: gather, use, free; one layer ahead",
+        "vocabulary_loss": "# Exercise 12.3: the loss, where nobody has all words",
+        "sharded_adam": "# Exercise 12.4: Adam with its state in parts",
+        "sharded_optimizer": "# Exercise 12.5: an optimizer of any class, its state in parts",
+        "stage_3": "# Exercise 12.6: gather, use, free; one layer ahead",
     },
     "13": {
         "scaled_rate": "# Exercise 13.1: the rate of a step",

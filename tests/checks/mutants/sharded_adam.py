@@ -1,4 +1,4 @@
-"""Exercise 12.3: Adam whose state is cut into one part a rank."""
+"""Exercise 12.4: Adam whose state is cut into one part a rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercise 12.4: weights gathered, used and freed, one layer ahead."""
+"""Exercise 12.6: weights gathered, used and freed, one layer ahead."""
 
 from __future__ import annotations
 

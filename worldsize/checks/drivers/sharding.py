@@ -152,6 +152,14 @@ def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dic
     return {"returned": returned, "kept": [list(x.shape) for x in kept.values()]}
 
 
+# ---- a vocabulary, cut by words --------------------------------------------------------------
+
+
+def by_words(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> Any:
+    """`fn(fabric, logits, targets, first)`, with what a rank is given of each."""
+    return fn(fabric, given["logits"], given["targets"], given["first"])
+
+
 # ---- ring attention --------------------------------------------------------------------------
 
 

@@ -32,8 +32,8 @@ from worldsize.units import times
 
 POINTS = {
     "every rank ends with its parts of one device's weights": 0.25,
-    "each weight is gathered twice a step, each gradient reduce-scattered once": 0.5,
-    "no more than two layers are whole at once": 0.75,
+    "each weight is gathered twice a step, each gradient reduce-scattered once": 0.25,
+    "no more than two layers are whole at once": 0.5,
     "the next layer is on its way while this one works": 0.5,
 }
 VALUES, BYTES, TWO, PREFETCH = POINTS

@@ -38,8 +38,8 @@ MLP = {
     "two all-reduces a step, of the output and of x's gradient": 1.0,
 }
 BLOCK = {
-    "every step and the weights are those of one device": 0.5,
-    "halves of all-reduces for the tokens, one all-reduce for what all ranks hold": 1.0,
+    "every step and the weights are those of one device": 0.25,
+    "halves of all-reduces for the tokens, one all-reduce for what all ranks hold": 0.75,
 }
 KEYS = ("y", "grad_x", "weights")
 

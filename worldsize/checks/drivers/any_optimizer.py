@@ -1,0 +1,161 @@
+"""Train models of torch's own nn with an optimizer that a student's function makes of any class, for lab 12.
+
+Models, batches and steps, no expected value: the check takes the same steps in one process with the whole optimizer. The bytes
+of state are noted in the function's own process, where this driver has watched each optimizer of the class that is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from worldsize.fabric.interface import Fabric
+
+
+class Model(NamedTuple):
+    """`make()` makes it, `output(model, random, step)` is what it makes of a batch that is drawn from `random`."""
+
+    make: Callable[[], nn.Module]
+    output: Callable[[nn.Module, torch.Generator, int], torch.Tensor]
+
+
+def drawn(random: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=random, dtype=torch.float64)
+
+
+def _tied() -> nn.Module:
+    model = nn.ModuleDict({"words": nn.Embedding(9, 6), "cell": nn.GRU(6, 6, batch_first=True), "out": nn.Linear(6, 9)})
+    model["out"].weight = model["words"].weight
+    return model
+
+
+def _tied_output(model: nn.Module, random: torch.Generator, step: int) -> torch.Tensor:
+    words = torch.randint(9, (2, 4), generator=random)
+    return model["out"](model["cell"](model["words"](words))[0])
+
+
+def _frozen() -> nn.Module:
+    parts = {"base": nn.Linear(5, 6), "sometimes": nn.Linear(6, 6), "never": nn.Bilinear(2, 3, 2), "head": nn.LSTM(6, 4)}
+    model = nn.ModuleDict(parts)
+    model["base"].requires_grad_(False)
+    return model
+
+
+def _frozen_output(model: nn.Module, random: torch.Generator, step: int) -> torch.Tensor:
+    x = model["base"](drawn(random, 3, 5))
+    if step % 3 != 1:
+        x = model["sometimes"](x).tanh()
+    return model["head"](x)[0]
+
+
+MODELS = {
+    "two layers": Model(
+        lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), lambda model, random, _: model(drawn(random, 4, 5))
+    ),
+    # without biases: a bias of keys has no gradient but rounding, which an adaptive optimizer makes a step of
+    "an encoder layer": Model(
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, bias=False, batch_first=True),
+        lambda model, random, _: model(drawn(random, 2, 3, 8)),
+    ),
+    "tied words": Model(_tied, _tied_output),
+    "convolutions": Model(
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 3, 3, padding=1), nn.Flatten(), nn.Linear(48, 2)),
+        lambda model, random, _: model(drawn(random, 2, 2, 6, 6)),
+    ),
+    "frozen and unused layers": Model(_frozen, _frozen_output),
+}
+
+
+def model_of(name: str, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[name].make().double()
+
+
+def loss_of(name: str, model: nn.Module, seed: int, step: int, rank: int) -> torch.Tensor:
+    """The loss of this rank's batch of this step."""
+    random = torch.Generator().manual_seed(seed + 1000 * (step + 1) + rank)
+    output = MODELS[name].output(model, random, step)
+    return F.mse_loss(output, drawn(random, *output.shape))
+
+
+# ---- steps -----------------------------------------------------------------------------------
+
+
+def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Callable[[int], None]) -> Any:
+    """Steps with the optimizer `make(parameters)`, as a script writes them; `backward(step)` leaves the gradients. Returns it.
+
+    given["second_rate"], if not 0: the second half of the parameters is a group of its own, with this rate. given["added_at"]:
+    the last two come as a group at this step, and the first group's rate is set anew; given["decay_at"]: the weight decay is.
+    given["schedule"] names a scheduler.
+    """
+    parameters = list(model.parameters())
+    later = parameters[-2:] if given["added_at"] else []
+    now = parameters[: len(parameters) - len(later)]
+
+    optimizer = make(_groups(now, given["second_rate"]))
+    schedule = _schedule(given["schedule"], optimizer)
+    for step in range(given["steps"]):
+        if later and step == given["added_at"]:
+            optimizer.add_param_group({"params": later, "lr": given["options"]["lr"] / 2})
+            optimizer.param_groups[0]["lr"] *= 3
+        if step and step == given["decay_at"]:
+            for group in optimizer.param_groups:
+                group["weight_decay"] *= 4
+        optimizer.zero_grad()
+        backward(step)
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+    return optimizer
+
+
+def _groups(parameters: list[nn.Parameter], second_rate: float) -> Iterator[nn.Parameter] | list[dict[str, Any]]:
+    if not second_rate:
+        return iter(parameters)  # as model.parameters() is
+    half = len(parameters) // 2
+    return [{"params": parameters[:half]}, {"params": parameters[half:], "lr": second_rate}]
+
+
+def _schedule(name: str, optimizer: Any) -> Any:
+    if name == "StepLR":
+        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.4)
+    return None
+
+
+def watched(kind: type, made: list[Any]) -> type:
+    """The class of optimizers as a subclass, of which each one that is made is put on the list."""
+
+    def note(self: Any, *given: Any, **more: Any) -> None:
+        kind.__init__(self, *given, **more)
+        made.append(self)
+
+    return type(kind.__name__, (kind,), {"__init__": note})
+
+
+def state_bytes(optimizers: Iterable[Any]) -> int:
+    """The bytes of the memory that the optimizers' state lies in, each storage once, without counts of steps."""
+    tensors = [x for one in optimizers for of_one in one.state.values() for x in of_one.values() if torch.is_tensor(x) and x.ndim]
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+    return sum(storages.values())
+
+
+def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
+    """The weights after steps with `fn(fabric, parameters, kind, **options)`, and the bytes of this rank's state.
+
+    "made" is how many optimizers of the class were made.
+    """
+    made: list[Any] = []
+    kind = watched(getattr(torch.optim, given["kind"]), made)
+    model = model_of(given["model"], given["seed"])
+
+    def backward(step: int) -> None:
+        loss_of(given["model"], model, given["seed"], step, fabric.rank).backward()
+
+    train(model, lambda parameters: fn(fabric, parameters, kind, **given["options"]), given, backward)
+    return {"weights": list(model.parameters()), "state": state_bytes(made), "made": len(made)}

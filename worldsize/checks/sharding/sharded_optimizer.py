@@ -1,0 +1,290 @@
+"""The check of `sharded_optimizer`: an optimizer of any class, of which each rank keeps and steps its own part.
+
+Models of torch's own nn are trained on the ranks, each with batches of its own, and in one process with the whole optimizer and
+the mean of the gradients. It earns no points: what a rank's state weighs is noted in the function's own process.
+S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1; torch's own is `torch.distributed.optim.ZeroRedundancyOptimizer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import any_optimizer
+from worldsize.checks.kit.error_advice import with_advice
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.values import same
+from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import times
+
+POINTS = {
+    "its steps are those of one process with the whole optimizer": 0.0,
+    "a rank keeps its part of the state, and at most one parameter's more": 0.0,
+    "a step sends no more than an all-reduce of the gradients": 0.0,
+}
+WEIGHTS, STATE, MESSAGES = POINTS
+NEAR = 1e-10
+STEPS = 6
+MODELS = tuple(any_optimizer.MODELS)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, on how many ranks, with an optimizer of which class; see `any_optimizer.train`."""
+
+    world_size: int
+    model: str
+    kind: str
+    options: dict[str, float]
+    second_rate: float = 0.0
+    added_at: int = 0
+    decay_at: int = 0
+    schedule: str = ""
+    seed: int = 0
+
+    def given(self) -> dict[str, Any]:
+        return {
+            "model": self.model, "kind": self.kind, "options": self.options, "second_rate": self.second_rate,
+            "added_at": self.added_at, "decay_at": self.decay_at, "schedule": self.schedule, "seed": self.seed, "steps": STEPS,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        extras = [
+            f"with {self.schedule}" * bool(self.schedule), "in two groups" * bool(self.second_rate),
+            "a group added later" * bool(self.added_at), "another weight decay later" * bool(self.decay_at),
+        ]  # fmt: skip
+        return ", ".join([ranks_in_words(self.world_size), self.model, self.kind, *filter(None, extras)])
+
+
+def sharded_optimizer(arena: Arena, fn: Callable) -> Verdict:
+    """Check of an optimizer of any class that is sharded over the ranks.
+
+    `sharded_optimizer(fabric, parameters, kind, **options)` returns a `torch.optim.Optimizer` that takes the steps of
+    `kind(parameters, **options)` with the mean of the ranks' gradients; a parameter has a gradient on every rank or on none.
+    """
+    return judge("sharded_optimizer", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for training in trainings(arena.draws.getrandbits(20), arena.draws.uniform(0.01, 0.03)):
+        right = one_process(training)  # before the run: the first optimizer of a process imports for seconds
+        yield Case(
+            str(training),
+            lambda task=training: with_advice(
+                arena.ranks(fn, [task.given()] * task.world_size, driver=any_optimizer.stepped), _ADVICE
+            ),
+            lambda ended, task=training, right=right: _examine(ended, task, right),
+        )
+
+
+def trainings(seed: int, rate: float) -> list[Training]:
+    two_layers, encoder, tied, convolutions, frozen = MODELS
+    return [
+        Training(2, two_layers, "AdamW", {"lr": rate, "weight_decay": 0.1}, seed=seed),
+        Training(3, encoder, "SGD", {"lr": rate, "momentum": 0.9}, second_rate=4 * rate, seed=seed + 1),
+        Training(4, tied, "RMSprop", {"lr": rate / 2, "eps": 1e-4}, schedule="StepLR", seed=seed + 2),
+        Training(4, frozen, "AdamW", {"lr": rate, "weight_decay": 0.2}, decay_at=3, seed=seed + 3),
+        Training(1, two_layers, "Adagrad", {"lr": rate}, seed=seed + 4),
+        Training(5, convolutions, "Adagrad", {"lr": rate, "eps": 1e-4}, added_at=3, seed=seed + 5),
+    ]
+
+
+_AN_OPTIMIZER = "Return an optimizer as torch has it, a class that inherits torch.optim.Optimizer: schedulers want one."
+_ADVICE = {
+    "is not an Optimizer": _AN_OPTIMIZER,
+    "has no attribute 'zero_grad'": _AN_OPTIMIZER,
+    "has no attribute 'param_groups'": _AN_OPTIMIZER,
+    "has no attribute 'add_param_group'": _AN_OPTIMIZER,
+    "empty parameter list": "`parameters` may be an iterator, which can be gone through once: make a list of it first.",
+    "got an empty parameter list": "A rank may own no parameter of a group: give it an empty piece, or no group.",
+    "'NoneType' object": "A parameter may have no gradient in a step: frozen, or not used. Leave it out.",
+}
+
+
+# ---- one process -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OptimizerSlip:
+    """What goes otherwise than it should: nothing, or one of these."""
+
+    scale: float = 1.0  # of the mean gradient
+    only_rates: bool = False  # of the options that a schedule sets
+    one_rate: bool = False  # the second group's rate is that of the first
+    deaf: bool = False  # to what is set in param_groups after the start
+    adds_nothing: bool = False
+    never_zeroed: bool = False
+    zeros: bool = False  # a gradient of zeros where there is none
+    twice: bool = False
+
+
+@dataclass
+class OneProcess:
+    """The weights after all steps, the bytes of state by parameter, and by step the bytes of the parameters with a gradient."""
+
+    weights: list[np.ndarray] = field(default_factory=list)
+    state: list[int] = field(default_factory=list)
+    with_gradient: list[int] = field(default_factory=list)
+
+
+def one_process(task: Training, slip: OptimizerSlip = OptimizerSlip()) -> OneProcess:  # noqa: B008, it is frozen
+    """Train with the whole optimizer in this process."""
+    given, found = task.given(), OneProcess()
+    model = any_optimizer.model_of(task.model, task.seed)
+    parameters = list(model.parameters())
+    optimizers = []
+
+    def make(groups: Any) -> Any:
+        kind = getattr(torch.optim, task.kind)
+        optimizers.append(_slipping(kind, slip)(groups, **task.options))
+        return optimizers[0]
+
+    def backward(step: int) -> None:
+        for rank in range(task.world_size):
+            loss = any_optimizer.loss_of(task.model, model, task.seed, step, rank)
+            (loss * slip.scale / task.world_size).backward()
+        found.with_gradient.append(sum(p.nbytes for p in parameters if p.grad is not None))
+        for p in parameters if slip.zeros else []:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+
+    any_optimizer.train(model, make, given | ({"second_rate": 0.0} if slip.one_rate else {}), backward)
+    found.weights = [p.detach().numpy() for p in parameters]
+    for state in optimizers[0].state.values():
+        found.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))
+    return found
+
+
+def _slipping(kind: type, slip: OptimizerSlip) -> type:
+    """The class of optimizers with what a slip does to it."""
+
+    class Slipping(kind):
+        def add_param_group(self, group: dict[str, Any]) -> None:
+            if not (slip.adds_nothing and self.state):
+                super().add_param_group(group)
+                told = {name: value for name, value in self.param_groups[-1].items() if name != "params"}
+                self.told = [*getattr(self, "told", []), told]
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            if not slip.never_zeroed:
+                super().zero_grad(set_to_none)
+
+        def step(self, closure: Any = None) -> None:
+            now = [dict(group) for group in self.param_groups]
+            for group, told in zip(self.param_groups, self.told, strict=True):
+                if slip.deaf:
+                    group.update(told)
+                if slip.only_rates:
+                    group.update({name: value for name, value in told.items() if name != "lr"})
+            for _ in range(2 if slip.twice else 1):
+                super().step()
+            for group, before in zip(self.param_groups, now, strict=True):
+                group.update(before)
+
+    return Slipping
+
+
+_SLIPS = {
+    OptimizerSlip(only_rates=True): (
+        "Of what is set in `param_groups` after the start the rate alone reaches the steps, and not the weight decay: hand on "
+        "all options but \"params\"."
+    ),
+    OptimizerSlip(deaf=True): (
+        "What is set in `param_groups` after the start, as a scheduler sets \"lr\", does not reach the steps: hand the groups' "
+        "options on at every step."
+    ),
+    OptimizerSlip(one_rate=True): "All parameters were stepped with one rate: a group may have its own.",
+    OptimizerSlip(adds_nothing=True): "The group that came by add_param_group is not stepped.",
+    OptimizerSlip(never_zeroed=True): "zero_grad leaves the parameters' own gradients, which then add up from step to step.",
+    OptimizerSlip(zeros=True): (
+        "A parameter without a gradient was stepped with zeros: weight decay and momentum move it all the same. Leave it out of "
+        "the step."
+    ),
+    OptimizerSlip(twice=True): "Each step was taken twice.",
+}  # fmt: skip
+
+
+# ---- verdicts --------------------------------------------------------------------------------
+
+
+def _examine(ended: ArenaResult, task: Training, right: OneProcess) -> dict[str, Complaint]:
+    wrong = _wrong_weights([told["weights"] for told in ended.returned], task, right)
+    sent = none_sent(ended.trace, "The owners' weights have to reach all ranks.")
+    return {
+        WEIGHTS: wrong,
+        STATE: _too_large(ended.returned, task, right),
+        MESSAGES: wrong or though_right("the weights", sent or _dear(ended, task, right)),
+    }
+
+
+def _wrong_weights(held: Sequence[Any], task: Training, right: OneProcess) -> Complaint:
+    place = _first_wrong(held, right.weights)
+    if place is None:
+        return None
+
+    rank, k = place
+    shape, off = list(right.weights[k].shape), _off(held, right)
+    told = f"rank {rank}: parameter {k}, of shape {shape}, differs from one process's; the largest difference is {off:.1e}. "
+    return told + _why(held, task, right)
+
+
+def _first_wrong(held: Sequence[Any], weights: list[np.ndarray]) -> tuple[int, int] | None:
+    for rank, of_rank in enumerate(held):
+        for k, (got, expected) in enumerate(zip(of_rank, weights, strict=True)):
+            if not same(got, expected, NEAR, NEAR):
+                return rank, k
+    return None
+
+
+def _off(held: Sequence[Any], right: OneProcess) -> float:
+    pairs = [(got, expected) for of_rank in held for got, expected in zip(of_rank, right.weights, strict=True)]
+    return max(float(np.abs(got - expected).max()) for got, expected in pairs)
+
+
+def _why(held: Sequence[Any], task: Training, right: OneProcess) -> str:
+    start = [p.detach().numpy() for p in any_optimizer.model_of(task.model, task.seed).parameters()]
+    if _first_wrong(held, start) is None:
+        return "These are the weights of the start: a step changes the parameters in place."
+    summed = {OptimizerSlip(scale=task.world_size): "It stepped by the sum of the gradients: divide by the number of ranks."}
+    for slip, words in (summed | _SLIPS).items():
+        if _first_wrong(held, one_process(task, slip).weights) is None:
+            return words
+    if any(_first_wrong([of_rank], list(held[0])) is not None for of_rank in held):
+        return "Ranks hold different weights: after a step each owner's weights have to reach all ranks."
+    if all(same(got, w, SINGLE, SINGLE) for of_rank in held for got, w in zip(of_rank, right.weights, strict=True)):
+        return SINGLE_WORDS
+    return "Are its gradients the mean over all ranks, and each parameter that of its owner?"
+
+
+def _too_large(returned: Sequence[dict[str, Any]], task: Training, right: OneProcess) -> Complaint:
+    whole, n = sum(right.state), task.world_size
+    most = whole / n + max(right.state)
+    for rank, told in enumerate(returned):
+        if not told["made"]:
+            return f"rank {rank} made no optimizer of the class `kind`: it takes the steps of that class."
+        if n > 1 and told["state"] > most:
+            everything = ", that of all parameters: nothing is saved" * (told["state"] >= whole)
+            return (
+                f"rank {rank} keeps {told['state']} bytes of state{everything}; 1/{n} of the whole and the largest parameter's "
+                f"are {most:.0f}. What a slice is cut from stays in memory whole."
+            )
+    return None
+
+
+def _dear(ended: ArenaResult, task: Training, right: OneProcess) -> Complaint:
+    """Words for more bytes than an all-reduce of what has a gradient and a gather of what has none."""
+    n, everything = task.world_size, sum(w.nbytes for w in right.weights)
+    needed = sum(2 * (n - 1) * size for size in right.with_gradient)
+    most = needed + sum((n - 1) * (everything - size) for size in right.with_gradient)
+    got = ended.trace.total_bytes()
+    if got <= most:
+        return None
+    return (
+        f"all ranks together sent {times(got / needed)} x an all-reduce of the gradients; expected 1 x. An owner needs the sum "
+        f"of its own part alone, and the others its part's weights."
+    )

@@ -1,0 +1,308 @@
+"""The check of `vocabulary_loss`: a cross-entropy whose logits lie on the ranks by words, and its gradient of them.
+
+A rank has the logits of its own words and nobody else's. Loss and gradient must be those of one device; some logits are far
+from 0, where an exponential overflows or vanishes, and some far apart between the ranks. What travels must not grow with the
+vocabulary. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3: fusing the output with the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import sharding
+from worldsize.checks.kit.error_advice import with_advice
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import close, first_difference, first_slip, kind_in_words, lone_number, same
+from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.units import times
+
+POINTS = {
+    "the loss is that of one device, on every rank": 0.5,
+    "the gradient of its own logits is that of one device": 0.25,
+    "a few numbers a token travel, however many words there are": 0.25,
+}
+LOSS, GRADIENT, BYTES = POINTS
+NEAR = {"float64": 1e-10, "float32": 2e-5}
+MOST_NUMBERS = 4  # a token, from a rank to each other one
+
+
+class WordsCase(NamedTuple):
+    words: tuple[int, ...]  # of each rank
+    tokens: int
+    about: float = 0.0  # the logits' mean
+    apart: float = 0.0  # from a rank's mean to the next rank's
+    rising: float = 0.0  # from a token's mean to the next token's
+    dtype: str = "float64"
+
+
+# in the last but one, two ranks have no words: 3 words over 5 ranks
+SIZES = (
+    WordsCase((31, 30), 5), WordsCase((31, 30, 30), 7, about=900.0), WordsCase((40, 25, 60, 33), 6, rising=400.0),
+    WordsCase((37,), 4, about=-900.0), WordsCase((31, 31, 30, 30, 30), 9, about=-2000.0, apart=800.0),
+    WordsCase((34, 33), 8, dtype="float32"), WordsCase((1, 1, 1, 0, 0), 6), WordsCase((33, 90, 28), 6, apart=10.0),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Words:
+    """Logits [tokens, words], of which rank r has the columns that begin at first[r]; targets [tokens] are words."""
+
+    logits: np.ndarray
+    targets: np.ndarray
+    words: tuple[int, ...]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.words)
+
+    @property
+    def first(self) -> list[int]:
+        return [sum(self.words[:rank]) for rank in range(self.world_size)]
+
+    def own(self, whole: np.ndarray, rank: int) -> np.ndarray:
+        return whole[:, self.first[rank] : self.first[rank] + self.words[rank]]
+
+    def inputs(self) -> list[dict[str, Any]]:
+        return [
+            {"logits": self.own(self.logits, rank).copy(), "targets": self.targets, "first": self.first[rank]}
+            for rank in range(self.world_size)
+        ]
+
+
+def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a cross-entropy over a vocabulary that is cut by words.
+
+    `vocabulary_loss(fabric, logits, targets, first)` returns (loss, gradient): the mean over all tokens, and its gradient of
+    `logits`, [tokens, own words], which are those of the words from `first` on. `targets` [tokens] are words of the whole.
+    """
+    return judge("vocabulary_loss", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for size in SIZES:
+        task = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
+        far = f", logits about {size.about:g}" * bool(size.about) + ", far apart between ranks" * bool(size.apart)
+        far += f", each token's about {size.rising:g} above the one before" * bool(size.rising)
+        yield Case(
+            f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}",
+            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), driver=sharding.by_words), _ADVICE),
+            lambda ended, task=task: _examine(ended, task),
+        )
+
+
+_NO_WORDS = "A rank may have no word: its highest logit is then -inf, and its sum 0."
+_ADVICE = {
+    "Expected reduction dim": _NO_WORDS,
+    "max(): Expected": _NO_WORDS,
+    "out of bounds": "`targets` are words of the whole vocabulary; this rank has those from `first` on, maybe not this one.",
+}
+
+
+def _drawn(size: WordsCase, generator: np.random.Generator) -> Words:
+    whole = sum(size.words)
+    logits = size.about + 2 * generator.normal(size=(size.tokens, whole)) + size.rising * np.arange(size.tokens)[:, None]
+    for rank, own in enumerate(np.split(logits, np.cumsum(size.words)[:-1], axis=1)):
+        own += size.apart * rank
+    # right words at the borders of the ranks' parts, and others
+    borders = {place for end in np.cumsum(size.words) for place in (end - 1, end) if place < whole}
+    targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
+    return Words(logits.astype(size.dtype), targets.astype("int64"), size.words)
+
+
+def _examine(ended: ArenaResult, task: Words) -> dict[str, Complaint]:
+    wrong = _wrong_shape(ended.returned, task) or _changed(ended.inputs, task) or _wrong_loss(ended.returned, task)
+    slope = wrong or _wrong_gradient(ended.returned, task)
+    sent = none_sent(ended.trace, "A maximum, a sum and the right word's logit are needed of all ranks.")
+    return {LOSS: wrong, GRADIENT: slope, BYTES: slope or though_right("the loss and its gradient", sent or _dear(ended, task))}
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WordsSlip:
+    """What goes otherwise than it should: nothing, or one of these."""
+
+    maximum: str = "of all"  # "own": each rank's, and the sums are added as they are; "none": nothing is subtracted
+    sums: str = "of all"  # or "own"
+    right: str = "of all"  # "own": what this rank has; "below"/"above": a border's word is missed, or is there twice; "unshifted"
+    mean: str = "of tokens"  # "sum", "of own": over the tokens whose right word the rank has, and then over the ranks
+    hot: str = "own"  # "none", "clamped"
+    divided: bool = True
+
+
+def losses(task: Words, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
+    """Each rank's mean loss, in float64. Megatron-LM, section 3."""
+    log_sums, right = _log_sums(task, slip), _right(task, slip)
+    made = [one - logit for one, logit in zip(log_sums, right, strict=True)]
+    if slip.mean == "sum":
+        return [one.sum() for one in made]
+    if slip.mean == "of own":
+        means = [one[_mine(task, rank)].mean() if _mine(task, rank).any() else 0.0 for rank, one in enumerate(made)]
+        return [np.mean(means)] * task.world_size
+    return [one.mean() for one in made]
+
+
+def _mine(task: Words, rank: int) -> np.ndarray:
+    return (task.targets >= task.first[rank]) & (task.targets < task.first[rank] + task.words[rank])
+
+
+def _log_sums(task: Words, slip: WordsSlip) -> list[np.ndarray]:
+    whole = task.logits.astype("float64")
+    parts = [task.own(whole, rank) for rank in range(task.world_size)]
+    tops = [part.max(axis=1, initial=-np.inf) for part in parts]
+    top = np.max(tops, axis=0) if slip.maximum != "none" else np.zeros(len(whole))
+    with np.errstate(all="ignore"):
+        if slip.maximum == "own":
+            sums = [np.exp(part - own[:, None]).sum(axis=1) for part, own in zip(parts, tops, strict=True)]
+            return [own + np.log(np.sum(sums, axis=0)) for own in tops]
+        sums = [np.exp(part - top[:, None]).sum(axis=1) for part in parts]
+        of_all = np.sum(sums, axis=0)
+        return [top + np.log(own if slip.sums == "own" else of_all) for own in sums]
+
+
+def _right(task: Words, slip: WordsSlip) -> list[np.ndarray]:
+    """The right word's logit, as each rank would have it."""
+    found = []
+    for rank in range(task.world_size):
+        part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]
+        local = task.targets if slip.right == "unshifted" else local
+        lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above")
+        mine = (local >= lowest) & (local < end) & (task.words[rank] > 0)
+        column = np.clip(local, 0, max(task.words[rank] - 1, 0))
+        found.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
+    return found if slip.right == "own" else [np.sum(found, axis=0)] * task.world_size
+
+
+_LOSS_SLIPS = {
+    WordsSlip(maximum="own"): (
+        "Each rank has subtracted its own words' highest logit, and the sums were added as they are: bring them to one scale "
+        "first, that of the highest of all ranks."
+    ),
+    WordsSlip(sums="own"): "The sum has this rank's own words alone: exponentials of all ranks' words have to be added up.",
+    WordsSlip(sums="own", right="own"): "Nothing was exchanged: this is the loss of a vocabulary of this rank's words.",
+    WordsSlip(right="own"): (
+        "The right word's logit is missing where another rank has that word: one rank has it, and all need it."
+    ),
+    WordsSlip(right="above"): (
+        "A right word on the border of two parts was counted on both: a rank has the words from first up to, not including, "
+        "first + its words."
+    ),
+    WordsSlip(right="below"): "The right word's logit is missing where it is the first of a rank's words.",
+    WordsSlip(right="unshifted"): (
+        "`targets` are words of the whole vocabulary: column 0 of `logits` is the word `first`, so look at targets - first."
+    ),
+    WordsSlip(mean="sum"): "This is the sum over the tokens: the loss is their mean.",
+    WordsSlip(mean="of own"): (
+        "This is a mean of the ranks' means, each over the tokens whose right word it has: ranks have different counts."
+    ),
+}
+_OVERFLOW = (
+    "An exponential overflows past e^709 in float64, and vanishes below e^-745: subtract each token's highest logit before exp, "
+    "the highest of all ranks."
+)
+
+
+def _wrong_loss(returned: Sequence[Any], task: Words) -> Complaint:
+    near = NEAR[str(task.logits.dtype)]
+    expected = float(losses(task)[0])
+    named = {words: losses(task, slip) for slip, words in _LOSS_SLIPS.items()}
+    for rank, (got, _) in enumerate(returned):
+        found = lone_number(got)
+        if isinstance(found, str):
+            return f"rank {rank}: expected the loss as one number, {found}"
+        if close(found, expected, near):
+            continue
+        told = f"rank {rank}: expected a loss of {expected:.9g}, got {found:.9g}. "
+        if not np.isfinite(found):
+            return told + _OVERFLOW
+        slip = first_slip(lambda given, found=found, rank=rank: close(found, float(given[rank]), near), named)
+        if not slip and close(found, expected, SINGLE):
+            slip = SINGLE_WORDS
+        return (told + slip).rstrip()
+    return None
+
+
+def gradients(task: Words, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
+    """Each rank's gradient of the loss, of its own logits: softmax less one-hot, over the tokens."""
+    found = []
+    for rank, log_sum in enumerate(_log_sums(task, slip)):
+        part, local, own = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank], _mine(task, rank)
+        with np.errstate(all="ignore"):
+            slope = np.exp(part - log_sum[:, None])
+        if slip.hot == "clamped" and task.words[rank]:
+            slope[np.arange(len(part)), np.clip(local, 0, task.words[rank] - 1)] -= 1
+        elif slip.hot == "own":
+            slope[np.flatnonzero(own), local[own]] -= 1
+        found.append(slope / len(part) if slip.divided else slope)
+    return found
+
+
+_GRADIENT_SLIPS = {
+    WordsSlip(divided=False): "This is the gradient of the sum of the tokens' losses: the loss is a mean, so divide by them.",
+    WordsSlip(hot="none"): "This is the softmax alone: 1 is missing where a token's right word is this rank's.",
+    WordsSlip(hot="none", divided=False): "This is the softmax: the right word's 1 is missing, and the division by the tokens.",
+    WordsSlip(hot="clamped"): "1 was taken off in every row, also where the right word is another rank's.",
+    WordsSlip(sums="own"): "The softmax is over this rank's own words: divide by the sum over all ranks' words.",
+    WordsSlip(maximum="own"): "The softmax has a sum whose parts have different scales.",
+}
+
+
+def _wrong_gradient(returned: Sequence[Any], task: Words) -> Complaint:
+    dtype = str(task.logits.dtype)
+    named = {words: gradients(task, slip) for slip, words in _GRADIENT_SLIPS.items()}
+    named["The sign is turned round: softmax less 1 at the right word."] = [-slope for slope in gradients(task)]
+    for rank, right in enumerate(gradients(task)):
+        got, expected = returned[rank][1], right.astype(dtype)
+        complaint = first_difference(got, expected, rank, "the gradient of its logits", NEAR[dtype], NEAR[dtype])
+        if complaint:
+            slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank], NEAR[dtype], NEAR[dtype]), named)
+            if not slip and same(got, expected, SINGLE, SINGLE):
+                slip = SINGLE_WORDS
+            return f"{complaint}. {slip}".rstrip()
+    return None
+
+
+def _wrong_shape(returned: Sequence[Any], task: Words) -> Complaint:
+    for rank, got in enumerate(returned):
+        if not isinstance(got, tuple) or len(got) != 2:
+            return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
+    return None
+
+
+def _changed(after: Sequence[Any], task: Words) -> Complaint:
+    for rank, given in enumerate(task.inputs()):
+        for name in ("logits", "targets"):
+            complaint = changed(after[rank][name], given[name], f"`{name}`", rank)
+            if complaint:
+                return complaint
+    return None
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _dear(ended: ArenaResult, task: Words) -> Complaint:
+    """Words where more than some numbers a token travel; each may be one of eight bytes."""
+    n, tokens = task.world_size, len(task.targets)
+    a_number_each = n * (n - 1) * tokens * 8
+    got = ended.trace.total_bytes()
+    if got <= MOST_NUMBERS * a_number_each:
+        return None
+    return (
+        f"all ranks together sent {got} bytes, {times(got / a_number_each)} numbers a token from each rank to each other one; "
+        f"{MOST_NUMBERS} are enough. {_known(got, task)}"
+    )
+
+
+def _known(got: int, task: Words) -> str:
+    if got >= task.logits.nbytes:
+        return "Do the logits travel? Of its words a rank tells the highest logit, a sum of exponentials and the right logit."
+    return "Put what a rank has to tell of a token in one tensor, and gather that once."
