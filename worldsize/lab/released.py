@@ -13,7 +13,7 @@ SETUPS = {
     "08": ("c139d845cdf1", "916888e60e5b",),
     "09": ("53d76dadebe5",),
     "10": ("b4e44ee7d54e", "9c0b763700f1", "20f266975f08",),
-    "11": ("a31955e90c64", "680aee8ea332",),
+    "11": ("a31955e90c64", "680aee8ea332", "d6298030c78a",),
     "12": ("ed741b33a725", "0409c379c0b0", "c192fa28bd54", "7461f778a5ed", "6d52199b7a4e", "da5b94b56ba5",),
     "13": ("0a09acef768b", "89a78fe5337f", "40a5161c699e", "e29eef4134ee",),
     "14": ("471390255acc",),
@@ -94,6 +94,7 @@ EXERCISES = {
         "overlapped": "# Exercise 11.2: begin in the hook, wait after backward",
         "fill_buckets": "# Exercise 11.3: fill the buckets",
         "bucketed": "# Exercise 11.4: buckets inside backward",
+        "wrap_module": "# Exercise 11.6: any module (optional)",
         "accumulate": "# Exercise 11.5: micro-batches",
     },
     "12": {
