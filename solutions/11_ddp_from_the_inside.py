@@ -776,11 +776,11 @@ for name in torch_modules.MODULES:
           f"{len({p.dtype for p in weights})} dtypes, {len(list(model.buffers()))} buffers")
 
 # %% [markdown]
-# “Layers used in turn” are five layers with two weights each. At each step a rank uses two of them: the last one, and
-# one of the middle ones, another on each rank.
+# “Layers used in turn” are four layers with two weights each. At each step a rank uses two of them: the last one, and
+# layer 1 or 2, in turn. Its neighbour uses the other one.
 
 # %%
-lab.predict("fired", "10 weights, two layers of five used: how many hooks fire on a rank in a step?", "hooks")
+lab.predict("fired", "8 weights, two layers of four used: how many hooks fire on a rank in a step?", "hooks")
 
 # %%
 (used,), seen = module_tasks("layers used in turn", 1), []

@@ -59,7 +59,7 @@ def _tokens(vocabulary: int, *shape: int) -> Inputs:
 
 
 def _in_turn(layers: int) -> Inputs:
-    """Another layer on each rank and at each step, none of them the first or the last."""
+    """Another layer on the next rank and at the next step, none of them the first or the last."""
 
     def inputs(random: torch.Generator, rank: int, step: int) -> tuple:
         return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % (layers - 2)
@@ -93,7 +93,7 @@ MODULES = {
     "a conv net with BatchNorm": ModuleKind(_convolutions, _rows(2, 2, 6, 6)),
     "an embedding tied to the output": ModuleKind(_tied, _tokens(11, 3, 4)),
     "a frozen embedding": ModuleKind(_frozen, _tokens(9, 3, 4)),
-    "layers used in turn": ModuleKind(lambda: InTurn(5, 4), _in_turn(5)),
+    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn(4)),
     "weights of two dtypes": ModuleKind(TwoDtypes, _rows(3, 5)),
 }
 

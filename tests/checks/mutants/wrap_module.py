@@ -211,7 +211,7 @@ answers.mistake("averages_the_weights_after_backward", {
 answers.mistake("always_in_float32", {
     ".flatten() for p in bucket])": ".flatten() for p in bucket]).float()",
     "piece.view_as(p)": "piece.view_as(p).to(p.dtype)",
-}, ("half of the gradients' bytes", "which one process has"))
+}, "does a bucket have the dtype of its gradients?")
 # torch.cat makes float64 of both, and no float32 weight takes such a gradient.
 answers.mistake("dtypes_share_a_bucket", {
     """
@@ -233,7 +233,7 @@ answers.mistake("dtypes_share_a_bucket_and_are_cast_back", {
             buckets +=
     """,
     "piece.view_as(p)": "piece.view_as(p).to(p.dtype)",
-}, "2 ranks, weights of two dtypes", "more travelled than")
+}, "2 ranks, weights of two dtypes", "share a bucket, and travel in the larger one")
 answers.mistake("a_missing_gradient_stays_missing", {
     "p.grad = piece.view_as(p)": "p.grad = None if p.grad is None else piece.view_as(p)",
 }, "3 ranks, layers used in turn", "It has not moved, and one process moves it")
@@ -257,7 +257,7 @@ answers.mistake("keeps_the_ends_of_the_first_step", {"ends.clear()": ""}, "is so
 answers.mistake("one_bucket_for_everything", {"cap_bytes)]": "1 << 60)]"}, "takes part in 1 all-reduce a step; expected")
 answers.mistake("a_bucket_for_each_tensor", {"cap_bytes)]": "1)]"}, "takes part in 12 all-reduces a step; expected")
 answers.mistake("counts_numbers_for_bytes", {"[p.nbytes for p in own]": "[p.numel() for p in own]"},
-    "all-reduces a step; expected")
+    "a step; expected 2: 12 gradients")
 answers.mistake("begins_after_backward", {"lambda p: fire([p])": "lambda p: None"},
     "no message travels before backward has ended")
 answers.mistake("waits_in_the_hook", {

@@ -20,7 +20,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_module
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
-from worldsize.checks.kit.values import differing, first_slip, same
+from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.overlap import weights
 from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, MIXED, ON_ITS_WAY, SIZES, STEADY, TrainingKind
 from worldsize.checks.overlap.weights import OverlapTraining
@@ -111,9 +111,13 @@ class ModuleTraining:
                 room -= size_bytes
         return closed
 
+    @property
+    def is_mixed(self) -> bool:
+        return len({x.dtype for x in self.learning.values()}) > 1
+
     def near(self, x: np.ndarray) -> float:
-        mixed = len({x.dtype for x in self.learning.values()}) > 1
-        return NEAR["float32" if mixed or str(x.dtype) not in NEAR else str(x.dtype)]
+        """How far a value may be off: what has no dtype of its own here, such as a count, is held like a float32."""
+        return NEAR["float32" if self.is_mixed or str(x.dtype) not in NEAR else str(x.dtype)]
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -151,10 +155,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, name: str, n: int, **given: Any) -> ModuleTraining:
-    """The cap is a half, a third or a quarter of all gradients."""
+    """The cap is a half, a third or a quarter of all gradients; of layers used in turn each has a bucket."""
     tasks = tuple(module_task(name, seed=arena.draws.getrandbits(32), **given) for _ in range(n))
-    whole = sum(x.nbytes for x in ModuleTraining(tasks, 1).learning.values())
-    return ModuleTraining(tasks, whole // arena.draws.randint(2, 4))
+    learning = ModuleTraining(tasks, 1).learning
+    parts = len(learning) // 2 if name == "layers used in turn" else arena.draws.randint(2, 4)
+    return ModuleTraining(tasks, sum(x.nbytes for x in learning.values()) // parts)
 
 
 def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTraining]) -> Case:
@@ -211,24 +216,11 @@ def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complai
     for when in ("start", "first", "end"):
         for rank, told in enumerate(returned):
             for name, expected in training.expected[when].items():
-                complaint = _differs(told[when], name, expected, training.near(expected), rank)
+                near = training.near(expected)
+                complaint = first_difference(told[when].get(name), expected, rank, f"`{name}`, as one process has it", near, near)
                 if complaint:
                     return f"{complaint}. {_mistake(told, training, rank, name, when)}".rstrip()
     return None
-
-
-def _differs(state: dict, name: str, expected: np.ndarray, near: float, rank: int) -> Complaint:
-    got = state.get(name)
-    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (expected.shape, expected.dtype):
-        return f"rank {rank}: `{name}` is no longer a tensor of {expected.dtype} with shape {list(expected.shape)}"
-    if same(got, expected, near, near):
-        return None
-
-    i = int(differing(got, expected, near, near)[0])
-    return (
-        f"rank {rank}, `{name}`, element {i}: expected {expected.reshape(-1)[i]:.9g}, which one process has, got "
-        f"{got.reshape(-1)[i]:.9g}"
-    )
 
 
 def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: str) -> str:
@@ -236,11 +228,17 @@ def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: s
         return _wrong_start(told["start"][name], training, rank, name)
     if name not in training.learning:
         return "It does not learn: no step changes it."
+    if same(told[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
+        return "It is off by as much as float32 rounds: does a bucket have the dtype of its gradients?"
     if when == "end":
         return "The first step was right: is something left over from the step before, a set, a list, a gradient?"
+
     step = (told["start"][name] - told["first"][name]) / training.tasks[0]["rate"]
     near = 10 * training.near(step)
-    return first_slip(lambda gradient: same(step, gradient, near, near), _slips(training, rank, name))
+    having = sum(name in gradients for gradients in training.own)
+    some = having < training.world_size
+    slip = first_slip(lambda gradient: same(step, gradient, near, near), _slips(training, rank, name))
+    return f"{slip} {HINTS['layers used in turn'] if some else ''}".strip()
 
 
 def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str) -> str:
@@ -259,16 +257,18 @@ def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarr
     own = [gradients.get(name, zeros) for gradients in training.own]
     having = sum(name in gradients for gradients in training.own)
     whole = np.sum(own, axis=0)
+    if n == 1:
+        return {}
     slips = {
+        "It has not moved, and one process moves it.": zeros,
         f"The step is {number(n)} times the mean gradient: nobody divided by the number of ranks.": whole,
         f"Divided twice by {n}, the number of ranks.": whole / n**2,
         f"Rank {rank} steps by its own gradient alone: finish() leaves the mean of all ranks in p.grad.": own[rank],
         f"Rank {rank} steps by its own gradient, divided by {n}: no sum is in it.": own[rank] / n,
-        "It has not moved, and one process moves it.": zeros,
     }
-    if 0 < having < n:
-        slips[f"A rank that did not use it counts too: the sum is divided by {n}, not by {having}."] = whole / having
-    return {words: gradient for words, gradient in slips.items() if n > 1}
+    if having < n:
+        slips[f"The sum is divided by {having} ranks that use it, not by all {n}."] = whole / max(1, having)
+    return slips
 
 
 # ---- messages --------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
     if extra not in (0, twice):
         return _known_bytes(extra, each, twice, trainings)
 
-    if any(len({x.dtype for x in one.learning.values()}) > 1 for one in trainings):
+    if any(one.is_mixed for one in trainings):
         return None  # buckets of two dtypes may close in another order
     sums = sent_by_each(trace)[n - 1] / (2 * (n - 1))  # the last rank has nothing to send at the start
     expected = sum(one.steps * one.buckets for one in trainings)
@@ -303,11 +303,13 @@ def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[Mo
     steps = trainings[0].steps
     frozen = sum(x.nbytes for one in trainings for k, x in one.starts[0].items() if k not in one.learning)
     buffers = sum(x.nbytes for one in trainings for x in one.starts[0].values())
+    cast = sum(x.nbytes for one in trainings if one.is_mixed for x in one.learning.values() if x.dtype == np.float32)
     known = {
         2 * steps * twice: "the tied weight is added up twice a step: it is one tensor under two names, with one gradient.",
         each: "every gradient is added up twice a step.",
         2 * steps * frozen: "what does not learn is added up at every step, although it has no gradient.",
         steps * buffers: "the weights travel at every step too: once at the start is enough.",
+        2 * steps * cast: "gradients of two dtypes share a bucket, and travel in the larger one: a bucket has one dtype.",
         -each / 2: "the sums have half of the gradients' bytes: a bucket has the dtype of its gradients.",
     }
     words = known.get(extra) or known.get(extra - twice)
