@@ -771,9 +771,9 @@ def module_tasks(name, n):
 for name in torch_modules.MODULES:
     model = torch_modules.module(module_tasks(name, 1)[0])
     weights = list(model.parameters())
-    named = len(list(model.named_parameters(remove_duplicate=False)))
-    print(f"{name}: {named} names of {len(weights)} weights, {sum(p.requires_grad for p in weights)} learn, "
-          f"{len({p.dtype for p in weights})} dtypes, {len(list(model.buffers()))} buffers")
+    names = len(list(model.named_parameters(remove_duplicate=False)))
+    print(f"{name}: {len(weights)} weights under {names} names, learning: {sum(p.requires_grad for p in weights)}, "
+          f"dtypes: {len({p.dtype for p in weights})}, buffers: {len(list(model.buffers()))}")
 
 # %% [markdown]
 # “Layers used in turn” are four layers with two weights each. At each step a rank uses two of them: the last one, and
@@ -863,35 +863,38 @@ lab.predict("module_bytes", "All these modules: DDP sends how many times the byt
 
 # %%
 # Helper: a training of a module in your wrapper, or in DDP
-def in_a_wrapper(fabric, tasks, by_ddp):
-    task = tasks[fabric.rank]
+def in_a_wrapper(fabric, task, by_ddp):
+    """The weights and buffers at the end."""
     model = torch_modules.module(task)
     cap_bytes = sum(p.nbytes for p in model.parameters()) // 3
     if not by_ddp:
         return torch_modules.train(task, fabric.rank, model, wrap_module(fabric, model, cap_bytes))["end"]
 
-    dist.init_process_group("gloo")
     some_unused = task["module"] == "layers used in turn"
     ddp = DistributedDataParallel(model, bucket_cap_mb=cap_bytes / 2**20, find_unused_parameters=some_unused)
     ddp.register_comm_hook(Background(fabric), over_the_fabric)
     return torch_modules.train(task, fabric.rank, model, forward=ddp)["end"]
 
+def all_in_wrappers(fabric, by_ddp):
+    if by_ddp:
+        dist.init_process_group("gloo")
+    every = [module_tasks(name, fabric.world_size)[fabric.rank] for name in torch_modules.MODULES]
+    return [in_a_wrapper(fabric, task, by_ddp) for task in every]
+
 def farthest(one, other):
     return max(float((one[name] - other[name]).abs().max()) for name in other)
 
 # %%
-sent = {"yours": 0, "PyTorch's": 0}
-for name in torch_modules.MODULES:
-    tasks, said = module_tasks(name, ranks), []
-    for whose in sent:
-        run = launch(in_a_wrapper, ranks, args=(tasks, whose != "yours"))
-        if run.state == "done":
-            step_bytes = run.trace.sent_bytes(ranks - 1) // tasks[0]["steps"]  # the last rank has nothing to send at the start
-            sent[whose] += step_bytes
-            off = max(farthest(run[rank], torch_modules.train_alone(tasks)["end"]) for rank in range(ranks))
-            said.append(f"{whose} {step_bytes} bytes a step, {off:.0e} from one process")
-    print(f"{name}: {'; '.join(said)}")
-lab.measure("module_bytes", sent["PyTorch's"] / sent["yours"] if sent["yours"] else None)
+wrapped_runs = {whose: launch(all_in_wrappers, ranks, args=(whose != "yours",)) for whose in ("yours", "PyTorch's")}
+step_bytes = {}
+for whose, run in wrapped_runs.items():
+    if run.state == "done":
+        step_bytes[whose] = run.trace.sent_bytes(ranks - 1) / used["steps"]  # the last rank has nothing to send at the start
+        print(f"{whose}: {step_bytes[whose]:.0f} bytes a step; from one process at most")
+        for place, name in enumerate(torch_modules.MODULES):
+            alone = torch_modules.train_alone(module_tasks(name, ranks))["end"]
+            print(f"  {max(farthest(made[place], alone) for made in run.results):.0e} for {name}")
+lab.measure("module_bytes", step_bytes["PyTorch's"] / step_bytes["yours"] if len(step_bytes) == 2 else None)
 
 # %% [markdown]
 # (With weights of two dtypes a float32 is off by its own rounding.) The same bytes. And the same moments? Here are
@@ -914,7 +917,7 @@ def encoder_in_a_wrapper(fabric, count, by_ddp):
         finish = wrap_module(fabric, model, cap_bytes)
     for _ in range(steps):
         model.zero_grad()
-        forward(torch.randn(4, 8, 64)).square().mean().backward()
+        forward(torch.randn(4, 8, 64, requires_grad=True)).square().mean().backward()
         finish()
 
 # %%
