@@ -86,7 +86,8 @@ dist.destroy_process_group()
 @SOAK
 def test_it_runs_under_torchrun(tmp_path):
     (tmp_path / "script.py").write_text(UNDER_TORCHRUN)
-    terminal("torchrun", "--standalone", "--nproc-per-node", 3, "script.py", folder=tmp_path, timeout_s=90, env={"PYTHONPATH": str(ROOT)})
+    path = {"PYTHONPATH": str(ROOT)}
+    terminal("torchrun", "--standalone", "--nproc-per-node", 3, "script.py", folder=tmp_path, timeout_s=90, env=path)
     off = farthest([torch.load(tmp_path / f"rank{rank}.pt") for rank in range(3)], 3)
     assert is_near(off), off
 

@@ -155,8 +155,8 @@ def train(
 ) -> dict[str, dict[str, torch.Tensor]]:
     """Train a module of torch's nn by gradient descent, as a script does that knows of no ranks.
 
-    `finish()` is called after each backward; `forward` stands in for the module. Returns {"start": state, "first": the state after
-    the first step, "end": after the last one}.
+    `finish()` is called after each backward; `forward` stands in for the module. Returns {"start": state, "first": the state
+    after the first step, "end": after the last one}.
     """
     states = [state(model)]
     for step in range(task["steps"]):

@@ -174,8 +174,8 @@ answers.mistake("forgets_the_broadcast", {"broadcast(fabric, [*module.parameters
 answers.mistake("forgets_the_buffers", {"[*module.parameters(), *module.buffers()]": "module.parameters()"},
     "4 ranks, a conv net with BatchNorm", "It is a buffer")
 answers.mistake("broadcasts_only_what_learns", {
-    "[*module.parameters(), *module.buffers()]": "[p for p in [*module.parameters(), *module.buffers()] if p.requires_grad or not "
-    "isinstance(p, torch.nn.Parameter)]",
+    "[*module.parameters(), *module.buffers()]":
+    "[*[p for p in module.parameters() if p.requires_grad], *module.buffers()]",
 }, "2 ranks, a frozen embedding", "It is frozen, and still rank 1's own")
 answers.mistake("broadcasts_only_what_a_gradient_can_reach", {
     "[*module.parameters(), *module.buffers()]": "[p for p in module.parameters() if p.requires_grad]",
@@ -238,7 +238,8 @@ answers.mistake("a_missing_gradient_stays_missing", {
     "p.grad = piece.view_as(p)": "p.grad = None if p.grad is None else piece.view_as(p)",
 }, "3 ranks, layers used in turn", "It has not moved, and one process moves it")
 # A bucket that no hook has filled is never begun.
-answers.mistake("finish_begins_nothing", {"fire(members)": "pass"}, "3 ranks, layers used in turn", "counts as zeros", chance=True)
+answers.mistake("finish_begins_nothing", {"fire(members)": "pass"}, "3 ranks, layers used in turn", "counts as zeros",
+    chance=True)
 answers.mistake("begins_in_the_order_in_which_buckets_are_full", {
     """
         while len(ends) < len(buckets) and fired.issuperset(buckets[len(ends)]):

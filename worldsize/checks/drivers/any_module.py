@@ -1,6 +1,7 @@
 """Run a student's wrapper of modules in a rank, round modules that the check chose: for lab 11.
 
-Inputs and what came of them, no expected value. The loop is the driver's: the wrapper sees a module, and is called after backward.
+Inputs and what came of them, no expected value. The loop is the driver's: a wrapper sees a module, and is called after
+backward.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The check of `wrap_module`: any module becomes a replica, whose gradients are averaged in buckets inside backward.
 
 Modules of torch's own nn are trained for ten steps and held against one process with everybody's rows: with buffers, a tied
-weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every rank draws from a seed of its own, and the loop is
-the check's. A gradient has to travel once a step, in buckets of the cap. When they travel is seen on the timed network
+weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every rank draws from a seed of its own, and the
+loop is the check's. A gradient has to travel once a step, in buckets of the cap. When they travel is seen on the timed network
 (`inside_backward`). Left out: BatchNorm's statistics in training, which are each rank's own.
 S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2.3 and 4.1.
 """
@@ -41,9 +41,10 @@ MANY, MANY_STEPS = 5, 3
 TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # a weight has 120 to 200 bytes
 
 HINTS = {
-    "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and can have no hook. Rank 0's is still needed.",
-    "layers used in turn": "A layer that this rank did not use has no gradient (p.grad is None), and its hook does not fire. All ranks "
-    "have to begin the same buckets in the same order, so what is missing counts as zeros.",
+    "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and can have no hook. Rank 0's is still "
+    "needed.",
+    "layers used in turn": "A layer that this rank did not use has no gradient (p.grad is None), and its hook does not fire. "
+    "All ranks have to begin the same buckets in the same order, so what is missing counts as zeros.",
     "weights of two dtypes": "A flat tensor has one dtype: gradients of two dtypes need buckets of their own.",
 }  # fmt: skip
 
@@ -292,10 +293,10 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
     expected = sum(one.steps * one.buckets for one in trainings)
     if sums == expected:
         return None
-    steps, (one, *_) = trainings[0].steps, trainings
+    one, steps = trainings[0], trainings[0].steps
     return (
         f"rank {n - 1} takes part in {count(round(sums / steps), 'all-reduce')} a step; expected {expected // steps}: "
-        f"{count(len(one.learning), 'gradient')} in buckets that close as soon as they hold {one.cap_bytes} bytes, the last first."
+        f"{count(len(one.learning), 'gradient')}, the last first, in buckets that close as soon as they hold {one.cap_bytes} bytes."
     )
 
 
