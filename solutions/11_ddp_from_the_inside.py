@@ -820,7 +820,7 @@ def begin_mean(sums, bucket, n):
 # %% tags=["exercise:wrap_module"]
 # Exercise 11.6: any module (optional)
 def wrap_module(fabric, module, cap_bytes):
-    """Give all ranks rank 0's parameters and buffers, and hook up the learning parameters; return finish().
+    """Give all ranks rank 0's parameters and buffers, hook up what learns, and return a function, finish().
 
     Gradients travel as in Exercise 11.4, in buckets of one dtype filled up to cap_bytes as in 11.3. finish() is called after each
     backward and leaves the mean over the ranks in each p.grad. A rank may miss gradients, others in each step.

@@ -296,7 +296,7 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
     one, steps = trainings[0], trainings[0].steps
     return (
         f"rank {n - 1} takes part in {count(round(sums / steps), 'all-reduce')} a step; expected {expected // steps}: "
-        f"{count(len(one.learning), 'gradient')}, the last first, in buckets that close as soon as they hold {one.cap_bytes} bytes."
+        f"{count(len(one.learning), 'gradient')}, the last first, in buckets that close once they hold {one.cap_bytes} bytes."
     )
 
 
