@@ -900,8 +900,11 @@ for place, name in enumerate(torch_modules.MODULES):
 lab.measure("module_bytes", step_bytes["PyTorch's"] / step_bytes["yours"] if len(step_bytes) == 2 else None)
 
 # %% [markdown]
-# The same bytes. And the same moments? Here are the layers of a TransformerEncoder, over the slow links. As before, each
-# layer's backward takes a declared time.
+# Only gradients are counted. (By default DDP also sends rank 0's buffers again before each forward, over its own process
+# group. With BatchNorm in training each rank's averages go their own way otherwise.)
+#
+# And do they travel at the same moments? Here are the layers of a TransformerEncoder, over the slow links. As before,
+# each layer's backward takes a declared time.
 
 # %%
 def encoder_in_a_wrapper(fabric, count, by_ddp):
