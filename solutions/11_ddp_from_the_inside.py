@@ -38,6 +38,8 @@ layer_ms = 5
 steps = 3
 long_steps = 12
 bucket_counts = [1, 2, 4, 8, 16, 32]
+encoder_layers = 8
+encoder_layer_ms = 10
 parts = 4
 
 # %%
@@ -118,14 +120,15 @@ print(f"W = {moving_s * 1e3:.0f} ms: the bytes of all gradients")
 
 # %%
 def one_by_one(fabric, task):
-    """One all-reduce for each tensor, after backward. For networks whose every tensor learns on every rank."""
+    """One all-reduce for each tensor that learns, after backward. For networks that each rank's loss reaches as a whole."""
     model = network(fabric, task)
     broadcast(fabric, model.parameters())
 
     def gradients(loss):
         loss.backward()
         for p in model.parameters():
-            p.grad = all_reduce(fabric, p.grad) / fabric.world_size
+            if p.requires_grad:
+                p.grad = all_reduce(fabric, p.grad) / fabric.world_size
 
     return train(fabric, task, model, gradients)
 
@@ -748,6 +751,212 @@ print("p.grad that are None, step by step:", *counts)
 # DDP asks all ranks who used what, with one more all-reduce, and leaves alone what nobody used. Plain descent sees no
 # difference between None and zeros. An optimizer with momentum or weight decay does: it passes None by, and moves a
 # weight whose gradient is zero.
+
+# %% [markdown]
+# ## Any module (optional)
+#
+# So far your function knew the network and owned the loop. A library knows neither: it is handed a module, and a script
+# goes on as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied or
+# passed by. Weights of two dtypes, and a flat tensor has one. And **buffers**: tensors that no gradient changes, such
+# as BatchNorm's running averages. Here are some of torch's own.
+
+# %%
+from worldsize.fabric import over_group
+from worldsize.pytorch import torch_modules
+
+def module_tasks(name, n):
+    """A training of this module on n ranks: each draws its weights, buffers and rows from a seed of its own."""
+    return [torch_modules.module_task(name, seed=11 + rank) for rank in range(n)]
+
+for name in torch_modules.MODULES:
+    model = torch_modules.module(module_tasks(name, 1)[0])
+    weights = list(model.parameters())
+    names = len(list(model.named_parameters(remove_duplicate=False)))
+    print(f"{name}: {len(weights)} weights under {names} names, learning: {sum(p.requires_grad for p in weights)}, "
+          f"dtypes: {len({p.dtype for p in weights})}, buffers: {len(list(model.buffers()))}")
+
+# %% [markdown]
+# “Layers used in turn” are four layers with two weights each. At each step a rank uses two of them: the last one, and
+# layer 1 or 2, in turn. Its neighbour uses the other one.
+
+# %%
+lab.predict("fired", "8 weights, two layers of four used: how many hooks fire on a rank in a step?", "hooks")
+
+# %%
+(used,), seen = module_tasks("layers used in turn", 1), []
+model = torch_modules.module(used)
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(seen.append)
+torch_modules.loss(used, 0, 0, model).backward()
+lab.measure("fired", len(seen))
+
+# %% [markdown]
+# Now write the wrapper. Sending is given: `begin_mean(sums, bucket, n)` packs the gradients of a bucket, begins their
+# sum, and returns a function `end()`, which waits and puts the means in place. What is yours: who gets what from rank 0,
+# which parameters share a bucket, when each bucket begins, and what a step leaves for the next.
+
+# %%
+# Set-up
+def begin_mean(sums, bucket, n):
+    """Begin the mean over n ranks of these parameters' gradients, zeros for one that is missing; return the end() of it."""
+    flat = packed([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket])
+    work = sums.start(flat)
+
+    def end():
+        work.wait()
+        for p, piece in zip(bucket, unpacked(flat / n, bucket)):
+            p.grad = piece
+
+    return end
+
+# %% [markdown]
+# <details><summary>Hint 1</summary><code>fill_buckets</code> gives numbers within the list of sizes that it gets. Call it once
+# for each dtype. <code>dict.fromkeys(p.dtype for p in members)</code> has each dtype once, in an order that is the same on
+# all ranks.</details>
+# <details><summary>Hint 2</summary>A hook begins as many buckets as it may, in the order of the list. <code>finish</code> does
+# the same as if all hooks had fired, then ends all, then forgets the step.</details>
+# <details><summary>Hint 3</summary>A set can hold parameters: <code>fired.issuperset(bucket)</code>.</details>
+
+# %% tags=["exercise:wrap_module"]
+# Exercise 11.6: any module (optional)
+def wrap_module(fabric, module, cap_bytes):
+    """Give all ranks rank 0's parameters and buffers, hook up what learns, and return a function, finish().
+
+    Gradients travel as in Exercise 11.4, in buckets of one dtype filled up to cap_bytes as in 11.3. finish() is called after each
+    backward and leaves the mean over the ranks in each p.grad. A rank may miss gradients, others in each step.
+    """
+    sums = Background(fabric)
+    ### BEGIN SOLUTION
+    broadcast(fabric, [*module.parameters(), *module.buffers()])
+    members = [p for p in module.parameters() if p.requires_grad]
+    buckets, fired, ends = [], set(), []
+    for dtype in dict.fromkeys(p.dtype for p in members):
+        own = [p for p in members if p.dtype == dtype]
+        buckets += [[own[i] for i in numbers] for numbers in fill_buckets([p.nbytes for p in own], cap_bytes)]
+
+    def fire(parameters):
+        fired.update(parameters)
+        while len(ends) < len(buckets) and fired.issuperset(buckets[len(ends)]):
+            ends.append(begin_mean(sums, buckets[len(ends)], fabric.world_size))
+
+    for p in members:
+        p.register_post_accumulate_grad_hook(lambda p: fire([p]))
+
+    def finish():
+        fire(members)
+        for end in ends:
+            end()
+        fired.clear(), ends.clear()
+
+    return finish
+    ### END SOLUTION
+
+# %% tags=["check:wrap_module"] points=0
+check.wrap_module(wrap_module)
+
+# %% [markdown]
+# Each module is trained for ten steps, once wrapped by you and once by DDP. The weights at the end are held against one
+# process that has the rows of all ranks.
+
+# %%
+lab.predict("module_bytes", "All these modules: DDP sends how many times the bytes of your gradients?", "times")
+
+# %%
+# Helper: a training of a module in your wrapper, or in DDP
+def in_a_wrapper(fabric, task, by_ddp):
+    """The weights and buffers at the end."""
+    model = torch_modules.module(task)
+    cap_bytes = sum(p.nbytes for p in model.parameters()) // 3
+    if not by_ddp:
+        return torch_modules.train(task, fabric.rank, model, wrap_module(fabric, model, cap_bytes))["end"]
+
+    some_unused = task["module"] == "layers used in turn"
+    ddp = DistributedDataParallel(model, bucket_cap_mb=cap_bytes / 2**20, find_unused_parameters=some_unused)
+    ddp.register_comm_hook(Background(fabric), over_the_fabric)
+    return torch_modules.train(task, fabric.rank, model, forward=ddp)["end"]
+
+def all_in_wrappers(fabric, by_ddp):
+    if by_ddp:
+        dist.init_process_group("gloo")
+    every = [module_tasks(name, fabric.world_size)[fabric.rank] for name in torch_modules.MODULES]
+    return [in_a_wrapper(fabric, task, by_ddp) for task in every]
+
+def farthest(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in other)
+
+# %%
+wrapped_runs = {whose: launch(all_in_wrappers, ranks, args=(whose != "yours",)) for whose in ("yours", "PyTorch's")}
+step_bytes = {}
+for whose, run in wrapped_runs.items():
+    if run.state == "done":
+        step_bytes[whose] = run.trace.sent_bytes(ranks - 1) / used["steps"]  # the last rank has nothing to send at the start
+        print(f"{whose}: {step_bytes[whose]:.0f} bytes a step")
+for place, name in enumerate(torch_modules.MODULES):
+    alone, found = torch_modules.train_alone(module_tasks(name, ranks))["end"], []
+    for whose in step_bytes:
+        off = max(farthest(made[place], alone) for made in wrapped_runs[whose].results)
+        found.append(f"{whose} {off:.0e} from one process")
+    print(f"{name}:", ", ".join(found))
+lab.measure("module_bytes", step_bytes["PyTorch's"] / step_bytes["yours"] if len(step_bytes) == 2 else None)
+
+# %% [markdown]
+# Only gradients are counted. (By default DDP also sends rank 0's buffers again before each forward, over its own process
+# group. With BatchNorm in training each rank's averages go their own way otherwise.)
+#
+# And do they travel at the same moments? Here are the layers of a TransformerEncoder, over the slow links. As before,
+# each layer's backward takes a declared time.
+
+# %%
+def encoder_in_a_wrapper(fabric, count, by_ddp):
+    """Some steps of a TransformerEncoder with about so many buckets."""
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, encoder_layers, enable_nested_tensor=False)
+    for one in model.layers:  # backward of a layer begins with what it declares
+        one.register_full_backward_pre_hook(lambda _, grads: (fabric.compute(encoder_layer_ms / 1e3, grads[0]),))
+    cap_bytes = sum(p.nbytes for p in model.parameters()) // count
+    forward, finish = model, lambda: None
+    if by_ddp:
+        dist.init_process_group("gloo")
+        forward = DistributedDataParallel(model, bucket_cap_mb=cap_bytes / 2**20)
+        forward.register_comm_hook(Background(fabric), over_the_fabric)
+    else:
+        finish = wrap_module(fabric, model, cap_bytes)
+    for _ in range(2 * steps):
+        model.zero_grad()
+        forward(torch.randn(4, 8, 64, requires_grad=True)).square().mean().backward()
+        finish()
+
+# %%
+encoder_runs = {
+    whose: launch(encoder_in_a_wrapper, ranks, args=(4, whose != "yours"), link=link) for whose in ("yours", "PyTorch's")
+}
+figures.overlaps(encoder_runs, encoder_layers, "A TransformerEncoder: does your wrapper hide as much in backward as DDP?")
+
+# %% [markdown]
+# Your function wants a fabric, and a script of your own has none. `over_group()` makes one from the process group that
+# is there: under `torchrun`, under Slurm, or here.
+
+# %%
+def in_a_script(tasks):
+    """Nothing of this function is the notebook's but the wrapper."""
+    dist.init_process_group("gloo")
+    fabric, task = over_group(), tasks[dist.get_rank()]
+    model = torch_modules.module(task)
+    found = torch_modules.train(task, dist.get_rank(), model, wrap_module(fabric, model, 1000))["end"]
+    dist.barrier()  # the fabric has to last until its last message was taken
+    return found
+
+tasks = module_tasks("a TransformerEncoderLayer", 4)
+run = launch(in_a_script, 4, args=(tasks,))
+if run.state == "done":
+    print(f"4 ranks, no fabric given: {farthest(run[3], torch_modules.train_alone(tasks)['end']):.0e} from one process")
+
+# %% [markdown]
+# **In one sentence:** a module has two branches, and each rank's data chooses one. Why may a bucket not begin just
+# because it is full?
+#
+# <details><summary>Compare</summary>Other buckets are full first on another rank, and an all-reduce adds up what all ranks
+# begin at the same place in their order: gradients of different weights.</details>
 
 # %% [markdown]
 # ## Accumulate, then talk

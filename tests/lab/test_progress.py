@@ -65,6 +65,14 @@ def test_an_exercise_with_points_missing_is_next_even_where_a_later_one_is_whole
     assert of("06", folder).next_step.startswith("Exercise 6.1: ")
 
 
+def test_an_optional_exercise_is_never_next(folder):
+    lab = Lab("11")
+    for exercise, line in EXERCISES["11"].items():
+        if not line.endswith("(optional)"):
+            lab.record(Earned(exercise, 1, 1))
+    assert of("11", folder).next_step == "done"
+
+
 def test_after_the_exercises_come_the_predictions_and_then_nothing(folder):
     lab = Lab("06")
     for exercise in EXERCISES["06"]:

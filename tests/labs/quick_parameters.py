@@ -22,7 +22,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "08": {"per_replica": 4, "mobile_steps": 2, "mobile_epochs": 1},
     "09": {"closures": 40, "updates": 60, "launches": 1},
     "10": {"images_count": 128, "batch": 32, "steps": 1, "epochs": 3},
-    "11": {"layers": 8, "width": 64, "wide_width": 128, "long_steps": 4, "bucket_counts": [1, 2, 4, 8]},
+    "11": {
+        "layers": 8, "width": 64, "wide_width": 128, "long_steps": 4, "bucket_counts": [1, 2, 4, 8], "encoder_layers": 4,
+    },
     "12": {
         "width": 32, "batches": [16, 64, 256], "sequence_length": 64, "words": 512, "tokens": 64, "images_count": 128, "steps": 3,
         "stack_width": 128, "stack_layers": 4, "work_ms": 5,

@@ -66,6 +66,7 @@ CHECKS = {
     "overlapped": "overlap.gradient_averaging",
     "fill_buckets": "overlap.buckets",
     "bucketed": "overlap.gradient_averaging",
+    "wrap_module": "overlap.any_module",
     "accumulate": "overlap.gradient_averaging",
     "missing_devices": "tensorflow.devices",
     "replica_loss": "tensorflow.replica_loss",

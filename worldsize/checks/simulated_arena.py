@@ -26,7 +26,7 @@ NEEDS_PROCESSES = {
     "missing_devices": _TENSORFLOW, "replica_loss": _TENSORFLOW, "score": _TENSORFLOW, "train_through": _TENSORFLOW,
     "tree_sum": _TENSORFLOW, "worker_share": _TENSORFLOW,
     "big_batch_step": _GROUP, "exact_accuracy": _GROUP, "train_ddp": _GROUP,
-    "bucketed": _THREAD, "overlapped": _THREAD,
+    "bucketed": _THREAD, "overlapped": _THREAD, "wrap_module": _THREAD,
     "parallel_mlp": _BACKWARD, "sequence_parallel": _BACKWARD,
     "save_atomically": KILLED,
 }  # fmt: skip

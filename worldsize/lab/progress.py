@@ -23,7 +23,7 @@ class LabProgress:
     """One lab: points of the latest checks, and how many of the questions asked so far have a prediction.
 
     `begun` is whether it keeps anything yet; `problem` says why its file can't be read, "" where it can. `open_exercise`
-    is the title of the first exercise that misses points, "" where none does.
+    is the title of the first exercise that misses points, "" where none does; one that says "(optional)" has none to miss.
     """
 
     number: str
@@ -135,6 +135,8 @@ def _progress(number: str, folder: Path) -> LabProgress:
 def _open_exercise(number: str, state: State) -> str:
     for exercise, line in EXERCISES[number].items():
         score = state["points"].get(exercise)
+        if line.endswith("(optional)"):
+            continue
         if score is None or score["earned"] < score["possible"]:
             title = title_of(line)
             return title.whole if title else exercise

@@ -1,0 +1,331 @@
+"""The check of `wrap_module`: any module becomes a replica, whose gradients are averaged in buckets inside backward.
+
+Modules of torch's own nn are trained for ten steps and held against one process with everybody's rows: with buffers, a tied
+weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every rank draws from a seed of its own, and the
+loop is the check's. A gradient has to travel once a step, in buckets of the cap. When they travel is seen on the timed network
+(`inside_backward`). Left out: BatchNorm's statistics in training, which are each rank's own.
+S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2.3 and 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import any_module
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.transfers import sent_by_each
+from worldsize.checks.kit.values import first_difference, first_slip, same
+from worldsize.checks.overlap import weights
+from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, MIXED, ON_ITS_WAY, SIZES, STEADY, TrainingKind
+from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.pytorch import torch_modules
+from worldsize.pytorch.timed_network import task as timed_task
+from worldsize.pytorch.torch_modules import MODULES, ModuleTask, module_task
+from worldsize.trace import Trace
+from worldsize.units import count, number
+
+VALUES = "ten steps give every module the weights of one process"
+ONCE = "each gradient travels once a step, in buckets of the cap"
+POINTS = {VALUES: 0.0, ONCE: 0.0, INSIDE: 0.0}
+
+NEAR = {"float64": 1e-10, "float32": 1e-5}  # of ten steps; a float32 weight among others counts as float32
+RANKS = dict(zip(MODULES, (2, 3, 4, 3, 2, 3, 2), strict=True))
+MANY, MANY_STEPS = 5, 3
+TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # a weight has 120 to 200 bytes
+
+HINTS = {
+    "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and can have no hook. Rank 0's is still "
+    "needed.",
+    "layers used in turn": "A layer that this rank did not use has no gradient (p.grad is None), and its hook does not fire. "
+    "All ranks have to begin the same buckets in the same order, so what is missing counts as zeros.",
+    "weights of two dtypes": "A flat tensor has one dtype: gradients of two dtypes need buckets of their own.",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModuleTraining:
+    """A module trained on several ranks, and what it has to come to. `tasks[rank]` differ in their seeds alone."""
+
+    tasks: tuple[ModuleTask, ...]
+    cap_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.tasks[0]["module"]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def steps(self) -> int:
+        return self.tasks[0]["steps"]
+
+    @cached_property
+    def expected(self) -> dict[str, dict[str, np.ndarray]]:
+        return {when: _arrays(state) for when, state in torch_modules.train_alone(self.tasks).items()}
+
+    @cached_property
+    def starts(self) -> list[dict[str, np.ndarray]]:
+        """What each rank draws for itself."""
+        return [_arrays(torch_modules.state(torch_modules.module(task))) for task in self.tasks]
+
+    @cached_property
+    def own(self) -> list[dict[str, np.ndarray]]:
+        """Each rank's own gradient of the first step, at rank 0's weights; without those that it has not."""
+        found = []
+        for rank, task in enumerate(self.tasks):
+            model = torch_modules.module(self.tasks[0])
+            torch_modules.loss(task, rank, 0, model).backward()
+            found.append({name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None})
+        return found
+
+    @cached_property
+    def learning(self) -> dict[str, np.ndarray]:
+        """The weights that learn, by name, in the order of the module."""
+        named = torch_modules.module(self.tasks[0]).named_parameters()
+        return {name: p.detach().numpy() for name, p in named if p.requires_grad}
+
+    @property
+    def tied_bytes(self) -> int:
+        """The bytes of weights that have a second name."""
+        model = torch_modules.module(self.tasks[0])
+        every = sum(p.nbytes for _, p in model.named_parameters(remove_duplicate=False))
+        return every - sum(p.nbytes for p in model.parameters())
+
+    @property
+    def buckets(self) -> int:
+        """How many a step has. A bucket holds one dtype, and closes as soon as it holds the cap."""
+        closed = 0
+        for dtype in {x.dtype for x in self.learning.values()}:
+            room = 0
+            for size_bytes in [x.nbytes for x in reversed(self.learning.values()) if x.dtype == dtype]:
+                if room <= 0:
+                    closed, room = closed + 1, self.cap_bytes
+                room -= size_bytes
+        return closed
+
+    @property
+    def is_mixed(self) -> bool:
+        return len({x.dtype for x in self.learning.values()}) > 1
+
+    def near(self, x: np.ndarray) -> float:
+        """How far a value may be off: what has no dtype of its own here, such as a count, is held like a float32."""
+        return NEAR["float32" if self.is_mixed or str(x.dtype) not in NEAR else str(x.dtype)]
+
+
+def _arrays(state: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: x.numpy().copy() for name, x in state.items()}
+
+
+def wrap_module(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a wrapper that makes any module a replica.
+
+    `wrap_module(fabric, module, cap_bytes)` gives it rank 0's parameters and buffers, and hooks that begin the sums of buckets
+    inside backward. It returns finish(), which leaves the means in p.grad. Luck decides as for `overlapped`.
+    """
+    return judge("wrap_module", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for name, n in RANKS.items():
+        training = _drawn(arena, name, n)
+        yield _modules(arena, fn, f"{ranks_in_words(n)}, {name}", [training])
+
+    yield _modules(arena, fn, "1 rank, all of these modules, one after the other", [_drawn(arena, name, 1) for name in MODULES])
+    name = arena.draws.choice(list(MODULES)[:3])
+    training = _drawn(arena, name, MANY, dtype="float32", steps=MANY_STEPS)
+    yield _modules(arena, fn, f"{ranks_in_words(MANY)}, {name}, in float32", [training])
+
+    for kind, cap_bytes, buckets in TIMED:
+        seeds = [arena.draws.getrandbits(32) for _ in range(kind.world_size)]
+        given = kind.given | {"sizes": SIZES, "dtype": "float64", "buckets": buckets}
+        training = OverlapTraining(tuple(timed_task(seed=seed, **given) for seed in seeds))
+        yield Case(
+            f"{ranks_in_words(kind.world_size)}, {kind.name}",
+            lambda kind=kind, training=training, cap_bytes=cap_bytes: _run_timed(arena, fn, kind, training, cap_bytes),
+            lambda ended, kind=kind, training=training: _examine_timed(ended, kind, training),
+        )
+
+
+def _drawn(arena: Arena, name: str, n: int, **given: Any) -> ModuleTraining:
+    """The cap is a half, a third or a quarter of all gradients; of layers used in turn each has a bucket."""
+    tasks = tuple(module_task(name, seed=arena.draws.getrandbits(32), **given) for _ in range(n))
+    learning = ModuleTraining(tasks, 1).learning
+    parts = len(learning) // 2 if name == "layers used in turn" else arena.draws.randint(2, 4)
+    return ModuleTraining(tasks, sum(x.nbytes for x in learning.values()) // parts)
+
+
+def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTraining]) -> Case:
+    n = trainings[0].world_size
+    given = [
+        {"tasks": [one.tasks[rank] for one in trainings], "caps": [one.cap_bytes for one in trainings]} for rank in range(n)
+    ]
+    hints = [HINTS[trainings[0].name]] if len(trainings) == 1 and trainings[0].name in HINTS else []
+    return Case(
+        name,
+        lambda: _hinted(arena.ranks(fn, given, driver=any_module.trained), hints),
+        lambda ended: _examine(ended, trainings),
+    )
+
+
+def _run_timed(
+    arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraining, cap_bytes: int
+) -> ArenaResult:
+    """The training's first run that shows what it can show, or the last one tried."""
+    given = [{"task": {**task, "buckets": []}, "cap_bytes": cap_bytes} for task in training.tasks]
+    for _ in range(kind.tries):
+        ended = arena.ranks(fn, given, link=kind.link, driver=any_module.timed)
+        if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
+            break
+    return _hinted(ended, [])
+
+
+def _hinted(ended: ArenaResult, hints: list[str]) -> ArenaResult:
+    if ended.state == "raised" and "of its isend" in ended.message:
+        return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
+    if not hints and "Receive into a tensor like the one" in ended.message:
+        hints = [MIXED]
+    if hints and ended.state in ("raised", "deadlock", "timeout"):
+        return replace(ended, message=f"{ended.message}\n{hints[0]}")
+    return ended
+
+
+# ---- modules ---------------------------------------------------------------------------------
+
+
+def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[str, Complaint]:
+    several = len(trainings) > 1
+    wrong = None
+    for place, training in enumerate(trainings):
+        complaint = _wrong_states([told[place] for told in ended.returned], training)
+        if complaint and not wrong:
+            wrong = f"{training.name}: {complaint}" if several else complaint
+
+    sent = none_sent(ended.trace, "Broadcast at the start, and begin sums.") or _wrong_messages(ended.trace, trainings)
+    return {VALUES: wrong, ONCE: sent if wrong else though_right("the weights", sent)}
+
+
+def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complaint:
+    for when in ("start", "first", "end"):
+        for rank, told in enumerate(returned):
+            for name, expected in training.expected[when].items():
+                near = training.near(expected)
+                complaint = first_difference(told[when].get(name), expected, rank, f"`{name}`, as one process has it", near, near)
+                if complaint:
+                    return f"{complaint}. {_mistake(told, training, rank, name, when)}".rstrip()
+    return None
+
+
+def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: str) -> str:
+    if when == "start":
+        return _wrong_start(told["start"][name], training, rank, name)
+    if name not in training.learning:
+        return "It does not learn: no step changes it."
+    if same(told[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
+        return "It is off by as much as float32 rounds: does a bucket have the dtype of its gradients?"
+    if when == "end":
+        return "The first step was right: is something left over from the step before, a set, a list, a gradient?"
+
+    step = (told["start"][name] - told["first"][name]) / training.tasks[0]["rate"]
+    near = 10 * training.near(step)
+    having = sum(name in gradients for gradients in training.own)
+    some = having < training.world_size
+    slip = first_slip(lambda gradient: same(step, gradient, near, near), _slips(training, rank, name))
+    return f"{slip} {HINTS['layers used in turn'] if some else ''}".strip()
+
+
+def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str) -> str:
+    if not same(got, training.starts[rank][name]):
+        return "All ranks begin with what rank 0 has: broadcast it."
+    if name in training.learning:
+        return f"It is what rank {rank} has drawn for itself: broadcast rank 0's before the first step."
+    if any(name == known for known, _ in torch_modules.module(training.tasks[0]).named_buffers()):
+        return f"It is a buffer, and still rank {rank}'s own: module.buffers() are needed from rank 0 too."
+    return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too."
+
+
+def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
+    """The gradient that a mistake would have left in the first step, by the words for it."""
+    n, zeros = training.world_size, np.zeros_like(training.learning[name])
+    own = [gradients.get(name, zeros) for gradients in training.own]
+    having = sum(name in gradients for gradients in training.own)
+    whole = np.sum(own, axis=0)
+    if n == 1:
+        return {}
+    slips = {
+        "It has not moved, and one process moves it.": zeros,
+        f"The step is {number(n)} times the mean gradient: nobody divided by the number of ranks.": whole,
+        f"Divided twice by {n}, the number of ranks.": whole / n**2,
+        f"Rank {rank} steps by its own gradient alone: finish() leaves the mean of all ranks in p.grad.": own[rank],
+        f"Rank {rank} steps by its own gradient, divided by {n}: no sum is in it.": own[rank] / n,
+    }
+    if having < n:
+        slips[f"The sum is divided by {having} ranks that use it, not by all {n}."] = whole / max(1, having)
+    return slips
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Complaint:
+    n = trainings[0].world_size
+    if n == 1:
+        return None
+
+    states = sum(x.nbytes for one in trainings for x in one.starts[0].values())
+    twice = sum(one.tied_bytes for one in trainings)  # a state_dict has a tied weight twice, and so it is broadcast twice
+    each = sum(2 * one.steps * sum(x.nbytes for x in one.learning.values()) for one in trainings)
+    extra = trace.total_bytes() / (n - 1) - states - each
+    if extra not in (0, twice):
+        return _known_bytes(extra, each, twice, trainings)
+
+    if any(one.is_mixed for one in trainings):
+        return None  # buckets of two dtypes may close in another order
+    sums = sent_by_each(trace)[n - 1] / (2 * (n - 1))  # the last rank has nothing to send at the start
+    expected = sum(one.steps * one.buckets for one in trainings)
+    if sums == expected:
+        return None
+    one, steps = trainings[0], trainings[0].steps
+    return (
+        f"rank {n - 1} takes part in {count(round(sums / steps), 'all-reduce')} a step; expected {expected // steps}: "
+        f"{count(len(one.learning), 'gradient')}, the last first, in buckets that close once they hold {one.cap_bytes} bytes."
+    )
+
+
+def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[ModuleTraining]) -> str:
+    steps = trainings[0].steps
+    frozen = sum(x.nbytes for one in trainings for k, x in one.starts[0].items() if k not in one.learning)
+    buffers = sum(x.nbytes for one in trainings for x in one.starts[0].values())
+    cast = sum(x.nbytes for one in trainings if one.is_mixed for x in one.learning.values() if x.dtype == np.float32)
+    known = {
+        2 * steps * twice: "the tied weight is added up twice a step: it is one tensor under two names, with one gradient.",
+        each: "every gradient is added up twice a step.",
+        2 * steps * frozen: "what does not learn is added up at every step, although it has no gradient.",
+        steps * buffers: "the weights travel at every step too: once at the start is enough.",
+        2 * steps * cast: "gradients of two dtypes share a bucket, and travel in the larger one: a bucket has one dtype.",
+        -each / 2: "the sums have half of the gradients' bytes: a bucket has the dtype of its gradients.",
+    }
+    words = known.get(extra) or known.get(extra - twice)
+    if words and extra:
+        return words
+    more = f"{abs(extra):.0f} bytes {'more' if extra > 0 else 'fewer'}"
+    return f"for each rank but one, {more} travelled than rank 0's state at the start and one all-reduce of each gradient a step."
+
+
+# ---- the timed network -----------------------------------------------------------------------
+
+
+def _examine_timed(ended: ArenaResult, kind: TrainingKind, training: OverlapTraining) -> dict[str, Complaint]:
+    training = replace(training, work=ended.work)
+    wrong = weights.wrong_weights(ended.returned, training)
+    (examine,) = kind.examine.values()
+    late = examine(ended.trace, training) or training.invented_work(wrong is None)
+    return {VALUES: wrong, INSIDE: late if wrong else though_right("the weights", late)}

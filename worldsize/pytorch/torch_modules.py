@@ -1,0 +1,204 @@
+"""Modules of torch's own `nn`, each with rows to train on, for a wrapper that should take any module.
+
+Each brings something of its own: buffers, a tied weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every
+rank draws its weights, its buffers and its rows from the seed of its task. Left out: making the ranks agree, which is what
+a lab's student writes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+ModuleTask = dict[str, Any]
+Inputs = Callable[[torch.Generator, int, int], tuple]  # (random, rank, step) to what the module is called with
+
+
+@dataclass(frozen=True)
+class ModuleKind:
+    """How a module is made, and what it is called with: rows in float64, tokens as whole numbers."""
+
+    build: Callable[[], nn.Module]
+    inputs: Inputs
+
+
+class InTurn(nn.Module):
+    """Layers of which each call uses two: the one that it names, and the last. Nobody uses layer 0."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(layers)])
+
+    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        return self.layers[-1](self.layers[number](x).tanh())
+
+
+class TwoDtypes(nn.Module):
+    """A linear layer in float32, between two in the rows' dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        small = self.first(x).tanh().float()
+        return self.last(self.middle(small).to(x.dtype))
+
+
+def _rows(*shape: int) -> Inputs:
+    return lambda random, rank, step: (torch.randn(shape, generator=random, dtype=torch.float64),)
+
+
+def _tokens(vocabulary: int, *shape: int) -> Inputs:
+    return lambda random, rank, step: (torch.randint(vocabulary, shape, generator=random),)
+
+
+def _in_turn(layers: int) -> Inputs:
+    """Another layer on the next rank and at the next step, none of them the first or the last."""
+
+    def inputs(random: torch.Generator, rank: int, step: int) -> tuple:
+        return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % (layers - 2)
+
+    return inputs
+
+
+def _convolutions() -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    model[1].eval()  # it computes with its buffers, as in fine-tuning
+    return model
+
+
+def _tied() -> nn.Module:
+    model = nn.Sequential(nn.Embedding(11, 6), nn.LayerNorm(6), nn.Linear(6, 11))
+    model[2].weight = model[0].weight
+    return model
+
+
+def _frozen() -> nn.Module:
+    model = nn.Sequential(nn.EmbeddingBag(9, 6), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    model[0].requires_grad_(False)
+    return model
+
+
+MODULES = {
+    "a TransformerEncoderLayer": ModuleKind(
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True), _rows(3, 5, 8)
+    ),
+    "an LSTM with a projection": ModuleKind(lambda: nn.LSTM(5, 6, num_layers=2, proj_size=3), _rows(4, 3, 5)),
+    "a conv net with BatchNorm": ModuleKind(_convolutions, _rows(2, 2, 6, 6)),
+    "an embedding tied to the output": ModuleKind(_tied, _tokens(11, 3, 4)),
+    "a frozen embedding": ModuleKind(_frozen, _tokens(9, 3, 4)),
+    "layers used in turn": ModuleKind(lambda: InTurn(4, 4), _in_turn(4)),
+    "weights of two dtypes": ModuleKind(TwoDtypes, _rows(3, 5)),
+}
+
+
+def module_task(name: str, **given: Any) -> ModuleTask:
+    """Return all that a training of a module of `MODULES` needs, as plain values: what is given, and the plain rest.
+
+    Raises ValueError for another name of a module or of a value.
+    """
+    plain: ModuleTask = {"module": name, "seed": 0, "steps": 10, "rate": 0.3, "dtype": "float64"}
+    unknown = sorted(set(given) - set(plain))
+    if unknown or name not in MODULES:
+        got, known = (unknown[0], plain) if unknown else (name, MODULES)
+        raise ValueError(f"module_task: expected one of {', '.join(known)}, got {got!r}")
+    return {**plain, **given}
+
+
+def module(task: ModuleTask) -> nn.Module:
+    """Return a module of torch's own nn with weights and buffers that are drawn from the task's seed.
+
+    torch's own generator stays as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_number(task, 0))
+        made = MODULES[task["module"]].build().to(getattr(torch, task["dtype"]))
+        for buffer in made.buffers():
+            if buffer.dtype.is_floating_point:
+                buffer.uniform_(0.5, 2.0)
+
+    if isinstance(made, TwoDtypes):
+        made.middle.float()
+    return made
+
+
+def inputs(task: ModuleTask, rank: int, step: int) -> tuple:
+    """Return what a rank's module of torch's nn is called with at a step: its own rows, in the task's dtype."""
+    given = MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step)
+    dtype = getattr(torch, task["dtype"])
+    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in given)
+
+
+def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Tensor:
+    """Return the mean squared distance of what a module of torch's nn makes of a rank's rows from what they should become."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")  # another way is taken
+        made = forward(*inputs(task, rank, step))
+    made = made[0] if isinstance(made, tuple) else made  # an LSTM returns its state too
+    wanted = torch.randn(made.shape, generator=_random(task, 1_000 + step), dtype=torch.float64)
+    return nn.functional.mse_loss(made, wanted.to(made.dtype))
+
+
+def state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return copies of a module's parameters and buffers by name, each once."""
+    return {name: x.detach().clone() for name, x in (*model.named_parameters(), *model.named_buffers())}
+
+
+def train(
+    task: ModuleTask, rank: int, model: nn.Module, finish: Callable | None = None, forward: Callable | None = None
+) -> dict[str, dict[str, torch.Tensor]]:
+    """Train a module of torch's nn by gradient descent, as a script does that knows of no ranks.
+
+    `finish()` is called after each backward; `forward` stands in for the module. Returns {"start": state, "first": the state
+    after the first step, "end": after the last one}.
+    """
+    states = [state(model)]
+    for step in range(task["steps"]):
+        model.zero_grad()
+        loss(task, rank, step, forward or model).backward()
+        if finish is not None:
+            finish()
+        _descend(model, task["rate"])
+        states.append(state(model))
+    return _told(states)
+
+
+def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
+    """Train a module of torch's nn in one process, with the rows of all ranks and from rank 0's weights; states as `train`.
+
+    `tasks[rank]` differ in their seeds alone.
+    """
+    model = module(tasks[0])
+    states = [state(model)]
+    for step in range(tasks[0]["steps"]):
+        model.zero_grad()
+        losses = [loss(task, rank, step, model) for rank, task in enumerate(tasks)]
+        torch.stack(losses).mean().backward()
+        _descend(model, tasks[0]["rate"])
+        states.append(state(model))
+    return _told(states)
+
+
+def _told(states: list[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
+    return {"start": states[0], "first": states[1], "end": states[-1]}
+
+
+@torch.no_grad()
+def _descend(model: nn.Module, rate: float) -> None:
+    for p in model.parameters():
+        if p.grad is not None:
+            p -= rate * p.grad
+
+
+def _random(task: ModuleTask, place: int) -> torch.Generator:
+    return torch.Generator().manual_seed(_number(task, place))
+
+
+def _number(task: ModuleTask, place: int) -> int:
+    return (task["seed"] * 1_000_003 + place + 1) % 2**61
