@@ -55,7 +55,7 @@ def test_help_groups_the_commands_by_who_uses_them() -> None:
             group.append(found[1])
     assert seen == {
         "Options": [],
-        "Students": ["start", "doctor", "run", "progress", "join"],
+        "Students": ["start", "doctor", "run", "answers", "progress", "join"],
         "Instructors": ["grade", "merge", "export", "appeal", "books", "feedback", "similarity", "gradescope"],
         "Authors": ["build", "covers", "site", "release"],
     }
