@@ -30,6 +30,7 @@ from worldsize.figures.statistics.distributions import Sample, bands, spreads
 from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.statistics.race_panels import races
+from worldsize.figures.step_in_two_records import two_records
 from worldsize.figures.step_through.player import steps
 from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories
@@ -42,5 +43,5 @@ __all__ = [
     "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
     "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
-    "timeline", "two_level_rings", "waiting", "zero_stages",
+    "timeline", "two_level_rings", "two_records", "waiting", "zero_stages",
 ]  # fmt: skip

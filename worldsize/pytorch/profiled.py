@@ -19,11 +19,13 @@ from typing import Any
 
 from worldsize.pytorch.observed_step import quietly
 from worldsize.report import launched_s
+from worldsize.trace import joined
 
 ChromeRow = dict[str, Any]
 FIRST_THREAD = 10  # the row of the first profiled thread in a rank's group: the rank's own rows come before
 _MARK = "worldsize mark"
 _MARKS = 20
+_BACKENDS = ("gloo:", "nccl:", "mpi:")
 _KEPT = ("cpu_op", "user_annotation", "cpu_instant_event")
 
 
@@ -62,13 +64,21 @@ class Profile:
 
     @property
     def collectives(self) -> list[Slice]:
-        """Those of `slices` that a backend's collectives are."""
-        return [one for one in self.slices if one.name.startswith(("gloo:", "nccl:", "mpi:"))]
+        """The collectives of a backend, such as gloo's, each from when this rank's part began to when it ended."""
+        sent = ("send", "recv", "recvAnySource")
+        return [one for one in self.slices if one.name.startswith(_BACKENDS) and one.name.partition(":")[2] not in sent]
 
     @property
     def operators(self) -> list[Slice]:
-        """Those of `slices` that are no collectives."""
-        return [one for one in self.slices if not one.name.startswith(("gloo:", "nccl:", "mpi:"))]
+        """What no backend of collectives has done: operators, and what calls them."""
+        return [one for one in self.slices if not one.name.startswith(_BACKENDS)]
+
+    def in_collectives(self, start_s: float, end_s: float) -> float:
+        """The part of the time between two moments in which a collective is under way."""
+        inside_s = 0.0
+        for begun_s, ended_s in joined((one.start_s, one.end_s) for one in self.collectives):
+            inside_s += max(0.0, min(end_s, ended_s) - max(start_s, begun_s))
+        return inside_s / (end_s - start_s)
 
     @property
     def allocated(self) -> list[tuple[float, int]]:
