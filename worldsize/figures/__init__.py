@@ -18,6 +18,8 @@ from worldsize.figures.diagrams.zero_stages import zero_stages
 from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
+from worldsize.figures.one_step.step_timelines import overlaps
+from worldsize.figures.one_step.two_records import two_records
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
@@ -30,9 +32,7 @@ from worldsize.figures.statistics.distributions import Sample, bands, spreads
 from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.statistics.race_panels import races
-from worldsize.figures.step_in_two_records import two_records
 from worldsize.figures.step_through.player import steps
-from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories
 from worldsize.figures.wait_graph import waiting
 from worldsize.figures.weight_paths import paths

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from worldsize import figures
-from worldsize.figures import step_in_two_records as picture
+from worldsize.figures.one_step import two_records as picture
 from worldsize.trace import Span, Trace, Transfer
 
 pytestmark = pytest.mark.quick
