@@ -641,8 +641,9 @@ if through_fabric.state == "done":
     seen_runs["your buckets through the fabric"] = through_fabric
 for name, run in seen_runs.items():
     gloo = Counter(one.name for one in run[0].slices if one.name.startswith("gloo:"))
-    print(f"{name}: {len(run[0].operators)} operators, {dict(gloo)} on {len(run[0].threads)} threads by the profiler;",
-          f"{len(run.trace.transfers)} messages by the record")
+    most_mb = max(size_bytes for _, size_bytes in run[0].allocated) / 1e6
+    print(f"{name}: {len(run[0].operators)} operators, {dict(gloo)}, {len(run[0].threads)} threads and {most_mb:.1f} MB allocated at",
+          f"most by the profiler; {len(run.trace.transfers)} messages by the record")
 figures.two_records(through_fabric, layers, "Your buckets: what does each record have that the other lacks?")
 
 # %% [markdown]
