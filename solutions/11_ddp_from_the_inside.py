@@ -642,8 +642,8 @@ if through_fabric.state == "done":
 for name, run in seen_runs.items():
     gloo = Counter(one.name for one in run[0].slices if one.name.startswith("gloo:"))
     most_mb = max(size_bytes for _, size_bytes in run[0].allocated) / 1e6
-    print(f"{name}: {len(run[0].operators)} operators, {dict(gloo)}, {len(run[0].threads)} threads and at most {most_mb:.1f} MB",
-          f"allocated, says the profiler; {len(run.trace.transfers)} messages, says the record")
+    print(f"{name}, says the profiler: {len(run[0].operators)} operators, {dict(gloo)}, at most {most_mb:.1f} MB allocated;",
+          f"threads: {len(run[0].threads)}. Says the record: {len(run.trace.transfers)} messages")
 figures.two_records(through_fabric, layers, "Your buckets: what does each record have that the other lacks?")
 
 # %% [markdown]
