@@ -584,6 +584,144 @@ print(f"by default: {apart} pieces for the gradients, and the buckets beside the
 # all gradients, and no copying. The price, by PyTorch's documentation: nobody may call `detach_()` on such a `p.grad`.
 
 # %% [markdown]
+# ## What a profiler sees (optional)
+#
+# In daily work nobody records messages. There is a **profiler** instead: `torch.profiler` notes each operator, its thread and
+# its memory, and the backend's collectives. `profiled` runs it on a rank and puts what it saw on the clock of our record.
+# Now rank 1's backward takes twice as long as rank 0's, and PyTorch's DDP averages over gloo. Links are not slowed down.
+
+# %%
+lab.predict("under_way", f"Rank 1 is half as fast, {middle} buckets. How much of rank 0's step has an all-reduce under way?", "%")
+
+# %%
+from collections import Counter
+from functools import partial
+
+from worldsize.pytorch.live_bytes import LiveBytes
+from worldsize.pytorch.profiled import profiled
+
+def seen_by_both(fabric, task, training, count):
+    """What the profiler sees of a rank in a training in which rank 1 is slow."""
+    with profiled(fabric.rank) as seen:
+        training(fabric, {**task, "backward_s": task["backward_s"] * (1 + fabric.rank)}, count)
+    return seen
+
+over_gloo = launch(seen_by_both, ranks, args=(big, partial(torch_ddp, over_fabric=False), middle))
+
+# %%
+def under_way(run, rank):
+    """The part of a rank's last step, in percent, in which the profiler sees a collective under way."""
+    begin_s = [s.start_s for s in run.trace.spans if s.rank == rank and s.declared][-layers]
+    return 100 * run[rank].in_collectives(begin_s, run[rank].slices[-1].end_s)
+
+lab.measure("under_way", under_way(over_gloo, 0))
+print(f"the first of {middle} buckets is full at T/{middle}, the last of rank 1's at 2 T: {100 - 50 / middle:.0f} %")
+for rank in range(ranks):
+    print(f"rank {rank}: an all-reduce is under way {under_way(over_gloo, rank):.0f} % of the step")
+figures.two_records(over_gloo, layers, "Whom do rank 0's all-reduces wait for?")
+
+# %% [markdown]
+# A collective's bar begins when its own rank has come. It holds two things, bytes that travel and the wait for who has not
+# come yet, and one rank's profile cannot tell them apart. Our record has each rank's work, but nothing of what DDP sends
+# over gloo. With NCCL it is alike (not run here): the kernel of a collective runs while it waits.
+#
+# **In one sentence:** a profile of one rank shows most of a step in all-reduce. Is the network slow?
+#
+# <details><summary>Compare</summary>You cannot know yet. Compare the ranks' profiles: the one with the shortest all-reduces came
+# last, and the others waited for it.</details>
+
+# %% [markdown]
+# Now your buckets, through the fabric and over slow links. Every sum is there in our record, message by message.
+
+# %%
+lab.predict("seen", f"{steps} steps, {middle} buckets, through the fabric: how many all-reduces does the profiler show?", "")
+
+# %%
+through_fabric = launch(seen_by_both, ranks, args=(big, filled, middle), link=link)
+seen_runs = {"DDP over gloo": over_gloo}
+if through_fabric.state == "done":
+    lab.measure("seen", len(through_fabric[0].collectives))
+    seen_runs["your buckets through the fabric"] = through_fabric
+for name, run in seen_runs.items():
+    gloo = Counter(one.name for one in run[0].slices if one.name.startswith("gloo:"))
+    most_mb = max(size_bytes for _, size_bytes in run[0].allocated) / 1e6
+    print(f"{name}, says the profiler: {len(run[0].operators)} operators, {dict(gloo)}, at most {most_mb:.1f} MB allocated;",
+          f"threads: {len(run[0].threads)}. Says the record: {len(run.trace.transfers)} messages")
+figures.two_records(through_fabric, layers, "Your buckets: what does each record have that the other lacks?")
+
+# %% [markdown]
+# The profiler follows the thread in which it was begun, and those of PyTorch's C++. Your sums are carried by a thread of
+# Python's, so it sees none; only the start's broadcast shows, as gloo's sends. Use each for what it has: the profiler for
+# operators, threads and memory, our record for who waited for whom, and which message on which link.
+#
+# One file can hold both. A rank's first row is our record, with an arrow a message; the profiler's threads are below it.
+
+# %%
+latest = list(seen_runs.values())[-1]
+path = latest.save_trace("lab_11_trace.json", [row for seen in latest.results for row in seen.rows])
+error_us = 1e6 * max(seen.clock_error_s for seen in latest.results)
+print(f"both clocks agree to within {error_us:.1f} µs; open {path} in https://ui.perfetto.dev")
+
+# %% [markdown]
+# How do two clocks become one? The profiler records marks, and `profiled` reads our clock just before and just after each. The
+# narrowest pair says how far the clocks are apart, and how wrong that can be.
+#
+# To look costs time. How much?
+
+# %%
+lab.predict("profiled", "Real work, DDP over gloo: a step with the profiler on takes how many times as long?", "times")
+
+# %%
+def watched_and_not(fabric, task, count, rounds):
+    """Middle seconds of a step of DDP with the profiler and without, which take turns."""
+    dist.init_process_group("gloo")
+    ways = {"alone": nullcontext, "profiled": partial(profiled, fabric.rank)}
+    seconds = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            dist.barrier()
+            with way():
+                seconds[name] += torch_ddp(fabric, task, count, over_fabric=False)["seconds"][1:]
+    return {name: middle_of(values) for name, values in seconds.items()}
+
+watched = launch(watched_and_not, ranks, args=(real, middle, 4))[0]
+lab.measure("profiled", watched["profiled"] / watched["alone"])
+print(f"a step takes {1e3 * watched['alone']:.1f} ms, and {1e3 * watched['profiled']:.1f} ms with the profiler on")
+
+# %% [markdown]
+# The profiler pays for each operator, however small. So it is on for a few steps, and its times are compared with each other.
+#
+# Last, memory. What is alive at the fullest moment of a step? `LiveBytes` looks at all tensors after each operation, keeps the
+# largest sum (Lab 12 uses it a lot), and can tell what of some tensors was there at that moment.
+
+# %%
+plain_bytes = 8 * width * width * 4
+lab.predict("fullest", f"{plain_bytes / 1e6:.1f} MB of gradients. As views: how many MB less at the fullest moment?", "MB")
+
+# %%
+def at_fullest(fabric, task, as_views):
+    """The bytes that are alive at the fullest moment of a step of PyTorch's DDP, by what they are."""
+    dist.init_process_group("gloo")
+    model = network(fabric, task)
+    with LiveBytes(model.parameters()) as meter:
+        ddp = DistributedDataParallel(model, gradient_as_bucket_view=as_views)
+        train(fabric, task, model, lambda loss: loss.backward(), forward=ddp)
+    weights = meter.at_peak(model.parameters())
+    gradients = meter.at_peak([p.grad for p in model.parameters()])
+    return {"weights": weights, "gradients": gradients, "all else, buckets too": meter.peak - weights - gradients}
+
+# %%
+one_step = task(sizes=[width] * 9, examples=8, steps=1)
+alive = {name: launch(at_fullest, ranks, args=(one_step, flag))[0] for name, flag in (("default", False), ("as views", True))}
+lab.measure("fullest", (sum(alive["default"].values()) - sum(alive["as views"].values())) / 1e6)
+figures.stacks({"PyTorch's DDP, rank 0": alive}, "What is alive at the fullest moment of a step?")
+
+# %% [markdown]
+# As views, gradients and buckets are the same bytes. On a GPU the allocator itself keeps such a list (not run here):
+# `torch.cuda.memory._record_memory_history()` before a step and `torch.cuda.memory._dump_snapshot("step.pickle")` after it
+# write each block with the lines of Python that asked for it, and <https://pytorch.org/memory_viz> draws them over time.
+
+# %% [markdown]
 # ## Who carries the bytes? (optional)
 #
 # Declared work needs no core. Real work does, and so do sums: they have to be moved and added. Here a backward alone and

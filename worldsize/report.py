@@ -33,6 +33,11 @@ def gather(origin_s: float) -> ReportBuffer:
     return _gathering[0]
 
 
+def launched_s() -> float | None:
+    """Return the moment on `time.monotonic` from which a rank's reports and messages count; None outside a rank."""
+    return _gathering[0].origin_s if _gathering else None
+
+
 def report(**values: float) -> None:
     """Tell the notebook a few numbers while a rank runs: `report(step=3, loss=0.21)`.
 

@@ -154,15 +154,15 @@ class Trace:
 
         return Trace(self.world_size, keep(self.transfers), keep(self.spans), keep(self.collectives))
 
-    def save_chrome(self, path: str | Path) -> Path:
-        """Write a file that ui.perfetto.dev and chrome://tracing open. Returns the path."""
+    def save_chrome(self, path: str | Path, more: Iterable[dict] = ()) -> Path:
+        """Write a file that ui.perfetto.dev and chrome://tracing open, with `more` rows of that format. Returns the path."""
         path = Path(path)
-        path.write_text(self.chrome_json())
+        path.write_text(self.chrome_json(more))
         return path
 
-    def chrome_json(self) -> str:
+    def chrome_json(self, more: Iterable[dict] = ()) -> str:
         """The text of the file that `save_chrome` writes."""
-        return json.dumps({"traceEvents": chrome_events(self), "displayTimeUnit": "ms"})
+        return json.dumps({"traceEvents": [*chrome_events(self), *more], "displayTimeUnit": "ms"})
 
 
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:

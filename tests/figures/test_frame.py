@@ -18,7 +18,7 @@ SIDES = ("left", "right")
 EXAMPLES = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
 TWICE = [[[0, 1], [2, 3]], [[0, 1], [2, 3]]]
 ASKED = ("race", "curves", "stacks", "spreads", "tallies", "overlaps", "residuals", "outcomes", "histories", "descents",
-         "paths", "shares", "lanes", "pipeline", "moved", "placement", "route")  # fmt: skip
+         "paths", "shares", "lanes", "pipeline", "moved", "placement", "route", "two_records")  # fmt: skip
 
 
 def texts(picture):

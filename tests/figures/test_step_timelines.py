@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from worldsize import figures
-from worldsize.figures import step_timelines
+from worldsize.figures.one_step import step_timelines
 from worldsize.trace import Span, Trace, Transfer
 
 pytestmark = pytest.mark.quick

@@ -43,3 +43,13 @@ def test_nothing_is_kept_where_no_gradient_is_asked_for():
     with SavedBytes() as saved, torch.no_grad():
         torch.zeros(5, requires_grad=True).tanh()
     assert saved.total == 0
+
+
+def test_of_the_peak_it_tells_what_some_tensors_were():
+    weight, late = torch.ones(10), None
+    with LiveBytes([weight]) as meter:
+        large = torch.ones(100)
+        del large
+        late = torch.ones(20)
+    assert meter.peak == 440
+    assert (meter.at_peak([weight, weight.view(2, 5)]), meter.at_peak([late])) == (40, 0)

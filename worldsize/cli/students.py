@@ -1,4 +1,4 @@
-"""`worldsize start`, `doctor`, `run`, `progress`, `join`: the commands of students."""
+"""`worldsize start`, `doctor`, `run`, `answers`, `progress`, `join`: the commands of students."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from worldsize.cli.common import app, bar, one_paragraph
+from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -145,6 +145,39 @@ def _parameters(words: list[str]) -> dict[str, object]:
             parameters[name] = value
 
     return parameters
+
+
+@app.command(rich_help_panel=GROUP)
+def answers(
+    notebook: Annotated[str, typer.Argument(help="a lab's number, such as 11, or a notebook's file")],
+    out: Annotated[Path, typer.Option(help="the module to write, such as student.py")],
+    force: Annotated[bool, typer.Option("--force", help="write it where there is one already")] = False,
+) -> None:
+    """Write a lab's answers as a Python module, for torchrun or a program of your own; nothing of the notebook is run."""
+    from worldsize.course import carried
+    from worldsize.files import write_whole
+    from worldsize.grade.marking.answers_module import answers_module
+    from worldsize.lab import course_folder
+    from worldsize.units import count
+
+    with one_paragraph():
+        need_folder_of(out)
+        if out.suffix != ".py" or not out.stem.isidentifier():
+            raise ValueError(f"{out}: expected the name of a module, such as student.py, got one that no program can import.")
+        if out.exists() and not force:
+            raise ValueError(f"{out}: expected no file of that name, got one. Name another, or write over it with --force.")
+        path = Path(notebook)
+        if course_folder.is_lab_name(notebook) and not path.exists():
+            path = course_folder.notebook_of(notebook)
+
+        made = answers_module(path, carried.source())
+        write_whole(out, made.text)
+    for note in made.notes:
+        typer.echo(note, err=True)
+    if made.not_yet:
+        typer.echo(f"not yet written, and raise NotYet: {', '.join(made.not_yet)}")
+    written = [name for name in made.functions if name not in made.not_yet]
+    typer.echo(f"wrote {out} from {path}: {count(len(written), 'answer')}" + (f" ({', '.join(written)})" if written else ""))
 
 
 @app.command(rich_help_panel=GROUP)

@@ -18,6 +18,8 @@ from worldsize.figures.diagrams.zero_stages import zero_stages
 from worldsize.figures.kept_work import kept_work
 from worldsize.figures.link_heatmap import links
 from worldsize.figures.measured_curves import Curve, curves
+from worldsize.figures.one_step.step_timelines import overlaps
+from worldsize.figures.one_step.two_records import two_records
 from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
@@ -31,7 +33,6 @@ from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.statistics.race_panels import races
 from worldsize.figures.step_through.player import steps
-from worldsize.figures.step_timelines import overlaps
 from worldsize.figures.training import Descent, descents, histories
 from worldsize.figures.wait_graph import waiting
 from worldsize.figures.weight_paths import paths
@@ -42,5 +43,5 @@ __all__ = [
     "collective_strip", "contributions", "curves", "descents", "histories", "intervals", "kept_work", "lanes",
     "links", "matrix_cuts", "messages", "moved", "not_yet", "outcomes", "overlaps", "paths", "pipeline", "placement",
     "predicted", "race", "races", "replay", "reports", "residuals", "route", "shares", "spreads", "stacks", "steps", "tallies",
-    "timeline", "two_level_rings", "waiting", "zero_stages",
+    "timeline", "two_level_rings", "two_records", "waiting", "zero_stages",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ Left out: how a run comes about (`execute.py`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,12 +130,13 @@ class Run:
         path = self.files.record(rank)
         return path.read_bytes() if path.exists() else b""
 
-    def save_trace(self, path: str | Path) -> Path:
+    def save_trace(self, path: str | Path, more: Iterable[dict] = ()) -> Path:
         """Write the trace as a file that https://ui.perfetto.dev opens, and return its path.
 
-        A row a rank, an arrow a message: Chrome's Trace Event Format.
+        A row a rank, an arrow a message: Chrome's Trace Event Format. `more` rows of it lie beside them, such as those of a
+        profiler, with the rank as `pid` and `ts` in microseconds since the launch.
         """
-        return self.trace.save_chrome(path)
+        return self.trace.save_chrome(path, more)
 
     def show(self) -> None:
         """Show what came of this run: its picture and its table, as after the launch; without a notebook one line."""

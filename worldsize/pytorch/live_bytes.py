@@ -20,13 +20,15 @@ from torch.utils._pytree import tree_leaves
 class LiveBytes(TorchDispatchMode):
     """Meters the bytes of PyTorch tensors that live: `with LiveBytes(model.parameters()) as meter: step()`, then `meter.peak`.
 
-    `known`: tensors that are there already. `now()` is this moment's number, `peak` the largest after any operation.
+    `known`: tensors that are there already. `now()` is this moment's number, `peak` the largest after any operation, and
+    `at_peak(tensors)` what these were of it.
     """
 
     def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
         self.peak = 0
         self._storages: weakref.WeakSet = weakref.WeakSet()
+        self._at_peak: weakref.WeakSet = weakref.WeakSet()
         self.know(known)
 
     @classmethod
@@ -48,10 +50,18 @@ class LiveBytes(TorchDispatchMode):
         """The bytes of each storage that lives at this moment."""
         return [storage.nbytes() for storage in tuple(self._storages)]
 
+    def at_peak(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Bytes of those of `tensors` that lived at the moment of `peak`, each storage once."""
+        storages = {x.untyped_storage() for x in tensors}
+        return sum(storage.nbytes() for storage in storages if storage in self._at_peak)
+
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self.know(x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor))
-        self.peak = max(self.peak, self.now())
+        now = self.now()
+        if now > self.peak:
+            self.peak = now
+            self._at_peak = self._storages.copy()
         return out
 
 

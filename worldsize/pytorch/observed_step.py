@@ -63,13 +63,13 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
 
     start_s = time.monotonic()
     profiled = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
-    with _quietly():
+    with quietly():
         profiled.start()
     try:
         yield seen
     finally:
         end_s = time.monotonic() - start_s
-        with _quietly():
+        with quietly():
             profiled.stop()
 
     _meet(seen.world_size)
@@ -146,7 +146,7 @@ def _numbers(shapes: Any) -> int:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without what the profiler writes to the error stream whenever it starts and stops."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

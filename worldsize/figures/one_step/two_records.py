@@ -1,0 +1,161 @@
+"""One step of training in two records on one time axis: torch's profiler of one rank, and the course's own of all ranks.
+
+Above, what the profiler saw of the rank: operators and collectives. Below, what the launch recorded: each rank's work, the
+rank's waits, and the messages on each link. A row in which nothing was seen says so. Left out: names of single operators,
+which the file for Perfetto has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from worldsize import units
+from worldsize.figures import base, tokens
+from worldsize.figures.base import Picture
+from worldsize.figures.frame import findings, heading
+from worldsize.figures.inputs import waits_for
+from worldsize.figures.rank_timeline import LOOKS, covered_s
+from worldsize.trace import joined, waits
+
+HEIGHT = 0.6
+ROW_IN, TOP_IN, BOTTOM_IN, LETTER_IN = 0.3, 0.1, 0.55, 0.085
+OPERATORS = {"facecolor": tokens.BACKWARD.light, "hatch": "..."}
+MOST_LINKS = 6
+PROFILER, OURS = "profiler", "record"
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Track:
+    """A row of the picture: who has seen it, of which rank or link, what, and when."""
+
+    record: str
+    what: str
+    kind: str
+    intervals: tuple[Interval, ...]
+    events: int = 0  # which may touch or overlap, and then are one interval
+
+    @property
+    def label(self) -> str:
+        return f"{self.record}: {self.what}"
+
+
+def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> Picture:
+    """The last step of one rank, as its profile and the run's own record have it, on one axis.
+
+    `run[rank]` is what `worldsize.pytorch.profiled` saw; a step has `works_a_step` spans of declared work. `asks` is the
+    question over the picture; ValueError where it is none.
+    """
+    if waits_for(run):
+        return base.not_yet(waits_for(run))
+    return _two_records(tracks(run.trace, run[rank], works_a_step, rank), asks, rank)
+
+
+def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track]:
+    """The rows of the picture of two records, with times from the beginning of the rank's last step."""
+    work = [s for s in trace.spans if s.kind == "compute" and s.declared]
+    since_s = [s.start_s for s in work if s.rank == rank][-works_a_step:][0]
+
+    def of(record: str, what: str, kind: str, intervals: Iterable[Interval]) -> Track:
+        kept = [(max(0.0, start - since_s), end - since_s) for start, end in intervals if end > since_s]
+        return Track(record, what, kind, tuple(joined(kept)), len(kept))
+
+    found = [
+        of(PROFILER, f"operators, rank {rank}", "operators", _times(s for s in profile.operators if s.name.startswith("aten::"))),
+        of(PROFILER, f"collectives, rank {rank}", "collective", _times(profile.collectives)),
+    ]
+    for each in range(trace.world_size):
+        found.append(of(OURS, f"work, rank {each}", "compute", _times(s for s in work if s.rank == each)))
+    found.append(of(OURS, f"waits, rank {rank}", "wait", waits(trace)[rank]))
+    links = sorted({(t.src, t.dst) for t in trace.transfers if rank in (t.src, t.dst)})
+    for src, dst in links[:MOST_LINKS]:
+        sent = [t for t in trace.transfers if (t.src, t.dst) == (src, dst)]
+        found.append(of(OURS, f"messages, {src} to {dst}", "send" if src == rank else "recv", _times(sent)))
+    if not links:
+        found.append(of(OURS, "messages", "send", ()))
+    return found
+
+
+def _times(events: Iterable[Any]) -> list[Interval]:
+    return [(event.start_s, event.end_s) for event in events]
+
+
+@base.plain_style
+def _two_records(shown: Sequence[Track], asks: str, rank: int) -> Picture:
+    longest_s = _end_s(shown)
+    scale, unit = units.time_unit(longest_s)
+    picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(shown))
+    picture.set_layout_engine(None)  # half of the time that drawing takes
+    found = finding(shown, rank)
+    head_in = heading.head(picture, asks, found, f"the last step of rank {rank}; both records on the clock of the launch")
+    height_in = picture.get_figheight()
+    left = (0.2 + LETTER_IN * max(len(track.label) for track in shown)) / base.WIDTH_IN
+    picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.15 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
+    ax = picture.plot_area()
+
+    for place, track in enumerate(shown):
+        _row(ax, place, track, scale, longest_s)
+    of_profiler = sum(track.record == PROFILER for track in shown)
+    ax.axhline(of_profiler - 0.5, color=base.INK, linewidth=tokens.THIN_PT)
+    ax.set_yticks(range(len(shown)), [track.label for track in shown])
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlim(0, longest_s * scale)
+    ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+
+    picture.alt = heading.alt(asks, found, *(f"{track.label}: {_words(track, longest_s)}" for track in shown))
+    return picture
+
+
+def _row(ax: Axes, place: int, track: Track, scale: float, longest_s: float) -> None:
+    look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
+    bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
+    ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
+    if not bars:
+        ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+
+
+def finding(shown: Sequence[Track], rank: int) -> str:
+    """What two records of a step say together: how long a collective is under way, while whom, and what one of them lacks."""
+    whole_s = _end_s(shown)
+    said = []
+    for track in shown:
+        if track.kind == "collective" and track.intervals:
+            under_way_s = covered_s(track.intervals)
+            said.append(f"by the profiler a collective is under way {_percent(under_way_s / whole_s)} of the step")
+            others = [t for t in shown if t.kind == "compute" and not t.what.endswith(f"rank {rank}")]
+            for other in others[:2]:
+                share = together_s(track.intervals, other.intervals) / under_way_s
+                said.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
+    messages = sum(track.events for track in shown if track.what.startswith("messages"))
+    if messages:
+        said.append(f"the {OURS} has {units.count(messages, 'message')} to rank {rank} and from it")
+    empty = [track for track in shown if not track.intervals and track.kind != "wait"]
+    said += [f"the {track.record} has no {track.what.split(',')[0]}" for track in empty]
+    return findings.line(*said)
+
+
+def _end_s(shown: Sequence[Track]) -> float:
+    return max(end for track in shown for _, end in track.intervals)
+
+
+def together_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
+    """Seconds that lie in intervals of both rows of the picture of two records."""
+    total_s = 0.0
+    for start, end in joined(one):
+        total_s += sum(max(0.0, min(end, b) - max(start, a)) for a, b in joined(other))
+    return total_s
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %"
+
+
+def _words(track: Track, longest_s: float) -> str:
+    if not track.intervals:
+        return "nothing"
+    return f"{_percent(covered_s(track.intervals) / longest_s)} of the time"

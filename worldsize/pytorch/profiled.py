@@ -1,0 +1,178 @@
+"""What torch's own profiler sees of a rank, on the clock of the launch, so that it can lie beside the recorded messages.
+
+The profiler counts microseconds from a moment of its own. Marks that it records, each between two readings of the launch's
+clock, tell how far the two are apart, and to within what: as a client of NTP brackets a server's answer. Left out: what
+other threads than the profiled one did in Python (the profiler follows those of torch's C++), and GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worldsize.pytorch.observed_step import quietly
+from worldsize.report import launched_s
+from worldsize.trace import joined
+
+ChromeRow = dict[str, Any]
+FIRST_THREAD = 10  # the row of the first profiled thread in a rank's group: the rank's own rows come before
+_MARK = "worldsize mark"
+_MARKS = 20
+_BACKENDS = ("gloo:", "nccl:", "mpi:")
+_KEPT = ("cpu_op", "user_annotation", "cpu_instant_event")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A stretch of time that the profiler saw: an operator or a collective, in seconds since the launch."""
+
+    name: str
+    thread: str
+    start_s: float
+    end_s: float
+
+
+@dataclass
+class Profile:
+    """What the profiler saw of a rank; complete once the block has ended.
+
+    `clock_error_s`: its moments are right to within so much, on the launch's clock. `rows` are the profiler's own, in
+    Chrome's Trace Event Format, with `ts` in microseconds since the launch.
+    """
+
+    rank: int
+    rows: tuple[ChromeRow, ...] = ()
+    threads: tuple[str, ...] = ()
+    clock_error_s: float = math.inf
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Operators and collectives in the order of their start; one that calls others holds those."""
+        found = []
+        for row in self.rows:
+            if row["ph"] == "X":
+                start_s, length_s = row["ts"] * 1e-6, row["dur"] * 1e-6
+                found.append(Slice(row["name"], self.threads[row["tid"] - FIRST_THREAD], start_s, start_s + length_s))
+        return sorted(found, key=lambda one: (one.start_s, -one.end_s))
+
+    @property
+    def collectives(self) -> list[Slice]:
+        """The collectives of a backend, such as gloo's, each from when this rank's part began to when it ended."""
+        sent = ("send", "recv", "recvAnySource")
+        return [one for one in self.slices if one.name.startswith(_BACKENDS) and one.name.partition(":")[2] not in sent]
+
+    @property
+    def operators(self) -> list[Slice]:
+        """What no backend of collectives has done: operators, and what calls them."""
+        return [one for one in self.slices if not one.name.startswith(_BACKENDS)]
+
+    def in_collectives(self, start_s: float, end_s: float) -> float:
+        """The part of the time between two moments in which a collective is under way."""
+        inside_s = 0.0
+        for begun_s, ended_s in joined((one.start_s, one.end_s) for one in self.collectives):
+            inside_s += max(0.0, min(end_s, ended_s) - max(start_s, begun_s))
+        return inside_s / (end_s - start_s)
+
+    @property
+    def allocated(self) -> list[tuple[float, int]]:
+        """(moment, bytes): what was allocated and not freed since the profiler began, after each change."""
+        found, total = [], 0
+        for row in sorted(self.rows, key=lambda row: row.get("ts", 0.0)):
+            if row["name"] == "[memory]":
+                total += row["args"]["Bytes"]
+                found.append((row["ts"] * 1e-6, total))
+        return found
+
+
+@contextmanager
+def profiled(rank: int) -> Iterator[Profile]:
+    """Profile what this rank does: `with profiled(fabric.rank) as seen: step()`, then return `seen`.
+
+    Shapes and memory are recorded too. Outside a launch moments are seconds since the block began.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    seen = Profile(rank)
+    origin_s = launched_s()
+    if origin_s is None:
+        origin_s = time.monotonic()
+
+    watching = profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True)
+    with quietly():
+        watching.start()
+    before = _marks(origin_s)
+    try:
+        yield seen
+    finally:
+        after = _marks(origin_s)
+        with quietly():
+            watching.stop()
+
+    rows = _rows(watching)
+    offset_s, seen.clock_error_s = _offset(rows, (before, after))
+    seen.rows, seen.threads = _on_launch_clock(rows, rank, offset_s)
+
+
+def _marks(origin_s: float) -> list[tuple[float, float]]:
+    """Let the profiler record some marks; return the launch's clock just before and just after each."""
+    from torch.profiler import record_function
+
+    found = []
+    for _ in range(_MARKS):
+        start_s = time.monotonic()
+        with record_function(_MARK):
+            pass
+        found.append((start_s - origin_s, time.monotonic() - origin_s))
+    return found
+
+
+def _rows(watching: Any) -> list[ChromeRow]:
+    """The rows of the file that the profiler writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        watching.export_chrome_trace(str(path))
+        return json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+
+
+def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, float]]]) -> tuple[float, float]:
+    """(seconds from the profiler's clock to the launch's, by how much that may be wrong).
+
+    A mark lies between its readings, so each leaves an interval for the offset. Those at the beginning and those at the
+    end are narrowed by themselves: if one clock runs faster, the true offset goes from the one to the other.
+    """
+    marks = sorted((row["ts"] * 1e-6, (row["ts"] + row["dur"]) * 1e-6) for row in rows if row["name"] == _MARK)
+    lowest, highest = math.inf, -math.inf
+    for part in readings:
+        own, marks = marks[: len(part)], marks[len(part) :]
+        low = max(before - start for (before, _), (start, _) in zip(part, own, strict=True))
+        high = min(after - end for (_, after), (_, end) in zip(part, own, strict=True))
+        lowest, highest = min(lowest, low, high), max(highest, low, high)
+    return (lowest + highest) / 2, (highest - lowest) / 2
+
+
+def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> tuple[tuple[ChromeRow, ...], tuple[str, ...]]:
+    """The rows of work and memory as a group of `rank`, a row a thread, and the threads' names in that order."""
+    names = {row["tid"]: row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "thread_name"}
+    kept = [row for row in rows if row.get("cat") in _KEPT and row["name"] != _MARK]
+    threads = list(dict.fromkeys(row["tid"] for row in sorted(kept, key=lambda row: row["ts"])))
+
+    found = []
+    for number, thread in enumerate(threads):
+        about = {"name": f"profiler: {_short(names.get(thread, str(thread)))}"}
+        found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": FIRST_THREAD + number, "args": about})
+    for row in kept:
+        place = {"pid": rank, "tid": FIRST_THREAD + threads.index(row["tid"]), "ts": row["ts"] + offset_s * 1e6}
+        found.append({**row, **place})
+    return tuple(found), tuple(_short(names.get(thread, str(thread))) for thread in threads)
+
+
+def _short(name: str) -> str:
+    """ "thread 15585 (python)" -> "python"."""
+    return name.partition("(")[2].rstrip(")") or name
