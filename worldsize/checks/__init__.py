@@ -17,6 +17,7 @@ CHECKS = {
     "seconds_per_step": "measuring.timer",
     "serial_seconds": "measuring.serial_seconds",
     "smallest_batch": "measuring.smallest_batch",
+    "metrics_of_all": "measuring.metrics",
     "training_bytes": "measuring.memory",
     "tree_broadcast": "collectives.trees",
     "tree_reduce": "collectives.trees",

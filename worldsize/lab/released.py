@@ -31,7 +31,8 @@ EXERCISES = {
         "seconds_per_step": "# Exercise 1.1: a timer of finished work",
         "serial_seconds": "# Exercise 1.2: the seconds that nobody shares",
         "smallest_batch": "# Exercise 1.3: when the all-reduce is small",
-        "training_bytes": "# Exercise 1.4: the memory of a training step",
+        "metrics_of_all": "# Exercise 1.4: metrics of all ranks' examples",
+        "training_bytes": "# Exercise 1.5: the memory of a training step",
     },
     "02": {
         "tree_broadcast": "# Exercise 2.1: a broadcast as a tree",
