@@ -40,6 +40,7 @@ CHECKS = {
     "same_start": "replicas.replicas",
     "average_gradients": "replicas.replicas",
     "train_replicas": "replicas.replicas",
+    "quicker_way": "replicas.quicker_way",
     "average_tower_gradients": "tensorflow.towers",
     "decayed_rate": "tensorflow.decayed_rate",
     "place_variables": "tensorflow.placement",

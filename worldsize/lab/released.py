@@ -51,6 +51,7 @@ EXERCISES = {
         "same_start": "# Exercise 4.2: the same start",
         "average_gradients": "# Exercise 4.3: the average of gradients",
         "train_replicas": "# Exercise 4.4: replicas that train as one",
+        "quicker_way": "# Exercise 4.5: replicas or stages",
     },
     "05": {
         "async_server": "# Exercise 5.1: the asynchronous server",
