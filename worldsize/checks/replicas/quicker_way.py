@@ -35,7 +35,7 @@ TRIES = 20_000
 NO_LIMIT = 10**15
 
 
-class Question(NamedTuple):
+class SpreadSetting(NamedTuple):
     """The arguments of `quicker_way`, in their order."""
 
     batch: int
@@ -61,31 +61,31 @@ class Question(NamedTuple):
         ) + (f", memory_bytes={self.memory_bytes}" if self.memory_bytes != NO_LIMIT else "")
 
 
-Seconds = Callable[[Question], float]
+Seconds = Callable[[SpreadSetting], float]
 
 
-def replicas_s(q: Question) -> float:
+def replicas_s(q: SpreadSetting) -> float:
     """A step of replicas: the largest share's work, then a ring all-reduce of all gradients."""
     work_s = -(-q.batch // q.n) * q.example_s * q.n
     return parallelism.seconds_data_parallel(q.n, work_s, q.model_bytes, Link(q.bytes_per_s, q.alpha_s))
 
 
-def stages_s(q: Question) -> float:
+def stages_s(q: SpreadSetting) -> float:
     """A step of stages, one after the other: all work, and two messages of the whole batch at every boundary."""
     work_s = q.batch * q.example_s
     return parallelism.seconds_model_parallel(q.batch, work_s, q.boundary_bytes, Link(q.bytes_per_s, q.alpha_s))
 
 
-def right(q: Question) -> str | None:
+def right(q: SpreadSetting) -> str | None:
     return _chosen(q, replicas_s(q), stages_s(q), fits(q))
 
 
-def fits(q: Question) -> dict[str, bool]:
+def fits(q: SpreadSetting) -> dict[str, bool]:
     """A rank holds parameters and as many bytes of gradients: of the whole model, or of its stage."""
     return {REPLICAS: 2 * q.model_bytes <= q.memory_bytes, STAGES: 2 * max(q.stage_bytes) <= q.memory_bytes}
 
 
-def _chosen(q: Question, replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
+def _chosen(q: SpreadSetting, replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
     seconds = {REPLICAS: replicas, STAGES: stages}
     return min((way for way in seconds if fit[way]), key=seconds.get, default=None)
 
@@ -93,11 +93,11 @@ def _chosen(q: Question, replicas: float, stages: float, fit: dict[str, bool]) -
 # ---- slips -----------------------------------------------------------------------------------
 
 
-def _ring(q: Question) -> float:
+def _ring(q: SpreadSetting) -> float:
     return replicas_s(q) - -(-q.batch // q.n) * q.example_s
 
 
-def _passing(q: Question) -> float:
+def _passing(q: SpreadSetting) -> float:
     return stages_s(q) - q.batch * q.example_s
 
 
@@ -133,7 +133,7 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "That is the slower way.": (stages_s, replicas_s),
 }  # fmt: skip
 # {words: what fits}
-UNFIT: dict[str, Callable[[Question], dict[str, bool]]] = {
+UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
     "A way that needs more memory than there is cannot be chosen.": lambda q: {REPLICAS: True, STAGES: True},
     "A rank holds its gradients as well, as many bytes as its parameters.":
         lambda q: {REPLICAS: q.model_bytes <= q.memory_bytes, STAGES: max(q.stage_bytes) <= q.memory_bytes},
@@ -149,7 +149,7 @@ UNFIT: dict[str, Callable[[Question], dict[str, bool]]] = {
 }  # fmt: skip
 
 
-def by_slip(q: Question, words: str) -> str | None:
+def by_slip(q: SpreadSetting, words: str) -> str | None:
     """What the slip answers."""
     if words in UNFIT:
         return _chosen(q, replicas_s(q), stages_s(q), UNFIT[words](q))
@@ -182,7 +182,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[Question]:
+def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[SpreadSetting]:
     """Questions for each slip, in any order, and for each two slips that would give the same answers to them."""
     asked = [question_for(words, limited, draws) for words in slips for _ in range(TIMES)]
     for one, other in combinations(slips, 2):
@@ -192,7 +192,7 @@ def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[
     return asked
 
 
-def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> Question:
+def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
     """A question that the slip answers wrongly, and by far; or one that it answers unlike another slip."""
     for _ in range(TRIES):
         q = _drawn(limited, draws)
@@ -203,7 +203,7 @@ def question_for(words: str, limited: bool, draws: random.Random, unlike: str | 
     raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
 
 
-def _seconds_by(q: Question, words: str) -> tuple[float, float]:
+def _seconds_by(q: SpreadSetting, words: str) -> tuple[float, float]:
     replicas, stages = SLIPS.get(words, (replicas_s, stages_s))
     return replicas(q), stages(q)
 
@@ -212,7 +212,7 @@ def _clear(one: float, other: float) -> bool:
     return abs(one - other) > CLEAR * max(one, other)
 
 
-def _drawn(limited: bool, draws: random.Random) -> Question:
+def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
     def between(low: float, high: float) -> float:
         return math.exp(draws.uniform(math.log(low), math.log(high)))
 
@@ -227,13 +227,13 @@ def _drawn(limited: bool, draws: random.Random) -> Question:
         edges = [2 * sum(stage_bytes), 2 * max(stage_bytes), sum(stage_bytes), max(stage_bytes), round(2 * sum(stage_bytes) / n)]
         edges.append(2 * min(stage_bytes))
         memory = round(draws.choice(edges) * draws.choice([1, 1, between(0.6, 1.6)]))
-    return Question(batch, moved_s / batch * between(0.1, 10), stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory)
+    return SpreadSetting(batch, moved_s / batch * between(0.1, 10), stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory)
 
 
 # ---- answers ---------------------------------------------------------------------------------
 
 
-def _wrong(answered: Sequence[Any], asked: Sequence[Question], slips: Sequence[str]) -> Complaint:
+def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:
     for got in answered:
         if not (got is None or isinstance(got, str)) or got not in (REPLICAS, STAGES, None):
             return f'expected "replicas", "stages" or None, got {shown(got)}'
@@ -249,14 +249,14 @@ def _wrong(answered: Sequence[Any], asked: Sequence[Question], slips: Sequence[s
     ).rstrip()
 
 
-def _held(q: Question) -> str:
+def _held(q: SpreadSetting) -> str:
     if q.memory_bytes == NO_LIMIT:
         return ""
     needs = f"a replica needs {size(2 * q.model_bytes)}, the largest stage {size(2 * max(q.stage_bytes))}"
     return f"; {needs}, a rank has {size(q.memory_bytes)}"
 
 
-def _changed(after: Sequence[Any], asked: Sequence[Question]) -> Complaint:
+def _changed(after: Sequence[Any], asked: Sequence[SpreadSetting]) -> Complaint:
     for given, q in zip(after, asked, strict=True):
         if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
             return "stage_bytes or boundary_bytes was changed in place: the caller still needs them as they were. Work in a copy."
