@@ -3,10 +3,10 @@
 #
 # **After this lab you are able to** time a training step correctly, on a GPU too, say what part of a device's peak a step
 # reaches, how much faster n workers are and why not n times, when averaging outweighs computing, tell a fast run from one
-# that learns, and count the bytes that training takes.
+# that learns, compute a metric exactly over ranks, and count the bytes that training takes.
 #
-# **Minutes:** 145 (two sittings: 70 up to “When does the all-reduce outweigh the step?”, then 75) · **Points:** 6 ·
-# **Prerequisites:** Lab 00, and training a small network in PyTorch on one device.
+# **Minutes:** 175 (two sittings: 75 up to “Your decision”, then 100) · **Points:** 6 · **Prerequisites:** Lab 00, and training a
+# small network in PyTorch on one device.
 
 # %% [markdown]
 # ![Declared compute, and a job that grows with its workers: are they all of use? The job grows …](../labs/covers/01.png)
@@ -189,7 +189,7 @@ def seconds_per_step(step, clock, synchronize, warm_up, steps):
     return statistics.median(seconds)
     ### END SOLUTION
 
-# %% tags=["check:seconds_per_step"] points=1.5
+# %% tags=["check:seconds_per_step"] points=1
 check.seconds_per_step(seconds_per_step)
 
 # %% [markdown]
@@ -491,7 +491,8 @@ figures.timeline(launch(two_steps, 4, device="cpu"))
 
 # %% [markdown]
 # Two steps of four workers. The long bars are shared work, the short ones on rank 0 the serial part, in which three
-# workers are paid to wait. As workers are added, the shared part shrinks. The serial part does not.
+# workers are paid to wait. As workers are added, the shared part shrinks. The serial part does not. (A profiler's view of a
+# step is in lab 11, in the section “What a profiler sees (optional)”.)
 
 # %%
 lab.predict("cap", "5 % is serial. How many times as fast can a million workers be?", "times")
@@ -964,6 +965,125 @@ figures.descents(
 # <details><summary>Compare</summary>There the batch, and with it every step, stays the same; only its seconds change.</details>
 
 # %% [markdown]
+# ## Metrics over ranks
+#
+# A test set is dealt out, too: each rank has the scores of its own images, and one number is reported. Recall you know.
+# **Precision** is the other side: of the images that the model finds, the part that are of the class. What it finds depends on
+# a *threshold*: a score is found if it is at least as high.
+#
+# Average precision takes every score as the threshold, from the highest to the lowest. Each brings recall from $R_{k-1}$ to
+# $R_k$ at the precision $P_k$:
+#
+# $$AP=\sum_k\,(R_k-R_{k-1})\,P_k$$
+
+# %% [markdown]
+# The shortcut: every rank computes its own metric, and the mean is reported. Let us try it with the class whose AP is lowest.
+# The images are dealt out in two ways: like cards, and in blocks, as they lie in a folder that is sorted by class.
+
+# %%
+hard = min(range(10), key=lambda k: alone_scores[2][k])
+sure, of_class, exact = one_said[-1][:, hard], test_labels.numpy() == hard, alone_scores[2][hard]
+deals = {
+    "dealt like cards": lambda n: [slice(r, None, n) for r in range(n)],
+    "in blocks": lambda n: [mine.numpy() for mine in test_labels.argsort(stable=True).tensor_split(n)],
+}
+
+def mean_of_ranks(shares):
+    """The mean of the ranks' own average precisions; a rank that has no image of the class has 0."""
+    own = [average_precision_score(of_class[mine], sure[mine]) if of_class[mine].any() else 0.0 for mine in shares]
+    return statistics.mean(own)
+
+print(f"“{clothes.classes[hard]}”: AP {exact:.1%} over all {len(of_class):,} images, {of_class.sum()} of the class")
+
+# %%
+lab.predict("cards", f"{team} ranks, images dealt like cards: the mean of the ranks' APs?", "%")
+
+# %%
+lab.predict("blocks", f"{team} ranks, in blocks, class by class: the mean of the ranks' APs?", "%")
+
+# %%
+for name, key in zip(deals, ("cards", "blocks")):
+    found = 100 * mean_of_ranks(deals[name](team))
+    lab.measure(key, found)
+    print(f"{name}: the mean of {team} ranks' APs is {found:.1f} %, of all images {100 * exact:.1f} %")
+
+# %% [markdown]
+# Now the exact ones. What has to travel? For recall and precision three counts of each rank are enough. Is there a number of
+# each rank from which average precision could be made? It sorts *all* examples, so ask where a rank's best example
+# stands among those of the others.
+#
+# Two given collectives may help. `collectives.all_reduce(fabric, t)` you have seen: it leaves the sum in `t`.
+# `collectives.concatenated(fabric, t)` returns the flat `t` of all ranks one after the other, however long each is. Write it
+# in PyTorch: every rank would have to import scikit-learn first.
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>A helper gives recall and precision at one threshold. Average precision calls it for every
+# score that occurs, from the highest down: <code>scores.unique().flip(0)</code>.</details>
+# <details><summary>Hint 2</summary>Equal scores pass the threshold at the same moment. A rank that has no example must
+# come to each collective all the same.</details>
+
+# %% tags=["exercise:metrics_of_all"]
+# Exercise 1.4: metrics of all ranks' examples
+def metrics_of_all(fabric, scores, labels, threshold):
+    """Return (recall, precision, average precision) of all ranks' examples: three numbers, the same on every rank.
+
+    scores (any floats) and labels (True: of the class) are of this rank's examples; ranks have unequally many, also none. Recall
+    and precision are of scores >= threshold; equal scores are one threshold; 0/0 counts as 0. scores and labels stay as they are.
+    """
+    ### BEGIN SOLUTION
+    scores, labels = collectives.concatenated(fabric, scores), collectives.concatenated(fabric, labels)
+
+    def at(score):
+        found = scores >= score
+        hits = int((found & labels).sum())
+        return hits / max(1, int(labels.sum())), hits / max(1, int(found.sum()))
+
+    average, before = 0.0, 0.0
+    for score in scores.unique().flip(0):
+        recall, precision = at(score)
+        average += (recall - before) * precision
+        before = recall
+    return *at(threshold), average
+    ### END SOLUTION
+
+# %% tags=["check:metrics_of_all"] points=1
+check.metrics_of_all(metrics_of_all)
+
+# %%
+def over_ranks(fabric, shares):
+    mine = shares[fabric.rank]
+    return metrics_of_all(fabric, torch.tensor(sure[mine]), torch.tensor(of_class[mine]), 0.5)
+
+teams = [n for n in (1, 2, 4, 8, 16) if n <= most_workers]
+yours = {}
+for n in teams:
+    run = launch(over_ranks, n, args=(deals["in blocks"](n),), device="cpu")
+    yours[n] = float(run[0][2]) if run.state == "done" else None
+if yours[team]:
+    print(f"{team} ranks: yours is {yours[team]:.6f}, scikit-learn says of all images {exact:.6f}")
+
+# %%
+figures.curves(
+    [
+        figures.Curve("all images (yours)", [(n, yours[n]) for n in teams], [(n, exact) for n in teams]),
+        *(figures.Curve(f"mean of ranks, {name}", [(n, mean_of_ranks(deal(n))) for n in teams]) for name, deal in deals.items()),
+    ],
+    f"“{clothes.classes[hard]}”: does the reported average precision depend on the number of ranks?",
+    x="ranks", y="average precision", growth=True,
+)
+
+# %% [markdown]
+# The same model, the same images: only the number of ranks and the way of dealing differ. Which of the two errors would go
+# unseen in a report? Sending every score costs bytes for every example. Libraries also count scores in bins
+# and add the bins up: the bytes no longer grow with the examples, and the result is near, not exact.
+#
+# **In one sentence:** two metrics of this section can be had from counts alone. Why not the third?
+#
+# <details><summary>Compare</summary>Recall and precision count examples on one side of a threshold, and counts add up over
+# ranks. Average precision asks how examples of different ranks stand to each other, which no number of one rank
+# tells.</details>
+
+# %% [markdown]
 # ## Too large for one
 #
 # Time is one reason to distribute. The other one is **memory**. In a training step a device holds the *weights*, a
@@ -1001,7 +1121,7 @@ for t in kept(model, loss_of(1))[0]:
 # for the shape ().</details>
 
 # %% tags=["exercise:training_bytes"]
-# Exercise 1.4: the memory of a training step
+# Exercise 1.5: the memory of a training step
 def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
 
@@ -1019,7 +1139,7 @@ def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     }
     ### END SOLUTION
 
-# %% tags=["check:training_bytes"] points=1.5
+# %% tags=["check:training_bytes"] points=1
 check.training_bytes(training_bytes)
 
 # %% [markdown]

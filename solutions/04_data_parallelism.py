@@ -5,8 +5,8 @@
 # found, to name mistakes by the trace that they leave, to weigh unequal shares by what they hold, and to say from two
 # numbers of a model and a batch whether copies or parts of it move less.
 #
-# **Minutes:** 105 · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`, `recv`), PyTorch on one device. Lab 03 helps in
-# the last part.
+# **Minutes:** 125 (two sittings: 60 up to “The training”, then 65) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`, `isend`,
+# `recv`), PyTorch on one device. Lab 03 helps in the last part.
 
 # %% [markdown]
 # ![Do 4 replicas take the path of one process? One process and 4 replicas lie on each other; from the …](../labs/covers/04.png)
@@ -163,7 +163,7 @@ def shards(count, batch_size, seed, rank, world_size):
     return [batch[rank::world_size] for batch in batches]
     ### END SOLUTION
 
-# %% tags=["check:shards"] points=1.5
+# %% tags=["check:shards"] points=1
 check.shards(shards)
 
 # %% [markdown]
@@ -392,7 +392,7 @@ def train_replicas(
     return torch.stack(history)
     ### END SOLUTION
 
-# %% tags=["check:train_replicas"] points=2
+# %% tags=["check:train_replicas"] points=1.5
 check.train_replicas(train_replicas)
 
 # %% [markdown]
@@ -873,25 +873,80 @@ for link in (slow, Link("50 MB/s", "100 us")):
 # batches, or for averaging that hides behind the backward pass (Lab 11).
 
 # %% [markdown]
-# ## One step in time (optional)
+# ## Which way is quicker?
 #
-# Replicas work all at once, stages one after the other, because each needs what the one before makes. (Lab 03 fills that
-# gap with micro-batches.) The same links, the same declared work, batch 96: which way is faster?
+# Fewer bytes are not yet a quicker step. Replicas share the work: each takes its share of the batch, whole examples, and the
+# largest share says when the step is over. Then comes one ring all-reduce of the gradients, $2(n-1)$ messages of an n-th one
+# after the other. Stages work one after the other, because each needs what the one before makes. (Lab 03 fills that gap with
+# micro-batches; here there are none.)
+
+# %% [markdown]
+# And a way must fit. Count parameters and as many bytes of gradients: which of them does a replica hold, which a stage?
+# Write the decision. It knows sizes and speeds, and starts nothing.
+#
+# <details><summary>Hint</summary>Two numbers of seconds, each work and messages. A boundary is passed twice in a step, by the
+# activations of the whole batch and by their gradients. Put only what fits into a dict, and take the smallest.</details>
+
+# %% tags=["exercise:quicker_way"]
+# Exercise 4.5: replicas or stages
+def quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes):
+    """Return "replicas" or "stages": whose step is over sooner, of those that fit; None where neither fits. Starts no ranks.
+
+    stage_bytes[r]: parameters of stage r, one stage a rank; boundary_bytes[k]: ONE example's activations after stage k. An
+    example's work takes example_s on one rank, a message alpha_s and its bytes over bytes_per_s. A rank has memory_bytes.
+    """
+    ### BEGIN SOLUTION
+    n, model = len(stage_bytes), sum(stage_bytes)
+    share = -(-batch // n)
+    seconds = {}
+    if 2 * model <= memory_bytes:
+        seconds["replicas"] = share * example_s + 2 * (n - 1) * (alpha_s + model / (n * bytes_per_s))
+    if 2 * max(stage_bytes) <= memory_bytes:
+        passing_s = sum(2 * (alpha_s + batch * size / bytes_per_s) for size in boundary_bytes)
+        seconds["stages"] = batch * example_s + passing_s
+    return min(seconds, key=seconds.get, default=None)
+    ### END SOLUTION
+
+# %% tags=["check:quicker_way"] points=1
+check.quicker_way(quicker_way)
+
+# %% [markdown]
+# Now both models on real ranks: the same slow links, the same declared work, batch 96. Which way is faster?
 
 # %%
 lab.predict("mlp_ratio", "Wide MLP, batch 96, slow links: a step of replicas takes how many times a step of stages?", "times")
 
 # %%
 steps = {(name, word): timed(name, word) for name in models for word in ways}
+took = {key: seconds(trace) for key, trace in steps.items()}
+lab.measure("mlp_ratio", took["wide MLP", "replicas"] / took["wide MLP", "stages"])
 figures.messages(steps["wide MLP", "stages"])
 
 # %%
-took = {key: seconds(trace) for key, trace in steps.items()}
-lab.measure("mlp_ratio", took["wide MLP", "replicas"] / took["wide MLP", "stages"])
+# Helper: your decision for a model, or "not yet"
+def decided(name, batch=96, memory_bytes=10**9):
+    stage_bytes = [sum(p.nbytes for p in stage.parameters()) for stage in models[name][0]]
+    link = slow.latency_s, slow.bandwidth_bytes_per_s
+    try:
+        return quicker_way(batch, work_s / 96, stage_bytes, sizes_of(name)[1], *link, memory_bytes)
+    except NotYet:
+        return "not yet"
+
+# %%
+for name in models:
+    sooner = min(ways, key=lambda word: took[name, word])
+    print(f"{name}: measured, {sooner} are quicker; yours says {decided(name)}")
+print(f"wide MLP, 2 MB a rank: yours says {decided('wide MLP', memory_bytes=2_000_000)}")
 figures.race(
     [figures.Timing(word, took[name, word], by_formula(name, word), group=name) for name, word in steps],
     "Over slow links: is the same way the faster one for both models?",
 )
+
+# %% [markdown]
+# **In one sentence:** the latency of the links may be left out of this decision. Why?
+#
+# <details><summary>Compare</summary>A ring of n ranks has 2 (n − 1) messages one after the other, and n stages have n − 1
+# boundaries that are passed twice: as many. Without micro-batches both ways wait for it equally often.</details>
 
 # %% [markdown]
 # ## One weird trick (optional)

@@ -37,6 +37,17 @@ def test_a_reduce_scatter_and_an_all_gather_are_an_all_reduce(world_size, start)
             assert torch.equal(reduced, total)
 
 
+def unequal_parts(fabric):
+    own = 1000 * fabric.rank + torch.arange((3, 0, 5, 1)[fabric.rank])
+    return [collectives.concatenated(fabric, own.to(dtype)).tolist() for dtype in (torch.int64, torch.float64, torch.bool)]
+
+
+@pytest.mark.parametrize("start", [simulate, launch])
+def test_unequal_parts_stand_one_after_the_other_on_every_rank(start):
+    whole = [0, 1, 2, 2000, 2001, 2002, 2003, 2004, 3000]
+    assert start(unequal_parts, 4).results == [[whole, whole, [bool(value) for value in whole]]] * 4
+
+
 def moved(fabric, name):
     getattr(collectives, name)(fabric, torch.ones(12))
 
@@ -55,7 +66,7 @@ def test_an_all_reduce_takes_any_shape_and_order_of_elements():
     assert torch.equal(launch(transposed, 2)[1], (2 * torch.arange(6.0).view(2, 3) + 1).T)
 
 
-@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather"])
+@pytest.mark.parametrize("name", ["reduce_scatter", "all_gather", "concatenated"])
 def test_parts_are_of_a_flat_tensor(name):
     with pytest.raises(ValueError, match=name + r": expected a flat tensor, .* got shape \[2, 3\]"):
         getattr(collectives, name)(None, torch.ones(2, 3))

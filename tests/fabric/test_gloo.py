@@ -62,6 +62,10 @@ def test_a_conjugated_view_travels_as_its_values():
     assert received([torch.full((length,), 1 + 2j).conj() for length in (4, LARGE)]) == [True, True]
 
 
+def test_an_empty_message_of_numpys_memory_travels():
+    assert received([torch.from_numpy(np.zeros(0)), torch.ones(3, dtype=torch.float64)]) == [True, True]
+
+
 def test_a_large_message_is_received_from_anyone():
     def gather(fabric):
         if fabric.rank:

@@ -70,6 +70,7 @@ SEEN = {
     "save_atomically": "FFF", "train_to_the_end": "LVS", "goodput": "VVVV", "shares_after_loss": "VVVV",
     "forecast": "VV", "two_level_all_reduce": "VMMM", "predict_steps": "VVVVV", "best_plan": "VV",
     "ring_attention": "VMTW", "my_tokens": "VV", "attention_seconds": "VV", "to_experts": "VVE",
+    "metrics_of_all": "VVV", "quicker_way": "VV",
 }  # fmt: skip
 
 HEAD = """# What earns points, and where it is seen

@@ -1,4 +1,4 @@
-"""Given collectives over the fabric: an all-reduce, its two halves, a broadcast and a barrier, for labs on other things.
+"""Given collectives over the fabric: all-reduce, its two halves, unequal parts, broadcast and barrier, for labs on other things.
 
 Chunks are added up round a ring, and every finished chunk goes straight to all ranks: no rank sends more than
 2(n − 1)/n of the tensor, the least there is (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009).
@@ -52,6 +52,26 @@ def all_gather(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
     _check("all_gather", x)
     _gather_sums(fabric, list(x.detach().tensor_split(fabric.world_size)))
     return x
+
+
+def concatenated(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
+    """A given collective over the fabric, the all-gather of unequal parts.
+
+    All ranks' `x`, one after the other in the order of the ranks, on every rank. Leaves x as it is.
+
+    x has shape [elements], of which ranks may have unequal numbers, also none; the dtype is the same everywhere. Each rank
+    sends its count and its part n − 1 times. Raises ValueError for another shape.
+    """
+    _check("concatenated", x)
+    counts = torch.zeros(fabric.world_size, dtype=torch.int64)
+    counts[fabric.rank] = len(x)
+    all_gather(fabric, counts)
+
+    whole = torch.empty(int(counts.sum()), dtype=x.dtype)
+    parts = list(whole.split(counts.tolist()))
+    parts[fabric.rank].copy_(x.detach())
+    _gather_sums(fabric, parts)
+    return whole
 
 
 def _check(name: str, x: torch.Tensor) -> None:

@@ -152,6 +152,8 @@ def _landing() -> tuple[torch.Tensor, memoryview]:
 
 
 def raw(x: torch.Tensor) -> torch.Tensor:
+    if not x.numel():  # one that is made of NumPy's has a stride that `view` refuses
+        return torch.empty(0, dtype=torch.uint8)
     return x.reshape(-1).view(torch.uint8)
 
 

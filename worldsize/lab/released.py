@@ -31,7 +31,8 @@ EXERCISES = {
         "seconds_per_step": "# Exercise 1.1: a timer of finished work",
         "serial_seconds": "# Exercise 1.2: the seconds that nobody shares",
         "smallest_batch": "# Exercise 1.3: when the all-reduce is small",
-        "training_bytes": "# Exercise 1.4: the memory of a training step",
+        "metrics_of_all": "# Exercise 1.4: metrics of all ranks' examples",
+        "training_bytes": "# Exercise 1.5: the memory of a training step",
     },
     "02": {
         "tree_broadcast": "# Exercise 2.1: a broadcast as a tree",
@@ -50,6 +51,7 @@ EXERCISES = {
         "same_start": "# Exercise 4.2: the same start",
         "average_gradients": "# Exercise 4.3: the average of gradients",
         "train_replicas": "# Exercise 4.4: replicas that train as one",
+        "quicker_way": "# Exercise 4.5: replicas or stages",
     },
     "05": {
         "async_server": "# Exercise 5.1: the asynchronous server",

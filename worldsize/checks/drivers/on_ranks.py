@@ -116,3 +116,8 @@ def _of_torch() -> float:
 def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:
     """Return what `fn(one, *more)` returned for each of `given`, one after the other on the same ranks."""
     return [fn(one, *more) for one in given]
+
+
+def with_named(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> Any:
+    """Return what `fn(fabric, *values, *more)` returned, with the values of `given` in their order: what a rank alone has."""
+    return fn(fabric, *given.values(), *more)

@@ -17,8 +17,8 @@ from worldsize.checks.kit.values import close, first_named, lone_number, number
 from worldsize.checks.verdict import Complaint, Verdict
 
 POINTS = {
-    "weights and gradients": 0.5,
-    "the optimizer's state": 0.5,
+    "weights and gradients": 0.25,
+    "the optimizer's state": 0.25,
     "activations": 0.5,
 }
 WEIGHTS, OPTIMIZER, ACTIVATIONS = POINTS

@@ -21,7 +21,7 @@ from worldsize.checks.verdict import Complaint, Verdict
 POINTS = {
     "the median, which one slow step does not move": 0.25,
     "the warm-up is called and does not count": 0.25,
-    "the seconds of finished work, where step() comes back before": 1.0,
+    "the seconds of finished work, where step() comes back before": 0.5,
 }
 MEDIAN, WARM, FINISHED = POINTS
 UNSCRIPTED_S = 0.125  # a call after the script's end

@@ -37,8 +37,8 @@ AVERAGE = {
 }
 TRAIN = {
     "one rank: gradient descent on all examples, in place": 0.25,
-    "more ranks: each takes its share, and the weights are those of one rank, after every step": 1.0,
-    "begin once, average at every step, and nothing else travels": 0.5,
+    "more ranks: each takes its share, and the weights are those of one rank, after every step": 0.75,
+    "begin once, average at every step, and nothing else travels": 0.25,
     "every epoch has an order of its own": 0.25,
 }
 

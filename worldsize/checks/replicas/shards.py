@@ -32,7 +32,7 @@ from worldsize.units import count as counted
 
 POINTS = {
     "every example is taken exactly once in an epoch": 0.25,
-    "a step's batch is the same on any number of ranks, and the seed alone shuffles": 1.0,
+    "a step's batch is the same on any number of ranks, and the seed alone shuffles": 0.5,
     "every rank takes an equal share of it, within one": 0.25,
 }
 ONCE, SAME, EVEN = POINTS

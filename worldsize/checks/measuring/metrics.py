@@ -1,0 +1,324 @@
+"""The check of `metrics_of_all`: recall, precision and average precision of examples that are spread over ranks.
+
+A rank has the scores and labels of its own examples alone. The reference is slow: one threshold for each score that occurs, as
+scikit-learn defines average precision, the sum of (R_k − R_{k−1}) P_k. Left out: curves, several classes, approximations by bins.
+J. Davis and M. Goadrich, "The relationship between precision-recall and ROC curves", ICML 2006: why no line joins two points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.error_advice import with_advice
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.unchanged import changed
+from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
+from worldsize.checks.verdict import Complaint, Verdict
+
+POINTS = {
+    "recall and precision are of all ranks' examples": 0.25,
+    "so is average precision": 0.5,
+    "also with equal scores, ranks without a positive or an example, and 0/0": 0.25,
+}
+COUNTED, RANKED, EDGES = POINTS
+NAMES = ("recall", "precision", "average precision")
+NEAR = 2e-5  # float32, which an answer may compute in
+TELLS = 2e-3  # two metrics that differ by so much are told apart
+TRIES = 1000
+
+Share = tuple[np.ndarray, np.ndarray]  # a rank's scores and labels
+ByRank = list[float]
+
+
+class SpreadCase(NamedTuple):
+    """How many examples each rank has; `levels`: so many different scores; `bare`: a rank that has no positive."""
+
+    counts: tuple[int, ...]
+    what: str = ""
+    levels: int | None = None
+    bare: tuple[int, ...] = ()
+    dtype: str = "float32"
+    found_none: bool = False
+
+
+CASES = (
+    SpreadCase((6, 9, 5)), SpreadCase((12, 4)), SpreadCase((7, 5, 8), "scores that float32 cannot tell apart", dtype="float64"),
+    SpreadCase((7, 10, 4, 8), "equal scores", levels=4), SpreadCase((9, 6, 11), "no positive on rank 1", bare=(1,)),
+    SpreadCase((8, 0, 9), "no example on rank 1"), SpreadCase((0, 13, 5), "no example on rank 0"),
+    SpreadCase((15,), "equal scores", levels=5), SpreadCase((10, 3, 25, 140, 61), "equal scores", levels=30, bare=(1,)),
+    SpreadCase((5, 8), "no score reaches the threshold", found_none=True), SpreadCase((7, 4), "no positive at all", bare=(0, 1)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The examples of each rank, and the threshold; `right` are the three metrics of all of them."""
+
+    shares: tuple[Share, ...]
+    threshold: float
+
+    def inputs(self) -> list[dict[str, np.ndarray]]:
+        return [{"scores": scores, "labels": labels} for scores, labels in self.shares]
+
+    def together(self) -> Share:
+        scores, labels = zip(*self.shares, strict=True)
+        return np.concatenate(scores), np.concatenate(labels)
+
+    def right(self) -> tuple[float, float, float]:
+        return metrics(*self.together(), self.threshold)
+
+    def by_rank(self) -> np.ndarray:
+        """Each rank's own metrics, [ranks, 3]."""
+        return np.array([metrics(*share, self.threshold) for share in self.shares])
+
+
+def metrics_of_all(arena: Arena, fn: Callable) -> Verdict:
+    """Check of metrics over ranks.
+
+    `metrics_of_all(fabric, scores, labels, threshold)` returns (recall, precision, average precision) of all ranks' examples.
+    """
+    return judge("metrics_of_all", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for case in CASES:
+        spread = _telling(case, np.random.default_rng(arena.draws.getrandbits(32)))
+        name = f"{ranks_in_words(len(case.counts))}, {', '.join(map(str, case.counts))} examples"
+        yield Case(
+            f"{name}, {case.what}" if case.what else name,
+            lambda spread=spread: with_advice(
+                arena.ranks(fn, spread.inputs(), spread.threshold, driver=on_ranks.with_named), _ADVICE
+            ),
+            lambda ended, spread=spread, case=case: _examine(ended, spread, edges=case.what if case.dtype == "float32" else ""),
+        )
+
+
+_ADVICE = {
+    "ZeroDivisionError": "What would be 0/0 is to count as 0: nothing is found, or there is nothing to find.",
+    "after timeout_s": "Does every rank take part, one without an example too? The others wait for it.",
+}
+
+
+# ---- examples --------------------------------------------------------------------------------
+
+
+def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
+    """Examples for which no slip gives the right metrics, where there is more than one rank and anything to find.
+
+    In the first two cases each gives something else, so that words name the right one.
+    """
+    trivial = len(case.counts) == 1 or case.found_none or len(case.bare) == len(case.counts)
+    for _ in range(TRIES):
+        spread = _drawn(case, generator)
+        if trivial or all(_tells(spread, place, not case.what) for place in range(3)):
+            return spread
+    raise AssertionError(f"metrics_of_all: {TRIES} draws for {case}, and in none is every slip wrong")
+
+
+def _tells(spread: Spread, place: int, apart: bool) -> bool:
+    """Tell whether every slip is seen in this metric; with `apart` no two slips give the same."""
+    slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
+    given = [np.full(len(spread.shares), spread.right()[place]), *map(np.array, slips.values())]
+    pairs = combinations(given, 2) if apart else ((given[0], slip) for slip in given[1:])
+    return all(np.abs(one - other).max() > TELLS for one, other in pairs)
+
+
+def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
+    """Scores are logits, also below 0; of each rank they lie elsewhere, so that its own order is not that of all."""
+    shares = []
+    for rank, count in enumerate(case.counts):
+        labels = generator.random(count) < generator.uniform(0.25, 0.6)
+        if count:
+            labels[generator.integers(count)] = True
+        labels &= rank not in case.bare
+        scores = generator.normal(size=count) + 1.2 * labels + generator.uniform(-1.0, 0.5)
+        if case.levels:
+            scores = np.round(scores * case.levels / 4) * 4 / case.levels
+        if case.dtype == "float64":
+            scores = 1 + 1e-10 * scores
+        shares.append((scores.astype(case.dtype), labels))
+
+    scores, labels = (np.concatenate(part) for part in zip(*shares, strict=True))
+    if case.found_none:
+        return Spread(tuple(shares), float(np.nextafter(scores.max(), np.inf, dtype=scores.dtype)))
+    chosen = np.flatnonzero(labels) if labels.any() else np.arange(len(labels))
+    middle = chosen[np.argsort(scores[chosen])][len(chosen) // 4 : 3 * len(chosen) // 4 + 1]
+    return Spread(tuple(shares), float(scores[generator.choice(middle)]))
+
+
+# ---- metrics ---------------------------------------------------------------------------------
+
+
+def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
+    """Recall and precision of scores >= threshold, and average precision: the slow reference."""
+    recall, precision = _at(scores, labels, threshold)
+    return recall, precision, _average_precision(scores, labels)
+
+
+def _at(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float]:
+    found = scores >= threshold
+    hits = int((found & labels).sum())
+    return hits / max(1, int(labels.sum())), hits / max(1, int(found.sum()))
+
+
+def _average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
+    before, area = 0.0, 0.0
+    for threshold in np.unique(scores)[::-1]:
+        recall, precision = _at(scores, labels, threshold)
+        area += (recall - before) * precision
+        before = recall
+    return area
+
+
+# ---- what came back --------------------------------------------------------------------------
+
+
+def _examine(ended: ArenaResult, spread: Spread, edges: str) -> dict[str, Complaint]:
+    complaint = _wrong_form(ended.returned) or _changed(ended.inputs, spread)
+    if complaint:
+        return {EDGES: complaint} if edges else {COUNTED: complaint, RANKED: complaint}
+
+    found = np.array([[lone_number(value) for value in told] for told in ended.returned])
+    wrong = [_wrong_metric(found[:, place], spread, place) for place in range(3)]
+    counted, ranked = wrong[0] or wrong[1], wrong[2]
+    unsent = None if counted or ranked else none_sent(ended.trace, "A rank has its own examples alone.")
+    if edges:
+        return {EDGES: counted or ranked or unsent}
+    return {COUNTED: counted or unsent, RANKED: ranked or unsent}
+
+
+def _wrong_form(returned: Sequence[Any]) -> Complaint:
+    for rank, told in enumerate(returned):
+        if not is_row(told) or len(told) != 3:
+            came = f"{len(told)} values" if isinstance(told, tuple) else kind_in_words(told)
+            return f"rank {rank}: expected three numbers, recall, precision, average precision, got {came}"
+        for name, value in zip(NAMES, told, strict=True):
+            if isinstance(lone_number(value), str):
+                return f"rank {rank}: expected the {name} as a number, {lone_number(value)}"
+    return None
+
+
+def _changed(after: Sequence[Any], spread: Spread) -> Complaint:
+    for rank, given in enumerate(spread.inputs()):
+        for name, value in given.items():
+            complaint = changed(after[rank][name], value, name, rank)
+            if complaint:
+                return complaint
+    return None
+
+
+def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
+    right = spread.right()[place]
+    wrong = np.flatnonzero(~np.isclose(found, right, rtol=NEAR, atol=NEAR))
+    if not wrong.size:
+        return None
+
+    rank = int(wrong[0])
+    said = f"rank {rank}: expected {right:.6f}, the {NAMES[place]} of all ranks' examples; got {found[rank]:.6f}."
+    if np.isnan(found[rank]):
+        return f"{said} This is 0/0, which is to count as 0: nothing is found, or there is nothing to find."
+    slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
+    slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), slips)
+    if not slip and place == 2 and _is_one_by_one(found, *spread.together()):
+        slip = _ONE_BY_ONE
+    return f"{said} {slip}".rstrip()
+
+
+# ---- slips -----------------------------------------------------------------------------------
+
+_SUMS = {
+    "recall": "Add up over the ranks what is found and what there is, then divide.",
+    "precision": "Add up over the ranks what is found and what was named, then divide.",
+    "average precision": "It sorts all examples, and the order of one rank's says nothing of another's: scores have to travel.",
+}
+
+
+def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
+    """What comes of each rank's own metric."""
+    n, own, advice = len(spread.shares), spread.by_rank()[:, place], _SUMS[NAMES[place]]
+    examples = np.array([len(labels) for _, labels in spread.shares])
+    positives = np.array([labels.sum() for _, labels in spread.shares])
+    slips = {
+        f"This is the mean of the ranks' own. {advice}": [float(own.mean())] * n,
+        f"This is each rank's own. {advice}": own.tolist(),
+        f"This is the ranks' own, weighed by their examples. {advice}": [float(own @ examples / max(1, examples.sum()))] * n,
+    }
+    some = positives > 0
+    if some.any() and not some.all():
+        without = f"This is the mean of the ranks' own, without those that have no positive. {advice}"
+        slips[without] = [float(own[some].mean())] * n
+    if some.any() and place > 0:
+        slips[f"This is the ranks' own, weighed by their positives. {advice}"] = [float(own @ positives / positives.sum())] * n
+    return slips if n > 1 else {}
+
+
+def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
+    scores, labels = spread.together()
+    n, (recall, precision) = len(spread.shares), _at(scores, labels, spread.threshold)
+    above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
+    if place == 2:
+        product = "This is recall times precision at the threshold. Average precision takes every score as one."
+        return {product: [recall * precision] * n}
+    turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
+    return {
+        "A score that is the threshold is found, too: scores >= threshold.": [above[place]] * n,
+        turned: [(recall, precision)[1 - place]] * n,
+    }
+
+
+def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
+    """What mistakes in sorting give."""
+    scores, labels = spread.together()
+    n = len(spread.shares)
+    if place < 2:
+        nothing = "This is 1, where there is nothing to find or nothing found: 0/0 is to count as 0."
+        return {nothing: [1.0] * n} if spread.right()[place] == 0 else {}
+    points = _points(scores, labels)
+    lowest = "The lowest scores came first: the surest example is that of the highest score."
+    return {
+        lowest: [_average_precision(-scores, labels)] * n,
+        "This is the area under lines from point to point (the trapezoidal rule), which promises more than the model holds. "
+        "Each gain in recall counts with the precision at its own threshold.": [_trapezoids(points)] * n,
+        "This takes the highest precision at that recall or a higher one (interpolated). Each gain in recall counts with the "
+        "precision at its own threshold.": [_interpolated(points)] * n,
+        "This is the mean of the precision over all scores. Only a gain in recall counts, as much as it gains.":
+            [float(points[:, 1].mean())] * n,
+    }  # fmt: skip
+
+
+_ONE_BY_ONE = "Equal scores were taken one after the other. They are one threshold: the order of equal examples means nothing."
+
+
+def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> bool:
+    """Tell whether some order of equal scores could give this: between negatives first and positives first among equals."""
+    if len(np.unique(scores)) == len(scores):
+        return False
+    least, most = (_in_this_order(labels[np.lexsort((tie, -scores.astype(float)))]) for tie in (labels, ~labels))
+    return bool((found >= least - NEAR).all() and (found <= most + NEAR).all())
+
+
+def _points(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Recall and precision at each score, the highest first, [scores, 2]."""
+    return np.array([_at(scores, labels, threshold) for threshold in np.unique(scores)[::-1]])
+
+
+def _in_this_order(labels: np.ndarray) -> float:
+    hits = np.cumsum(labels)
+    return float((hits / np.arange(1, len(hits) + 1))[labels].sum() / max(1, labels.sum()))
+
+
+def _trapezoids(points: np.ndarray) -> float:
+    recall, precision = np.concatenate([[(0.0, 1.0)], points]).T
+    return float((np.diff(recall) * (precision[1:] + precision[:-1]) / 2).sum())
+
+
+def _interpolated(points: np.ndarray) -> float:
+    highest = np.maximum.accumulate(points[::-1, 1])[::-1]
+    return float((np.diff(points[:, 0], prepend=0.0) * highest).sum())

@@ -1,0 +1,263 @@
+"""The check of `quicker_way`: replicas or stages, by the seconds of a step and by what a rank has to hold.
+
+Each question is drawn so that one mistake answers it wrongly; which mistake it was is read from the pattern of the answers. With
+two answers to choose from, 30 questions are guessed with chance 2 ** -30. Left out: micro-batches, activations in
+memory.
+The comparison is A. Krizhevsky's, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997, 2014.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from worldsize.checks.arena import Arena
+from worldsize.checks.drivers import on_ranks
+from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.values import shown
+from worldsize.checks.verdict import Complaint, Verdict
+from worldsize.formulas import parallelism
+from worldsize.links import Link
+from worldsize.units import number, size
+
+POINTS = {
+    "the way whose step is sooner over": 0.5,
+    "a way that does not fit is not chosen; None where neither fits": 0.5,
+}
+SOONER, FITS = POINTS
+REPLICAS, STAGES = "replicas", "stages"
+CLEAR = 0.03  # of the longer step: how far the two ways are apart, also by a slip
+TIMES = 2  # questions for each slip
+TRIES = 20_000
+NO_LIMIT = 10**15
+
+
+class SpreadSetting(NamedTuple):
+    """The arguments of `quicker_way`, in their order."""
+
+    batch: int
+    example_s: float
+    stage_bytes: tuple[int, ...]
+    boundary_bytes: tuple[int, ...]
+    alpha_s: float
+    bytes_per_s: float
+    memory_bytes: int
+
+    @property
+    def n(self) -> int:
+        return len(self.stage_bytes)
+
+    @property
+    def model_bytes(self) -> int:
+        return sum(self.stage_bytes)
+
+    def __str__(self) -> str:
+        return (
+            f"batch={self.batch}, example_s={self.example_s:.3g}, stage_bytes={list(self.stage_bytes)}, "
+            f"boundary_bytes={list(self.boundary_bytes)}, alpha_s={self.alpha_s:.3g}, bytes_per_s={self.bytes_per_s:.3g}"
+        ) + (f", memory_bytes={self.memory_bytes}" if self.memory_bytes != NO_LIMIT else "")
+
+
+Seconds = Callable[[SpreadSetting], float]
+
+
+def replicas_s(q: SpreadSetting) -> float:
+    """A step of replicas: the largest share's work, then a ring all-reduce of all gradients."""
+    work_s = -(-q.batch // q.n) * q.example_s * q.n
+    return parallelism.seconds_data_parallel(q.n, work_s, q.model_bytes, Link(q.bytes_per_s, q.alpha_s))
+
+
+def stages_s(q: SpreadSetting) -> float:
+    """A step of stages, one after the other: all work, and two messages of the whole batch at every boundary."""
+    work_s = q.batch * q.example_s
+    return parallelism.seconds_model_parallel(q.batch, work_s, q.boundary_bytes, Link(q.bytes_per_s, q.alpha_s))
+
+
+def right(q: SpreadSetting) -> str | None:
+    return _chosen(q, replicas_s(q), stages_s(q), fits(q))
+
+
+def fits(q: SpreadSetting) -> dict[str, bool]:
+    """A rank holds parameters and as many bytes of gradients: of the whole model, or of its stage."""
+    return {REPLICAS: 2 * q.model_bytes <= q.memory_bytes, STAGES: 2 * max(q.stage_bytes) <= q.memory_bytes}
+
+
+def _chosen(q: SpreadSetting, replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
+    seconds = {REPLICAS: replicas, STAGES: stages}
+    return min((way for way in seconds if fit[way]), key=seconds.get, default=None)
+
+
+# ---- slips -----------------------------------------------------------------------------------
+
+
+def _ring(q: SpreadSetting) -> float:
+    return replicas_s(q) - -(-q.batch // q.n) * q.example_s
+
+
+def _passing(q: SpreadSetting) -> float:
+    return stages_s(q) - q.batch * q.example_s
+
+
+# {words: seconds of replicas, seconds of stages}
+SLIPS: dict[str, tuple[Seconds, Seconds]] = {
+    "Stages work one after the other, since each needs what the one before makes; only replicas share the work.":
+        (replicas_s, lambda q: stages_s(q) - q.batch * q.example_s * (1 - 1 / q.n)),
+    "Replicas share the batch as whole examples: the largest share says when a step is over.":
+        (lambda q: _ring(q) + q.batch * q.example_s / q.n, stages_s),
+    "A step of replicas averages its gradients: that takes time, too.": (lambda q: replicas_s(q) - _ring(q), stages_s),
+    "Activations take time at every boundary.": (replicas_s, lambda q: q.batch * q.example_s),
+    "A boundary is passed twice: activations forwards, their gradients backwards.":
+        (replicas_s, lambda q: stages_s(q) - _passing(q) / 2),
+    "The activations of the whole batch pass a boundary, not of one example.":
+        (replicas_s, lambda q: stages_s(q._replace(example_s=0.0, batch=1)) + q.batch * q.example_s),
+    "Stages do not share the batch: all of it passes every boundary.":
+        (replicas_s, lambda q: q.batch * q.example_s
+         + 2 * sum(q.alpha_s + q.batch / q.n * each / q.bytes_per_s for each in q.boundary_bytes)),
+    "Every boundary is passed, one after the other: add them up, the largest alone is too little.":
+        (replicas_s, lambda q: stages_s(q._replace(boundary_bytes=(max(q.boundary_bytes),)))),
+    "Each of the 2 (n − 1) messages of the ring has its latency.": (lambda q: replicas_s(q._replace(alpha_s=0.0)), stages_s),
+    "Each message at a boundary has its latency.": (replicas_s, lambda q: stages_s(q._replace(alpha_s=0.0))),
+    "A batch passes a boundary as one message: its latency comes once, not for each example.":
+        (replicas_s, lambda q: stages_s(q) + 2 * len(q.boundary_bytes) * (q.batch - 1) * q.alpha_s),
+    "A ring all-reduce has 2 (n − 1) messages of an n-th of the gradients; this is one message with all of them.":
+        (lambda q: replicas_s(q) - _ring(q) + q.alpha_s + q.model_bytes / q.bytes_per_s, stages_s),
+    "A ring goes round twice, once to add up and once to hand out: 2 (n − 1) messages.":
+        (lambda q: replicas_s(q) - _ring(q) / 2, stages_s),
+    "A message of the ring holds an n-th of the gradients, not all of them.":
+        (lambda q: replicas_s(q) + 2 * (q.n - 1) * q.model_bytes * (1 - 1 / q.n) / q.bytes_per_s, stages_s),
+    "Gradients are as many as parameters, whatever the batch.":
+        (lambda q: replicas_s(q) + 2 * (q.n - 1) / q.n * q.model_bytes * (q.batch - 1) / q.bytes_per_s, stages_s),
+    "That is the slower way.": (stages_s, replicas_s),
+}  # fmt: skip
+# {words: what fits}
+UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
+    "A way that needs more memory than there is cannot be chosen.": lambda q: {REPLICAS: True, STAGES: True},
+    "A rank holds its gradients as well, as many bytes as its parameters.":
+        lambda q: {REPLICAS: q.model_bytes <= q.memory_bytes, STAGES: max(q.stage_bytes) <= q.memory_bytes},
+    "Every stage has to fit, the largest too.":
+        lambda q: {**fits(q), STAGES: 2 * q.model_bytes / q.n <= q.memory_bytes},
+    "Every stage has to fit; this looks at the smallest.":
+        lambda q: {**fits(q), STAGES: 2 * min(q.stage_bytes) <= q.memory_bytes},
+    "Every replica holds the whole model.": lambda q: {**fits(q), REPLICAS: fits(q)[STAGES]},
+    "A rank holds one stage, not the whole model.": lambda q: {**fits(q), STAGES: fits(q)[REPLICAS]},
+    "What needs all of the memory fits.":
+        lambda q: {REPLICAS: 2 * q.model_bytes < q.memory_bytes, STAGES: 2 * max(q.stage_bytes) < q.memory_bytes},
+    "Where no way fits, return None.": lambda q: {**fits(q), STAGES: True},
+}  # fmt: skip
+
+
+def by_slip(q: SpreadSetting, words: str) -> str | None:
+    """What the slip answers."""
+    if words in UNFIT:
+        return _chosen(q, replicas_s(q), stages_s(q), UNFIT[words](q))
+    replicas, stages = (seconds(q) for seconds in SLIPS[words])
+    return _chosen(q, replicas, stages, fits(q))
+
+
+# ---- questions -------------------------------------------------------------------------------
+
+
+def quicker_way(arena: Arena, fn: Callable) -> Verdict:
+    """Check of a decision between replicas and stages.
+
+    `quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes)` returns "replicas",
+    "stages" or None.
+    """
+    return judge("quicker_way", POINTS, _cases(arena, fn))
+
+
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for held, slips, limited in ((SOONER, SLIPS, False), (FITS, UNFIT, True)):
+        asked = _telling(slips, limited, arena.draws)
+        given = [tuple(list(value) if isinstance(value, tuple) else value for value in q) for q in asked]
+        yield Case(
+            f"{len(asked)} settings, {'with a limit of memory' if limited else 'memory for all'}",
+            lambda given=given: arena.ranks(fn, [given], driver=on_ranks.answers),
+            lambda ended, asked=asked, held=held, slips=slips: {
+                held: _wrong(ended.returned[0]["returned"], asked, slips) or _changed(ended.inputs[0], asked)
+            },
+        )
+
+
+def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[SpreadSetting]:
+    """Questions for each slip, in any order, and for each two slips that would give the same answers to them."""
+    asked = [question_for(words, limited, draws) for words in slips for _ in range(TIMES)]
+    for one, other in combinations(slips, 2):
+        if all(by_slip(q, one) == by_slip(q, other) for q in asked):
+            asked.append(question_for(one, limited, draws, other))
+    draws.shuffle(asked)
+    return asked
+
+
+def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
+    """A question that the slip answers wrongly, and by far; or one that it answers unlike another slip."""
+    for _ in range(TRIES):
+        q = _drawn(limited, draws)
+        expected = right(q) if unlike is None else by_slip(q, unlike)
+        clear = _clear(replicas_s(q), stages_s(q)) and all(_clear(*_seconds_by(q, slip)) for slip in (words, unlike or words))
+        if clear and by_slip(q, words) != expected:
+            return q
+    raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
+
+
+def _seconds_by(q: SpreadSetting, words: str) -> tuple[float, float]:
+    replicas, stages = SLIPS.get(words, (replicas_s, stages_s))
+    return replicas(q), stages(q)
+
+
+def _clear(one: float, other: float) -> bool:
+    return abs(one - other) > CLEAR * max(one, other)
+
+
+def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
+    def between(low: float, high: float) -> float:
+        return math.exp(draws.uniform(math.log(low), math.log(high)))
+
+    n = draws.randint(2, 5)
+    stage_bytes = tuple(4 * round(between(1e4, 2e6)) for _ in range(n))
+    boundary_bytes = tuple(4 * round(between(20, 5e3)) for _ in range(n - 1))
+    batch = draws.choice([draws.randint(n + 1, 3 * n), draws.randint(20, 300)])
+    bytes_per_s, alpha_s = between(2e6, 1e8), between(1e-5, 2e-2)
+    moved_s = parallelism.bytes_data_parallel(n, sum(stage_bytes)) / n / bytes_per_s
+    memory = NO_LIMIT
+    if limited:
+        edges = [2 * sum(stage_bytes), 2 * max(stage_bytes), sum(stage_bytes), max(stage_bytes), round(2 * sum(stage_bytes) / n)]
+        edges.append(2 * min(stage_bytes))
+        memory = round(draws.choice(edges) * draws.choice([1, 1, between(0.6, 1.6)]))
+    return SpreadSetting(batch, moved_s / batch * between(0.1, 10), stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory)
+
+
+# ---- answers ---------------------------------------------------------------------------------
+
+
+def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:
+    for got in answered:
+        if not (got is None or isinstance(got, str)) or got not in (REPLICAS, STAGES, None):
+            return f'expected "replicas", "stages" or None, got {shown(got)}'
+
+    wrong = [place for place, (got, q) in enumerate(zip(answered, asked, strict=True)) if got != right(q)]
+    if not wrong:
+        return None
+    q, got = asked[wrong[0]], answered[wrong[0]]
+    slip = next((words for words in slips if [by_slip(q, words) for q in asked] == list(answered)), "")
+    return (
+        f"{q}: expected {right(q)!r}, got {got!r} ({len(wrong)} of {len(asked)} differ). A step of replicas takes "
+        f"{number(replicas_s(q), 's')}, of stages {number(stages_s(q), 's')}{_held(q)}. {slip}"
+    ).rstrip()
+
+
+def _held(q: SpreadSetting) -> str:
+    if q.memory_bytes == NO_LIMIT:
+        return ""
+    needs = f"a replica needs {size(2 * q.model_bytes)}, the largest stage {size(2 * max(q.stage_bytes))}"
+    return f"; {needs}, a rank has {size(q.memory_bytes)}"
+
+
+def _changed(after: Sequence[Any], asked: Sequence[SpreadSetting]) -> Complaint:
+    for given, q in zip(after, asked, strict=True):
+        if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
+            return "stage_bytes or boundary_bytes was changed in place: the caller still needs them as they were. Work in a copy."
+    return None
