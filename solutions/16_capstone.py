@@ -460,7 +460,8 @@ for n in tree_ranks:
     routes["one ring"].append((n, simulated_s(n, rings_all_reduce, numbers, [list(range(n))], link=tree_link)))
     routes["two trees"].append((n, simulated_s(n, double_tree_all_reduce, numbers, link=tree_link)))
 by_formulas = {"one ring": cost.ring_all_reduce, "two trees": cost.double_tree_all_reduce}
-on_paper = {name: [(n, of(n, 4 * numbers, tree_link)) for n in (*tree_ranks, 1024)] for name, of in by_formulas.items()}
+on_paper = {name: [(n, of(n, 4 * numbers, tree_link)) for n in tree_ranks] for name, of in by_formulas.items()}
+print("1,024 ranks:", ", ".join(f"{name} {1e3 * of(1024, 4 * numbers, tree_link):.2f} ms" for name, of in by_formulas.items()))
 lab.measure("tree_from", next((n for (n, ring), (_, trees) in zip(*routes.values()) if trees < ring), None))
 figures.curves(
     [figures.Curve(name, predicted=on_paper[name], simulated=points) for name, points in routes.items()],
@@ -1005,7 +1006,7 @@ def rehearsed_s(chunks, overlap, nodes):
 # %%
 card = Link("100 GB/s")
 apart = Nodes(8, inside=card, between=card, cards=8)  # a "node" is a copy here: hops stay in it, sums leave it
-ways = {"sums at the end": False, "sums hide": True}
+ways = {"no overlap": False, "overlap": True}
 took = {(v, name): rehearsed_s(v, overlap, apart) for v in chunked for name, overlap in ways.items()}
 bars = [
     figures.Timing(name, seconds, sum(by_parts(v, ways[name]).values()), group=f"{v} chunk{'s' * (v > 1)}")
@@ -1015,8 +1016,8 @@ figures.race(bars, "Chunks and overlap: what does each save of a step?", simulat
 
 # %%
 sums_s, least, most = by_parts(1, False)["data parallel"], chunked[0], chunked[-1]
-saved = {v: took[v, "sums at the end"] - took[v, "sums hide"] for v in chunked}
-lab.measure("interleaved", 100 * (1 - took[most, "sums at the end"] / took[least, "sums at the end"]))
+saved = {v: took[v, "no overlap"] - took[v, "overlap"] for v in chunked}
+lab.measure("interleaved", 100 * (1 - took[most, "no overlap"] / took[least, "no overlap"]))
 lab.measure("hidden", 100 * saved[least] / sums_s)
 lab.measure("hidden_more", 100 * saved[most] / sums_s)
 for v in chunked:

@@ -130,8 +130,9 @@ def double_tree_all_reduce(n: int, size_bytes: float, link: Link, pieces: int = 
     """Alpha-beta cost model: an all-reduce over two binary trees takes about 2 ⌈log2 n⌉ (α + m/(kB)) + 2 (1 − 1/k) m/B.
 
     Half of the tensor goes up and down each tree, in k pieces that follow each other; inner ranks of one are leaves of the
-    other. An inner rank takes two children's pieces in turn, m/(kB) together. P. Sanders, J. Speck, J. L. Träff, "Two-tree
-    algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35, 2009.
+    other. An inner rank takes two children's pieces in turn, m/(kB) together; with two ranks there is one child, and it is
+    quicker. P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+    Parallel Computing 35, 2009.
     """
     _check(n, size_bytes)
     if n == 1:
