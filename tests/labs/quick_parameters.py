@@ -29,7 +29,8 @@ QUICK: dict[str, dict[str, Any]] = {
     },
     "13": {
         "images_count": 1024, "test_count": 1000, "epochs": 3, "large": 256, "warmups": [0, 1], "sweep": [32, 128, 512],
-        "goal": 45, "most_steps": 100, "norm_rows": [2, 8], "halvings": [64, 32, 16],
+        "goal": 45, "most_steps": 100, "norm_rows": [2, 8],
+        "below_critical": [64, 32, 16], "rate_goal": 50,
     },
     "14": {"seeds": [0, 1], "steps": 16, "hidden": 32, "many": [4, 16], "bandwidths": ["10 MB/s", "1 GB/s"]},
     "15": {"kills": 60, "steps": 12, "dies_at": 8, "day_s": 4.0, "lucky_days": 30},
