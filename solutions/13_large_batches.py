@@ -822,8 +822,7 @@ for n in many_ranks if ready else ():
     print(f"ranks {n}: the best fixed one is {fixed}, {middle(took[fixed]):.2f} s; growing {middle(took['growing']):.2f} s")
     for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing"):
         bars.append(figures.Timing(name, middle(took[name]), world_size=n, repeats_s=took[name]))
-asks = "The same goal: which batch takes least time?"
-figures.race(bars, asks, simulated=True) if ready else figures.not_yet("Exercises 13.2 and 13.3")
+figures.race(bars, "The same goal: which batch takes least time?", simulated=True) if ready else figures.not_yet("Exercise 13.3")
 
 # %% [markdown]
 # **In one sentence:** against which fixed batch does growing win, and what would it need to beat the best fixed one?
