@@ -50,6 +50,12 @@ part = 256
 noise_ranks = 4
 noise_rate = 0.8
 norm_rows = [2, 4, 8, 32, 128]
+window = 4
+sum_s = 0.01  # assumed: an all-reduce of the gradients
+image_s = 0.001  # assumed: one image on one rank
+many_ranks = [1, 32, 1024]
+below_critical = [128, 32, 8]
+rate_goal = 35
 
 # %%
 lab, check = open_lab("13")
@@ -536,7 +542,7 @@ def scale_of(steps):
     except NotYet:
         return None
 
-def by_window(name, steps, window=4):
+def by_window(name, steps):
     """The noise scale up to each step that ends a window, over that window."""
     ends = range(window, len(steps) + 1, window)
     return figures.Curve(name, [(end, scale_of(steps[end - window : end])) for end in ends])
@@ -759,6 +765,167 @@ for batch, rate, run in (small, base_rate, reference), (large, base_rate * large
 # number.
 
 # %% [markdown]
+# ### A batch that grows (optional)
+#
+# At first examples agree, and a small batch is enough; later noise takes over. So let the batch follow the noise scale (Smith
+# and others, 2018, grow it instead of lowering the rate). Here it starts with the smallest, and doubles where your noise scale
+# of all steps so far is above it. Where the batch is the noise scale, the theory's best rate is half the largest, and stays.
+
+# %%
+lab.predict("grown", f"Batch {sweep[0]}, growing: how many times the images of batch {sweep[0]} until the goal?", "times")
+lab.predict("grown_steps", f"And how many times the steps of batch {sweep[-1]}?", "times")
+
+# %%
+def growing(rate, seed):
+    """[batch of each step] of a training to the goal, with a batch that follows the noise scale of the way so far."""
+    dist.init_process_group("gloo")
+    model, random, batch, kept, n = strided_cnn(seed), torch.Generator().manual_seed(seed), sweep[0], [], dist.get_world_size()
+    weights = list(model.parameters())
+    for step in range(1, most_steps + 1):
+        mine = own(torch.randperm(images_count, generator=random)[:batch])
+        gradient = flat(torch.autograd.grad(F.cross_entropy(model(images[mine]), labels[mine]), weights))
+        gradients = [torch.empty_like(gradient) for _ in range(n)]
+        dist.all_gather(gradients, gradient)
+        kept.append((batch // n, gradients))
+        torch.nn.utils.vector_to_parameters(flat(weights) - rate * sum(gradients) / n, weights)
+        if step % max(1, step // 16) == 0 and shared_error(model) <= goal:
+            break
+        if step % window == 0 and batch < sweep[-1] and not 0 < noise_scale(kept) <= batch:
+            batch *= 2
+    return [n * share for share, _ in kept]
+
+# %%
+grown = [launch(growing, noise_ranks, args=(noise_rate / 2, seed), device="cpu") for seed in seeds]
+grown = [run[0] for run in grown if run.state == "done"]
+for seed, batches in zip(seeds, grown):
+    places = ", ".join(f"{batch} from step {batches.index(batch) + 1}" for batch in sorted(set(batches)))
+    print(f"seed {seed}: {len(batches)} steps, {sum(batches):,} images; batch {places}")
+ready = bool(grown and taken)
+lab.measure("grown", middle(list(map(sum, grown))) / (sweep[0] * middle(taken[sweep[0]])) if ready else None)
+lab.measure("grown_steps", middle(list(map(len, grown))) / middle(taken[sweep[-1]]) if ready else None)
+
+# %% [markdown]
+# Which is fastest? That depends on the ranks. Declare the time of a step: its images, a rank's share of them at `image_s` each,
+# and `sum_s` for the all-reduce where there are several ranks. The fixed batches had their best rate from the search; a step has
+# at most a rank for each image. On which number of ranks does the growing batch come first, and against which fixed one?
+
+# %%
+def declared_s(batches, n):
+    """Seconds of a training by the assumed times, with the batch of each step."""
+    return sum(sum_s * (n > 1) + image_s * max(1, batch / n) for batch in batches)
+
+trainings = {f"batch {batch}": [[batch] * steps for steps in taken[batch]] for batch in taken} | {"growing": grown}
+bars = []
+for n in many_ranks if ready else ():
+    took = {name: sorted(declared_s(batches, n) for batches in each) for name, each in trainings.items()}
+    fixed = min((name for name in took if name != "growing"), key=lambda name: middle(took[name]))
+    print(f"ranks {n}: the best fixed one is {fixed}, {middle(took[fixed]):.2f} s; growing {middle(took['growing']):.2f} s")
+    for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing"):
+        bars.append(figures.Timing(name, middle(took[name]), world_size=n, repeats_s=took[name]))
+figures.race(bars, "The same goal: which batch takes least time?", simulated=True) if ready else figures.not_yet("Exercise 13.3")
+
+# %% [markdown]
+# **In one sentence:** against which fixed batch does growing win, and what would it need to beat the best fixed one?
+#
+# <details><summary>Compare</summary>Against one that is far from the noise scale: it saves the steps of a small batch and the
+# images of a large one. The best fixed batch is known only after a search like yours. To beat it, the noise scale has to change
+# much on the way, as on long trainings (McCandlish and others, 2018, section 3). Also, it rises when the batch grows at the same
+# rate: with less noise the weights settle, and |G| falls.</details>
+
+# %% [markdown]
+# ### And Adam? (optional)
+#
+# The linear rule is SGD's. For Adam one often reads: batch times k, rate times $\sqrt k$ (Krizhevsky, 2014, once proposed it for
+# SGD; Malladi and others, 2022, derive it for Adam where noise dominates). Look below the critical batch: for each of
+# `below_critical` the rate of fewest steps to `rate_goal` per cent, from a grid of steps of two. Each rank has its own seed.
+
+# %%
+times = below_critical[0] // below_critical[-1]
+lab.predict("adam", f"{times} times the batch: how many times the rate is Adam's best one?", "times")
+lab.predict("sgd", "And SGD's?", "times")
+
+# %%
+# Helper: the rate of fewest steps for each batch, from the largest down
+def steps_with(kind, rate, batch, seed, limit):
+    """Steps until the error on the first 1,000 test images is at `rate_goal`; None where so many do not get there."""
+    model = strided_cnn(seed)
+    optimizer = kind(model.parameters(), lr=rate)
+    for step, chosen in zip(range(1, limit + 1), shuffled(batch, seed)):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[chosen]), labels[chosen]).backward()
+        optimizer.step()
+        if step % max(2, step // 16) == 0:
+            with torch.no_grad():
+                wrong = (model(test_images[:1000]).argmax(1) != test_labels[:1000]).float().mean()
+            if 100 * wrong <= rate_goal:
+                return step
+
+def rates_by_batch(fabric, kind, grid, seeds):
+    """{batch: (steps, rate)} of this rank's seed; each next batch tries the best rate of the last, half and a quarter."""
+    found, first, limit = {}, None, most_steps // 5
+    for batch in below_critical:
+        best, near = (None, first), [rate for rate in grid if not first or first / 4 <= rate <= first]
+        for rate in sorted(near, key=lambda rate: rate != (first and first / 2)):
+            steps = steps_with(kind, rate, batch, seeds[fabric.rank], (best[0] or limit + 1) - 1)
+            best = (steps, rate) if steps else best
+        found[batch], first = best, best[1]
+        limit = min(most_steps, 6 * (best[0] or most_steps))
+        report(step=len(found), steps=len(below_critical))
+    return found
+
+# %%
+kinds = {
+    "SGD": (torch.optim.SGD, [0.025 * 2**k for k in range(7)]), "Adam": (torch.optim.Adam, [0.0005 * 2**k for k in range(7)]),
+}
+best = {}
+for name, (kind, grid) in kinds.items():
+    print(f"{name}: {len(below_critical)} batch sizes, {len(seeds)} seeds …")
+    best[name] = launch(rates_by_batch, len(seeds), args=(kind, grid, seeds), device="cpu", timeout_s=300).results
+
+# %%
+# Helper: the exponent of each seed, and the curves
+def exponent(found):
+    """The slope of log rate over log batch; None where fewer than three batches reached the goal."""
+    known = [(batch, rate) for batch, (steps, rate) in found.items() if steps]
+    logs = torch.tensor(known, dtype=torch.float64).log()
+    if len(known) < 3:
+        return None
+    x, y = (logs - logs.mean(0)).T
+    return float((x * y).sum() / (x * x).sum())
+
+def rate_curve(name, power):
+    """Measured best rates, and what a power of the batch would make of the middle one of the largest."""
+    each = {batch: [found[batch][1] for found in best[name] if found[batch][0]] for batch in reversed(below_critical)}
+    each = {batch: tried for batch, tried in each.items() if tried}
+    top = max(each, default=None)
+    told = [(batch, middle(each[top]) * (batch / top) ** power) for batch in each]
+    return figures.Curve(name, [(batch, middle(tried)) for batch, tried in each.items()], told, repeats=each)
+
+# %%
+for name, id in (("Adam", "adam"), ("SGD", "sgd")):
+    powers = sorted(power for power in map(exponent, best[name]) if power is not None)
+    if powers:
+        print(f"{name}: exponent {middle(powers):.2f}, by seed {powers[0]:.2f} to {powers[-1]:.2f}", end="")
+        for rule, power in (("the root", 0.5), ("the linear rule", 1.0)):
+            print(f"; {rule} {'lies within' if powers[0] <= power <= powers[-1] else 'does not'}", end="")
+        print()
+    lab.measure(id, times ** middle(powers) if powers else None)
+figures.curves(
+    [rate_curve("SGD", 1.0), rate_curve("Adam", 0.5)], "Does the best rate grow as the batch, or as its root?",
+    x="batch", y="rate", log=True, growth=True,
+)
+
+# %% [markdown]
+# The dashes are SGD's linear rule and Adam's root, through the point of the largest batch. Rates go in steps of two, a goal
+# counts when it is touched once, and seeds are few. Do your two ranges lie apart? If not, this run does not tell SGD's exponent
+# from Adam's.
+#
+# <details><summary>Compare</summary>Near the critical batch any best rate grows more slowly than its rule. Adam divides by the
+# size of its gradients, noise included. Far below the critical batch that size falls as the root of the batch, so Adam's steps
+# grow by themselves, and the root is left for the rate. To see it one needs smaller batches, a finer grid and many seeds: more
+# work than two cores do in a minute.</details>
+
+# %% [markdown]
 # ## BatchNorm over ranks
 #
 # One layer feels how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its batch,
@@ -928,5 +1095,7 @@ lab.summary()
 # 2017): section 2, the rule, warm-up and BatchNorm; section 3, pitfalls. McCandlish, Kaplan, Amodei and others, *An empirical
 # model of large-batch training* ([arXiv:1812.06162](https://arxiv.org/abs/1812.06162), 2018): section 2 and appendix A.1.
 # Shallue and others, *Measuring the effects of data parallelism on neural network training*
-# ([JMLR 20, 2019](http://jmlr.org/papers/v20/18-789.html)). Peng and others, *MegDet*
+# ([JMLR 20, 2019](http://jmlr.org/papers/v20/18-789.html)). Smith and others, *Don't decay the learning rate, increase the batch
+# size* ([arXiv:1711.00489](https://arxiv.org/abs/1711.00489), 2018). Malladi and others, *On the SDEs and scaling rules for
+# adaptive gradient algorithms* ([arXiv:2205.10287](https://arxiv.org/abs/2205.10287), 2022). Peng and others, *MegDet*
 # ([arXiv:1711.07240](https://arxiv.org/abs/1711.07240), 2017).

@@ -25,8 +25,10 @@ import torch
 import torch.distributed as dist
 
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
-from worldsize.formulas import cost, goodput, robust_fit, sharding, training_step
+from worldsize.fabric.many_routes import double_tree_all_reduce, ring_orders, rings_all_reduce, two_trees
+from worldsize.formulas import cost, goodput, plan_search, robust_fit, schedules, sharding, training_step
 from worldsize.formulas.training_step import Plan, Transformer
+from worldsize.pytorch.rehearsal import Gradients, rehearse
 
 # %% tags=["parameters"]
 steps = 8  # timed on each number of ranks
@@ -36,11 +38,13 @@ seed = 16
 far_ranks = [2, 4, 8, 16, 64, 256, 1024, 10_240]
 race_ranks = [16, 64, 256, 1024, 10_240]
 knob_ranks = [16, 128, 1024]
+tree_ranks = [4, 8, 16, 64]
 plan_gpus = 1_024
 plan_batch = 1_536
 large_gpus = 10_240
 large_batch = 2_560
 dollars_an_hour = 2.0  # for one GPU: a price that you set
+chunked = [1, 2, 4]
 bootstraps = 30  # draws of the rows that a constant is fitted to
 sharded_over = 10_000
 held_width = 10_000
@@ -414,6 +418,64 @@ def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
 knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 us", "10 us", "100 us"])
 
 # %% [markdown]
+# ### Many rings, two trees (optional)
+#
+# NCCL, NVIDIA's library, leaves no card idle. On nodes with k cards it lays k rings, each for a k-th of the tensor. Each ring
+# enters a node at another rank, and so by another card. Here are two nodes of 8 ranks, with 8 cards of 25 GB/s a node.
+#
+# A ring still has $2(n-1)$ steps. A **tree** has about $2\log_2 n$: sums go up, and the whole sum comes down.
+
+# %%
+lab.predict("two_rings", "Two rings over two cards: how many times as long as one ring over one card?", "times")
+lab.predict("tree_from", "One rank a node, 4 MB: from how many ranks on are two trees faster than one ring?", "ranks")
+
+# %%
+cards = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("25 GB/s", "3 us"), cards=8)
+by_rings = {k: simulated_s(16, rings_all_reduce, gradient, ring_orders(16, 8, k), nodes=cards) for k in (1, 2, 4, 8)}
+lab.measure("two_rings", by_rings[2] / by_rings[1])
+perfect = [(k, by_rings[1] / k) for k in by_rings]
+figures.curves(
+    [figures.Curve("rings", predicted=perfect, simulated=list(by_rings.items()))],
+    "102 MB round k rings over k cards: does it take a k-th of the time?", x="rings", y="time of an all-reduce (s)",
+)
+
+# %% [markdown]
+# In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
+# **double binary tree**: half of the tensor takes each of two trees, in pieces that follow each other (Sanders, Speck and
+# Träff, 2009). Who is a leaf in the one passes on in the other. Here are the places of eight ranks. Which rank breaks the
+# rule, and why must one?
+
+# %%
+for rank in range(8):
+    said = []
+    for parent, children in two_trees(rank, 8):
+        above = "root" if parent is None else f"under {parent}"
+        said.append(f"{above}, over {' and '.join(map(str, children))}" if children else f"{above}, a leaf")
+    print(f"rank {rank}: {said[0]:24} | {said[1]}")
+
+# %%
+tree_link, numbers = Link("25 GB/s", "10 us"), 1_024_000
+routes = {"one ring": [], "two trees": []}
+for n in tree_ranks:
+    routes["one ring"].append((n, simulated_s(n, rings_all_reduce, numbers, [list(range(n))], link=tree_link)))
+    routes["two trees"].append((n, simulated_s(n, double_tree_all_reduce, numbers, link=tree_link)))
+by_formulas = {"one ring": cost.ring_all_reduce, "two trees": cost.double_tree_all_reduce}
+on_paper = {name: [(n, of(n, 4 * numbers, tree_link)) for n in tree_ranks] for name, of in by_formulas.items()}
+print("1,024 ranks:", ", ".join(f"{name} {1e3 * of(1024, 4 * numbers, tree_link):.2f} ms" for name, of in by_formulas.items()))
+lab.measure("tree_from", next((n for (n, ring), (_, trees) in zip(*routes.values()) if trees < ring), None))
+figures.curves(
+    [figures.Curve(name, predicted=on_paper[name], simulated=points) for name, points in routes.items()],
+    "4 MB, one rank a node: where is which faster?", x="ranks", y="time of an all-reduce (s)", log=True,
+)
+
+# %% [markdown]
+# **In one sentence:** what do trees save, and what do rings?
+#
+# <details><summary>Compare</summary>Trees save steps, $2\log_2 n$ for $2(n-1)$, and with them latencies: they win on many ranks
+# or with small tensors. A ring's steps all carry bytes at once, while pieces have to fill a tree first: it wins on few ranks with
+# large tensors. NCCL estimates both for each call, and takes the faster. NCCL itself was not run here.</details>
+
+# %% [markdown]
 # ## 109 runs of real clusters
 #
 # Now the real thing. J. Bang and others measured 109 training steps of GPT models on A100 clusters (*vTrain*, MICRO 2024,
@@ -757,8 +819,8 @@ lab.predict("days", "300 billion tokens on 1,024 GPUs: how many days, if nothing
 
 # %% [markdown]
 # A plan says `tensor`, `pipeline` and `data` sizes, the `micro_batch`, and what is `recomputed` in backward: nothing (`""`),
-# the scores of `"attention"`, or the `"whole"` layer. `global_batch` is given to it. It has three more fields, `chunks`, `zero`
-# and `sequence_parallel`: leave them as they are.
+# the scores of `"attention"`, or the `"whole"` layer. `global_batch` is given to it. It has four more fields, `chunks`, `zero`,
+# `sequence_parallel` and `overlap`: leave them as they are.
 #
 # Given are two formulas of a plan: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
 # `training_step.seconds(model, plan)`, a step's seconds by part, with rounded shares of an A100's sheet that published steps
@@ -910,6 +972,102 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
 knobs(bought, failures=[1.0, 6.5, 30.0], restart_s=[60.0, 300.0, 1800.0], write=[10e9, 100e9, 1e12])
 
 # %% [markdown]
+# ### Chunks, and sums that hide (optional)
+#
+# Your plan leaves two things out that large runs have. **Interleaved 1F1B** (Lab 03) gives each stage v chunks of layers. The
+# bubble is then a v-th, $\frac{p-1}{v\,m}$ of the ideal, and v times as many messages pass (Narayanan and others, 2021). And a
+# layer's gradients can be added up as soon as its *last* micro-batch has gone backward, while the layers below still work (Lab
+# 11).
+
+# %% [markdown]
+# Fields of a `Plan`, `chunks` and `overlap`, bring both into the formulas. Hold them against messages: GPT-3 on 128 GPUs, 8
+# stages, 2 copies, 16 micro-batches. A simulated rank stands for a node of 8 GPUs, whose work is declared. It passes
+# activations on, and sends each layer's gradients to the other copy, over a network each.
+
+# %%
+lab.predict("interleaved", "4 chunks a stage instead of 1: how many % shorter is a step?", "%")
+lab.predict("hidden", "1 chunk: how many % of the sums' time hide behind backward?", "%")
+lab.predict("hidden_more", "And with 4 chunks?", "%")
+
+# %%
+# Helper: a step of a plan by formula, and its messages in simulated time
+def by_parts(chunks, overlap):
+    plan = Plan(8, 8, 2, 1, 32, chunks, recomputed="whole", overlap=overlap)
+    return training_step.seconds(model, plan) | {"head": 0}  # the rehearsal has no head
+
+def rehearsed_s(chunks, overlap, nodes):
+    layers, width, parts = model.layers // 8, model.hidden, by_parts(1, False)
+    stage_s = (parts["compute"] + parts["tensor parallel"]) / 16
+    orders = [schedules.interleaved(stage, 8, 16, chunks) for stage in range(8)]
+    sums = Gradients(2 * 12 * layers * width**2, layers, overlap)
+    args = (orders, (stage_s / 4, 3 * stage_s / 4), 2 * model.tokens * width, chunks, sums)
+    return simulate(rehearse, 16, args=args, nodes=nodes).simulated_s
+
+# %%
+card = Link("100 GB/s")
+apart = Nodes(8, inside=card, between=card, cards=8)  # a "node" is a copy here: hops stay in it, sums leave it
+ways = {"no overlap": False, "overlap": True}
+took = {(v, name): rehearsed_s(v, overlap, apart) for v in chunked for name, overlap in ways.items()}
+bars = [
+    figures.Timing(name, seconds, sum(by_parts(v, ways[name]).values()), group=f"{v} chunk{'s' * (v > 1)}")
+    for (v, name), seconds in took.items()
+]
+figures.race(bars, "Chunks and overlap: what does each save of a step?", simulated=True)
+
+# %%
+sums_s, least, most = by_parts(1, False)["data parallel"], chunked[0], chunked[-1]
+saved = {v: took[v, "no overlap"] - took[v, "overlap"] for v in chunked}
+lab.measure("interleaved", 100 * (1 - took[most, "no overlap"] / took[least, "no overlap"]))
+lab.measure("hidden", 100 * saved[least] / sums_s)
+lab.measure("hidden_more", 100 * saved[most] / sums_s)
+for v in chunked:
+    print(f"chunks {v}: of {sums_s:.2f} s for the sums {100 * saved[v] / sums_s:.0f} % hide")
+one_queue = Nodes(16, inside=card, between=card)
+print(f"1 chunk, sums and activations in one queue of one card: a step of {rehearsed_s(1, True, one_queue):.2f} s")
+
+# %% [markdown]
+# More chunks hide more of the sums, and the last line is slower than no overlap at all. Why, both?
+#
+# <details><summary>Compare</summary>Without chunks a stage's gradients are whole only in its last micro-batch, and one backward
+# is short. With chunks the upper layers are whole one or more groups of micro-batches sooner. In one queue the last activations
+# wait behind all sums that began before them, at each stage anew. So they need a lane of their own, or priority.</details>
+
+# %%
+most_chunks = model.layers
+kinds = {"your plan": (1, False), "with overlap": (1, True), "with chunks": (most_chunks, False), "both": (most_chunks, True)}
+searched = {name: [] for name in kinds}
+for gpus, yours in plans.items():
+    for name, allowed in kinds.items():
+        plan = yours if name == "your plan" else plan_search.fastest(model, gpus, large_batch, 80e9, *allowed)
+        searched[name].append((gpus, sum(training_step.seconds(model, plan).values())))
+        shorter = 100 * (1 - searched[name][-1][1] / searched["your plan"][-1][1])
+        chunks = f"{plan.chunks} chunk{'s' * (plan.chunks > 1)}"
+        print(f"{gpus:6,} {name:13} {named(plan):32} {chunks:9} {searched[name][-1][1]:6.2f} s, {shorter:4.1f} % shorter")
+
+# %%
+figures.curves(
+    [figures.Curve(name, predicted=points) for name, points in searched.items()],
+    f"{large_batch:,} sequences on ever more GPUs: what do chunks and overlap save?", x="GPUs", y="time of a step (s)", log=True,
+) if plans else figures.not_yet("Exercise 16.4")
+
+# %% [markdown]
+# Narayanan and others report 10 % and more for interleaving (abstract), less with larger batches. The formulas, on their 175
+# billion parameters and 96 GPUs:
+
+# %%
+for batch in (24, 48, 96, 192):
+    steps_s = [sum(training_step.seconds(model, Plan(8, 12, 1, 1, batch, v, recomputed="whole")).values()) for v in (1, 2, 4)]
+    gains = ", ".join(f"{v} chunks {100 * (steps_s[0] / seconds - 1):.1f} %" for v, seconds in zip((2, 4), steps_s[1:]))
+    print(f"a batch of {batch:3}: more tokens a second with {gains}")
+
+# %% [markdown]
+# **In one sentence:** for which plans do chunks pay, and why does overlap pay so much more together with them?
+#
+# <details><summary>Compare</summary>Where a copy has few micro-batches for its stages, and the bubble is large: many GPUs, one
+# batch. A short pipeline with many copies has little bubble and long sums. Chunks make the time in which those hide, so such
+# a plan may become the best.</details>
+
+# %% [markdown]
 # ### How sure?
 #
 # Your own 83 intervals say how far a forecast of a step may be off. Carried to the plan, whose seconds have the constants of
@@ -928,8 +1086,8 @@ if opened and large_gpus in plans:
 # What stands on what? **Checked:** the step's formula against 83 runs on up to 512 GPUs, all taken as computing their layers
 # again, which your plan may not do; the memory formula against ZeRO's and Korthikanti's tables (in this course's tests).
 # **Taken from others:** Meta's failure rate, of other machines. **Assumed:** restart, storage, price, a batch that still trains
-# well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all wait for, messages that hide behind
-# work.
+# well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all wait for, and how much of the sums
+# hides on real cards.
 
 # %% [markdown]
 # For comparison: MegaScale reports 55.2 % of the sheet's FLOP/s on 12,288 GPUs (Jiang and others, 2024,

@@ -1,11 +1,17 @@
 """Memory, operations, seconds and days of a training step are those that were published."""
 
+from dataclasses import replace
+
 import pytest
 
 from worldsize import data
-from worldsize.formulas import activations, measured_clusters
+from worldsize.formulas import activations, measured_clusters, schedules
 from worldsize.formulas import training_step as step
+from worldsize.formulas.pipeline import makespan_s, play
 from worldsize.formulas.training_step import Plan, Transformer
+from worldsize.links import Link
+from worldsize.pytorch.rehearsal import Gradients, rehearse
+from worldsize.simulate import Nodes, simulate
 
 pytestmark = pytest.mark.quick
 
@@ -98,6 +104,60 @@ def test_interleaving_holds_more_activations_and_waits_less():
     assert step.seconds(GPT3, interleaved)["bubble"] < step.seconds(GPT3, plain)["bubble"] / 2
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_a_step_of_chunks_takes_the_seconds_of_the_schedule_played(chunks):
+    plan = Plan(8, 8, 1, 1, 32, chunks, recomputed="whole")
+    parts = step.seconds(GPT3, plan)
+    stage_s = (parts["compute"] + parts["tensor parallel"]) / 32
+    orders = [schedules.interleaved(device, 8, 32, chunks) for device in range(8)]
+    played_s = makespan_s(play(orders, stage_s / 4, 3 * stage_s / 4, chunks=chunks))
+    hops_s = parts["point to point"] * 39 / 32  # with the bubble's
+    assert played_s == pytest.approx(32 * stage_s + parts["bubble"] - hops_s + parts["point to point"], rel=0.01)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_chunks_send_as_many_times_the_activations(chunks):
+    plain, chunked = (step.seconds(GPT3, Plan(8, 8, 1, 1, 32, v))["point to point"] for v in (1, chunks))
+    assert chunked == pytest.approx(chunks * plain)
+
+
+def test_interleaving_gains_more_than_10_percent_on_96_gpus_and_less_with_larger_batches():
+    gains = []
+    for batch in (24, 48, 96, 192):
+        plain, chunked = (
+            sum(step.seconds(GPT3, Plan(8, 12, 1, 1, batch, v, recomputed="whole")).values()) for v in (1, 4)
+        )
+        gains.append(plain / chunked - 1)
+    assert gains[0] > 0.1  # Megatron-LM, 2021, abstract
+    assert gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize("all_reduce_s", [0.01, 0.3, 5.0])
+@pytest.mark.parametrize(("p", "chunks"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 3), (3, 2)])
+def test_what_is_left_of_an_all_reduce_is_what_simulated_ranks_wait_for(p, chunks, all_reduce_s):
+    layers, layer_s, m = 6, 0.02, 2 * p
+    orders = [schedules.interleaved(stage, p, m, chunks) for stage in range(p)]
+    link = Link(6e6 / all_reduce_s)
+    nodes = Nodes(p, inside=Link(1e15), between=link, cards=p)
+    args = (orders, (layers * layer_s / 2, layers * layer_s), 4, chunks, Gradients(6_000_000, layers, overlap=True))
+    run = simulate(rehearse, 2 * p, args=args, nodes=nodes)
+    worked_s = makespan_s(play(orders, layers * layer_s / 2, layers * layer_s, chunks=chunks))
+    assert run.simulated_s - worked_s == pytest.approx(step.exposed_s(all_reduce_s, layers, layer_s, p, chunks), abs=1e-3)
+
+
+def test_overlap_leaves_at_least_one_layers_sum_and_never_more_than_all():
+    for plan in (Plan(8, 8, 2, 1, 32), Plan(8, 8, 2, 1, 32, 4), Plan(8, 1, 16, 1, 32), Plan(1, 1, 2, 1, 32)):
+        whole, left = (step.seconds(GPT3, replace(plan, overlap=on))["data parallel"] for on in (False, True))
+        assert whole / (96 // plan.pipeline) * 0.999 <= left <= whole
+
+
+def test_overlap_changes_the_sums_alone():
+    plan = Plan(8, 8, 2, 1, 32, 2)
+    without, overlapped = step.seconds(GPT3, plan), step.seconds(GPT3, replace(plan, overlap=True))
+    assert {name for name in without if without[name] != overlapped[name]} == {"data parallel"}
+    assert step.memory(GPT3, plan) == step.memory(GPT3, replace(plan, overlap=True))
+
+
 def test_each_way_to_recompute_keeps_less():
     kept, selective, full = (
         step.memory(GPT3, Plan(8, 8, 1, 1, 64, recomputed=how))["activations"] for how in step.RECOMPUTED
@@ -117,6 +177,8 @@ def test_a_plan_on_one_rank_moves_nothing():
         ({"data": 3, "global_batch": 4}, "doesn't divide"),
         ({"recomputed": "all"}, "expected recomputed"),
         ({"zero": 4}, "stage of ZeRO"),
+        ({"pipeline": 4, "chunks": 2, "global_batch": 6}, "go in groups of 4"),
+        ({"overlap": True, "zero": 1}, "without ZeRO alone"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(words, said):

@@ -32,12 +32,13 @@ QUICK: dict[str, dict[str, Any]] = {
     "13": {
         "images_count": 1024, "test_count": 1000, "epochs": 3, "large": 256, "warmups": [0, 1], "sweep": [32, 128, 512],
         "goal": 45, "most_steps": 100, "norm_rows": [2, 8],
+        "below_critical": [64, 32, 16], "rate_goal": 50,
     },
     "14": {"seeds": [0, 1], "steps": 16, "hidden": 32, "many": [4, 16], "bandwidths": ["10 MB/s", "1 GB/s"]},
     "15": {"kills": 60, "steps": 12, "dies_at": 8, "day_s": 4.0, "lucky_days": 30},
     "16": {
         "steps": 4, "elements": 64_000, "machines": 10, "far_ranks": [2, 4, 8, 16, 64], "race_ranks": [16, 64],
-        "knob_ranks": [16, 64], "sharded_over": 1_000, "held_width": 1_000,
+        "knob_ranks": [16, 64], "tree_ranks": [4, 8, 16], "chunked": [1, 2], "sharded_over": 1_000, "held_width": 1_000,
     },
     "17": {"length": 256, "width": 32, "far_ranks": [2, 16, 64], "images_count": 256, "steps": 20, "work_ms": 5},
 }  # fmt: skip

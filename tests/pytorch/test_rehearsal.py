@@ -8,7 +8,7 @@ from worldsize.formulas import schedules
 from worldsize.formulas.pipeline import makespan_s, play, works
 from worldsize.launch import quiet_launch
 from worldsize.links import Link
-from worldsize.pytorch.rehearsal import rehearse
+from worldsize.pytorch.rehearsal import Gradients, rehearse
 
 INTERLEAVED = [schedules.interleaved(d, 3, 6, 2) for d in range(3)]
 SPLIT = [schedules.split_backward(s, 3, 4) for s in range(3)]
@@ -32,3 +32,12 @@ def test_every_part_boundary_is_passed_once_each_way_by_every_micro_batch():
     trace = quiet_launch(rehearse, 3, args=(INTERLEAVED, (0, 0), 7, 2)).trace
     messages = [t for t in trace.transfers if t.size_bytes == 7]
     assert len(messages) == 6 * 2 * (3 * 2 - 1)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_two_copies_send_each_other_every_layers_gradient_once(overlap):
+    gradients = Gradients(600, 6, overlap)
+    trace = quiet_launch(rehearse, 6, args=(INTERLEAVED, (0, 0), 7, 2, gradients)).trace
+    sums = [t for t in trace.transfers if t.size_bytes == 100]
+    assert sorted((t.src, t.dst) for t in sums) == sorted((rank, (rank + 3) % 6) for rank in range(6) for _ in range(6))
+    assert len([t for t in trace.transfers if t.size_bytes == 7]) == 2 * 6 * 2 * (3 * 2 - 1)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,17 @@ def to_the_other_node(fabric, x):
 def test_the_ranks_of_a_node_share_its_network_card():
     run = simulate(to_the_other_node, 6, args=(torch.zeros(250_000),), nodes=NODES)
     assert run.simulated_s == pytest.approx(NODES.between.latency_s + 2e6 / 1e9, rel=1e-9)
+
+
+def test_ranks_with_a_card_each_send_to_another_node_at_once():
+    run = simulate(to_the_other_node, 6, args=(torch.zeros(250_000),), nodes=replace(NODES, cards=2))
+    assert run.simulated_s == pytest.approx(NODES.between.latency_s + 1e6 / 1e9, rel=1e-9)
+
+
+@pytest.mark.parametrize("cards", [0, 3, 1.0, True])
+def test_cards_that_do_not_divide_a_node_are_refused(cards):
+    with pytest.raises(ValueError, match="cards"):
+        replace(NODES, cards=cards)
 
 
 def test_a_message_inside_a_node_takes_its_own_link():

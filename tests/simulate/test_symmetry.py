@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def with_few(fn, n, *more, link=None, nodes=None, slowness=None):
 
 
 @pytest.mark.parametrize("n", [16, 64, pytest.param(256, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("nodes", [None, EIGHT], ids=["flat", "nodes"])
+@pytest.mark.parametrize("nodes", [None, EIGHT, replace(EIGHT, cards=4)], ids=["flat", "nodes", "nodes of four cards"])
 @pytest.mark.parametrize("fn, more", [(ring, ()), (two_levels, (8,)), (all_to_all, ())])
 def test_times_are_those_of_the_full_simulation_to_the_last_bit(fn, more, nodes, n):
     if nodes is None and fn is two_levels:

@@ -2,8 +2,8 @@
 
 A `Transformer` is spread by a `Plan`: tensor parallel inside a layer, pipeline parallel over layers (1F1B, or interleaved
 with `chunks` a rank), data parallel with one of ZeRO's stages, and activations that are kept or recomputed. The first stage
-is looked at, which holds most. Left out: what an allocator wastes, messages that hide behind work, the optimizer's own time,
-experts and context parallelism.
+is looked at, which holds most. Left out: what an allocator wastes, messages to the next stage that hide behind work, messages
+that meet on a card, the optimizer's own time, experts and context parallelism.
 
 D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021. V. Korthikanti et al., "Reducing activation recomputation in large
 transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2020.
@@ -34,8 +34,10 @@ class Transformer:
 class Plan:
     """How a step is spread over `tensor` · `pipeline` · `data` ranks; batches are counted in sequences.
 
-    `recomputed`: "" keeps every activation, "attention" makes the scores again (selective), "whole" every layer.
-    Raises ValueError for sizes below 1, a global batch that doesn't divide, and other words.
+    `recomputed`: "" keeps every activation, "attention" makes the scores again (selective), "whole" every layer. With `chunks`
+    a stage has as many parts of the model (interleaved 1F1B), and micro-batches go in groups of `pipeline`. With `overlap` a
+    layer's gradients are added up as soon as its last backward has made them. Raises ValueError for sizes below 1, a global
+    batch or micro-batches that don't divide, other words, and overlap with a stage of ZeRO.
     """
 
     tensor: int = 1
@@ -47,6 +49,7 @@ class Plan:
     zero: int = 0
     recomputed: str = ""
     sequence_parallel: bool = False
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self)[:6]:
@@ -61,6 +64,13 @@ class Plan:
             raise ValueError(f'Plan: expected recomputed as "", "attention" or "whole", got {self.recomputed!r}.')
         if self.zero not in sharding.STAGES:
             raise ValueError(f"Plan: expected a stage of ZeRO from 0 to 3, got {self.zero!r}.")
+        if self.chunks > 1 and self.micro_batches % self.pipeline:
+            raise ValueError(
+                f"Plan: with {self.chunks} chunks micro-batches go in groups of {self.pipeline}, one for each stage; "
+                f"{self.micro_batches} don't divide. Choose other sizes, or chunks=1."
+            )
+        if self.overlap and self.zero:
+            raise ValueError(f"Plan: overlap is known here without ZeRO alone, got zero={self.zero}. Choose one of the two.")
 
     @property
     def micro_batches(self) -> int:
@@ -150,8 +160,9 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     "compute": matrix products, memory traffic and overhead of the layers; "tensor parallel": six all-reduces a layer with
     its recomputation, four without; "head": the loss on the last stage; "bubble": (p − 1)/v micro-batches of the rest; "point to
-    point"; "data parallel": an all-reduce of the gradients (ZeRO: `sharding.bytes_sent`). Megatron-LM, 2021, section 3.
-    Korthikanti et al., 2022, section 4 (sequence parallel). Raises ValueError where layers don't divide.
+    point"; "data parallel": an all-reduce of the gradients (ZeRO: `sharding.bytes_sent`), with overlap what of it is left after
+    backward (`exposed_s`). Megatron-LM, 2021, section 3. Korthikanti et al., 2022, section 4 (sequence parallel). Raises
+    ValueError where layers don't divide.
     """
     _check(model)
     cluster = cluster or Accelerator()
@@ -180,6 +191,10 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
         data_s = sent_bytes * min(t, cluster.a_node) / cluster.between_bytes_per_s
         hop_s = hop_bytes * cluster.a_node / cluster.between_bytes_per_s
 
+    if plan.overlap:
+        backward_s = compute_s * (1 - 1 / products) + tensor_s * (1 - 2 / all_reduces)  # a layer's, with its recomputation
+        data_s = exposed_s(data_s, layers, backward_s, plan.pipeline, plan.chunks)
+
     waiting = (plan.pipeline - 1) / plan.chunks
     return {
         "compute": m * layers * compute_s,
@@ -189,6 +204,22 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
         "point to point": m * hop_s * plan.chunks,
         "data parallel": data_s,
     }
+
+
+def exposed_s(all_reduce_s: float, layers: int, backward_s: float, pipeline: int = 1, chunks: int = 1) -> float:
+    """Seconds that an all-reduce in a training step goes on after the first stage's last backward, of `backward_s` a layer.
+
+    A bucket a layer, sent in turn as its last micro-batch's backward makes it. Chunk c of v ends c p chunks' backwards before
+    the stage does, so with v = 1 only one micro-batch's backward hides the sum, and with more whole groups of p. S. Li et
+    al., "PyTorch Distributed", VLDB 2020, section 3.2 (buckets that leave within backward); the order is Megatron-LM's, 2021.
+    """
+    bucket_s, chunk_layers = all_reduce_s / layers, layers // chunks
+    left = []
+    for chunk in range(chunks):
+        before_s = chunk * pipeline * chunk_layers * backward_s  # from its last backward to the stage's
+        first_s = before_s + (chunk_layers - 1) * backward_s
+        left += [(chunk * chunk_layers + 1) * bucket_s - before_s, (chunk + 1) * chunk_layers * bucket_s - first_s]
+    return max(left)
 
 
 def _traffic_bytes(model: Transformer, plan: Plan) -> float:

@@ -2,61 +2,107 @@
 
 So any schedule that `formulas.pipeline.play` plays can be tried on processes and links: with split backwards, and with
 several chunks of a model on a rank, as in interleaved 1F1B (D. Narayanan et al., arXiv:2104.04473, 2021, section 2.2.2).
-Left out: layers and gradients (`stages`).
+Two copies of a pipeline add their gradients up, layer by layer. Left out: layers that compute (`stages`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from worldsize.fabric.collectives import meet
-from worldsize.fabric.interface import Fabric
+from worldsize.fabric.interface import Fabric, Handle
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, WEIGHTS, Schedules, needed
 from worldsize.report import span
 
 WAYS = (FORWARD, BACKWARD, WEIGHTS)
+MOST_BYTES = 10**7  # of a message with values
+GRADIENT_TAG = 0  # a pipeline's own tags begin at 1
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What a stage of each of two copies sends to the other's: `size_bytes` in as many messages as it has `layers`.
+
+    For two ranks that is an all-reduce of the fewest bytes. With `overlap` a layer's message leaves as soon as its last
+    micro-batch's backward is over, else all leave at the end.
+    """
+
+    size_bytes: int
+    layers: int
+    overlap: bool = False
 
 
 def rehearse(
-    fabric: Fabric, schedules: Schedules, seconds: Sequence[float], size_bytes: int = 4, chunks: int = 1
-) -> None:
+    fabric: Fabric, schedules: Schedules, seconds: Sequence[float], size_bytes: int = 4, chunks: int = 1,
+    gradients: Gradients | None = None,
+) -> None:  # fmt: skip
     """Do this rank's actions of a pipeline's schedules: wait for what each needs, take its time, send what comes of it.
 
     `seconds` of a whole stage: forward, backward, and the weights' gradients where backwards are split. A message has
     `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule
-    that gets stuck is a deadlock.
+    that gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
     """
-    ranks = fabric.world_size
+    ranks = len(schedules)
+    copy, stage = divmod(fabric.rank, ranks)
+    first = copy * ranks
     meet(fabric)
     handles = []
+    last = {tuple(chunk): micro for way, micro, *chunk in schedules[stage] if way == BACKWARD}
 
-    for way, micro, *chunk in schedules[fabric.rank]:
-        part = sum(chunk) * ranks + fabric.rank
+    for way, micro, *chunk in schedules[stage]:
+        part = sum(chunk) * ranks + stage
         for other, _ in needed(part, (way, micro), ranks * chunks):
-            if other % ranks != fabric.rank:
-                fabric.recv(_message(size_bytes), other % ranks, _tag(way, micro, part, ranks * chunks))
+            if other % ranks != stage:
+                fabric.recv(_message(size_bytes), first + other % ranks, _tag(way, micro, part, ranks * chunks))
 
         label = f"{way} {micro}"
         if chunks > 1:
             label += f" of chunk {sum(chunk)}"
         with span(label):
-            fabric.compute(seconds[WAYS.index(way)] / chunks)
+            if gradients and gradients.overlap and way == BACKWARD and last[tuple(chunk)] == micro:
+                handles += _layer_by_layer(fabric, seconds[1], chunks, gradients)
+            else:
+                fabric.compute(seconds[WAYS.index(way)] / chunks)
 
         after = part + {FORWARD: 1, BACKWARD: -1, WEIGHTS: 0}[way]
-        if 0 <= after < ranks * chunks and after % ranks != fabric.rank:
+        if 0 <= after < ranks * chunks and after % ranks != stage:
             tag = _tag(way, micro, after, ranks * chunks)
-            handles.append(fabric.isend(_message(size_bytes), after % ranks, tag))
+            handles.append(fabric.isend(_message(size_bytes), first + after % ranks, tag))
 
+    if gradients:
+        if not gradients.overlap:
+            handles += [_send_gradient(fabric, gradients) for _ in range(gradients.layers)]
+        for _ in range(gradients.layers):
+            fabric.recv(_message(gradients.size_bytes // gradients.layers), _other_copy(fabric), GRADIENT_TAG)
     for handle in handles:
         handle.wait()
 
 
+def _layer_by_layer(fabric: Fabric, backward_s: float, chunks: int, gradients: Gradients) -> list[Handle]:
+    """Go backward through a chunk, and send each layer's gradient as soon as it is made."""
+    handles = []
+    for _ in range(gradients.layers // chunks):
+        fabric.compute(backward_s / gradients.layers)
+        handles.append(_send_gradient(fabric, gradients))
+    return handles
+
+
+def _send_gradient(fabric: Fabric, gradients: Gradients) -> Handle:
+    return fabric.isend(_message(gradients.size_bytes // gradients.layers), _other_copy(fabric), GRADIENT_TAG)
+
+
+def _other_copy(fabric: Fabric) -> int:
+    return (fabric.rank + fabric.world_size // 2) % fabric.world_size
+
+
 def _message(size_bytes: int) -> torch.Tensor:
-    return torch.empty(size_bytes, dtype=torch.uint8)
+    device = "meta" if size_bytes > MOST_BYTES else "cpu"  # a large message is for simulated ranks: it has a size and no values
+    return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
 
 def _tag(way: str, micro: int, to_part: int, parts: int) -> int:
     """Of its own for every message: neighbours may take them in another order than they were sent in."""
-    return (micro * parts + to_part) * 2 + (way == BACKWARD)
+    return 1 + (micro * parts + to_part) * 2 + (way == BACKWARD)

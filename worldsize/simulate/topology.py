@@ -14,23 +14,29 @@ from worldsize.links import Link, LinkClock
 class Nodes:
     """Machines of `ranks` ranks each: rank r is on node r // ranks.
 
-    `inside` is each rank's own link to the ranks of its node. `between` is the node's one network card: all ranks of a
-    node share it, one message at a time each way.
+    `inside` is each rank's own link to the ranks of its node. `between` is a network card to the other nodes, of which a node
+    has `cards`, one as a rule: neighbouring ranks share a card, each way one message at a time.
     """
 
     ranks: int
     inside: Link
     between: Link
+    cards: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.ranks, int) or isinstance(self.ranks, bool) or self.ranks < 1:
             raise ValueError(f"Nodes: expected ranks as a whole number of 1 or more, got {self.ranks!r}")
+        if not isinstance(self.cards, int) or isinstance(self.cards, bool) or self.cards < 1 or self.ranks % self.cards:
+            raise ValueError(
+                f"Nodes: expected cards as a whole number that divides the {self.ranks} ranks of a node, got {self.cards!r}"
+            )
         for name in ("inside", "between"):
             if not isinstance(getattr(self, name), Link):
                 raise ValueError(f'Nodes: expected {name}=Link("100 GB/s", "2 us"), got {getattr(self, name)!r}')
 
     def __str__(self) -> str:
-        return f"nodes of {self.ranks}: {self.inside} inside, {self.between} between"
+        each = f" on each of {self.cards} cards" if self.cards > 1 else ""
+        return f"nodes of {self.ranks}: {self.inside} inside, {self.between} between{each}"
 
 
 class Clocks:
@@ -41,7 +47,8 @@ class Clocks:
         inside = nodes.inside if nodes else link
         self.own = [LinkClock(inside) for _ in range(world_size)]
 
-        cards = -(-world_size // nodes.ranks) if nodes else 0
+        self._card_ranks = nodes.ranks // nodes.cards if nodes else 1
+        cards = -(-world_size // self._card_ranks) if nodes else 0
         self._cards = [LinkClock(nodes.between) for _ in range(cards)] if nodes else []
 
     def shared(self, src: int, dst: int) -> bool:
@@ -50,5 +57,5 @@ class Clocks:
         return bool(size) and src // size != dst // size
 
     def card(self, rank: int) -> LinkClock:
-        """The network card of the node of `rank`."""
-        return self._cards[rank // self.node_ranks]
+        """The network card of its node that `rank` uses."""
+        return self._cards[rank // self._card_ranks]

@@ -249,10 +249,10 @@ def _no_plan(got: Any, task: PlanCase) -> Complaint:
             f"global_batch is in the dict; it is given, and the next cell adds it: Plan(**found, global_batch=…). "
             f"Return {', '.join(DECIDED)} alone"
         )
-    for name, value in {"chunks": 1, "zero": 0, "sequence_parallel": False}.items():
+    for name, value in {"chunks": 1, "zero": 0, "sequence_parallel": False, "overlap": False}.items():
         if got.get(name, value) != value:
             return f"{name} is {got[name]!r}; only {', '.join(DECIDED)} are to be chosen here, with {name} = {value!r}"
-    more = [name for name in got if name not in (*DECIDED, "chunks", "zero", "sequence_parallel")]
+    more = [name for name in got if name not in (*DECIDED, "chunks", "zero", "sequence_parallel", "overlap")]
     if more:
         return f"expected a dict with {', '.join(DECIDED)} alone, got {', '.join(map(str, more))} too: a Plan has no such field"
 

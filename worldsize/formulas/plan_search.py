@@ -1,0 +1,58 @@
+"""Every plan of a training step, and the fastest that fits: sizes, micro-batch, what is recomputed, chunks and overlap.
+
+The search goes through all divisors, with the formulas of `training_step`. Left out: ZeRO and sequence parallelism, stages
+of unequal layers, and a search that is cleverer than to try everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from worldsize.formulas import training_step
+from worldsize.formulas.training_step import RECOMPUTED, Plan, Transformer
+
+
+def plans(
+    model: Transformer, gpus: int, global_batch: int, most_chunks: int = 1, overlap: bool = False
+) -> Iterator[Plan]:
+    """Yield every plan of a training step on all `gpus`: tensor divides the heads, pipeline · chunks the layers.
+
+    data · micro_batch divides the global batch. With more than one chunk the stages divide the micro-batches.
+    """
+    for tensor in _divisors(gpus):
+        if model.heads % tensor:
+            continue
+        for pipeline in _divisors(gpus // tensor):
+            data = gpus // (tensor * pipeline)
+            if model.layers % pipeline or global_batch % data:
+                continue
+            yield from _of_sizes(model, (tensor, pipeline, data), global_batch, most_chunks, overlap)
+
+
+def fastest(
+    model: Transformer, gpus: int, global_batch: int, memory_bytes: float, most_chunks: int = 1, overlap: bool = False
+) -> Plan | None:
+    """The plan of the shortest training step of those that hold at most `memory_bytes` on a rank; None where none fits."""
+    fitting = [
+        plan
+        for plan in plans(model, gpus, global_batch, most_chunks, overlap)
+        if sum(training_step.memory(model, plan).values()) <= memory_bytes
+    ]
+    return min(fitting, key=lambda plan: sum(training_step.seconds(model, plan).values()), default=None)
+
+
+def _of_sizes(
+    model: Transformer, sizes: tuple[int, int, int], global_batch: int, most_chunks: int, overlap: bool
+) -> Iterator[Plan]:
+    _, pipeline, data = sizes
+    for micro_batch in _divisors(global_batch // data):
+        micro_batches = global_batch // (data * micro_batch)
+        for chunks in _divisors(model.layers // pipeline):
+            if chunks > 1 and (chunks > most_chunks or pipeline == 1 or micro_batches % pipeline):
+                continue
+            for recomputed in RECOMPUTED:
+                yield Plan(*sizes, micro_batch, global_batch, chunks, recomputed=recomputed, overlap=overlap)
+
+
+def _divisors(number: int) -> list[int]:
+    return [k for k in range(1, number + 1) if number % k == 0]
