@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from worldsize.grade.exam import QUESTIONS, exam, files, writers
-from worldsize.grade.exam.question import APART, TOLERANCE, Given, Question, variant
+from worldsize.grade.exam.question import APART, TOLERANCE, ExamQuestion, Given, variant
 from worldsize.links import Link
 from worldsize.simulate import simulate
 
@@ -50,7 +50,7 @@ def test_a_usual_wrong_answer_counts_as_wrong(name):
 
 
 def test_a_question_whose_slip_is_always_right_is_refused():
-    same = Question("same", "00", "{n}?", "", {"n": (1, 2)}, lambda g: g.n, lambda g: g.n, "", (lambda g: g.n,))
+    same = ExamQuestion("same", "00", "{n}?", "", {"n": (1, 2)}, lambda g: g.n, lambda g: g.n, "", (lambda g: g.n,))
     with pytest.raises(RuntimeError, match="no draw of 1000 keeps its usual wrong answers apart"):
         variant(same, "0")
 

@@ -26,7 +26,7 @@ MISTAKES = {
 
 
 @dataclass(frozen=True)
-class HandedIn:
+class SampleSubmission:
     """One made-up submission: whose it is, where it lies, and in plain words what is in it."""
 
     student: str
@@ -34,7 +34,7 @@ class HandedIn:
     answers: str
 
 
-def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[HandedIn]:
+def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmission]:
     """Write the notebooks of `count` students into `folder`, which must not be there, and return what each one is.
 
     One student after the other has every answer, one mistake, or the first half. Raises ValueError for a folder that is
@@ -61,7 +61,7 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[HandedIn]:
         path = folder / name / f"{stem}.ipynb"
         path.parent.mkdir(parents=True)
         write_whole(path, json.dumps(_with_answers(given, answers), indent=1), PRIVATE)
-        made.append(HandedIn(name, path, words))
+        made.append(SampleSubmission(name, path, words))
 
     return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.random import fork_rng
 
 if TYPE_CHECKING:
     from worldsize.fabric.interface import Fabric
@@ -72,7 +73,7 @@ MODELS = {
 
 
 def model_of(name: str, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
+    with fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[name].make().double()
 

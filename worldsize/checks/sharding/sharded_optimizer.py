@@ -35,7 +35,7 @@ MODELS = tuple(any_optimizer.MODELS)
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainedModel:
     """What is trained, on how many ranks, with an optimizer of which class; see `any_optimizer.train`."""
 
     world_size: int
@@ -83,15 +83,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def trainings(seed: int, rate: float) -> list[Training]:
+def trainings(seed: int, rate: float) -> list[TrainedModel]:
     two_layers, encoder, tied, convolutions, frozen = MODELS
     return [
-        Training(2, two_layers, "AdamW", {"lr": rate, "weight_decay": 0.1}, seed=seed),
-        Training(3, encoder, "SGD", {"lr": rate, "momentum": 0.9}, second_rate=4 * rate, seed=seed + 1),
-        Training(4, tied, "RMSprop", {"lr": rate / 2, "eps": 1e-4}, schedule="StepLR", seed=seed + 2),
-        Training(4, frozen, "AdamW", {"lr": rate, "weight_decay": 0.2}, decay_at=3, seed=seed + 3),
-        Training(1, two_layers, "Adagrad", {"lr": rate}, seed=seed + 4),
-        Training(5, convolutions, "Adagrad", {"lr": rate, "eps": 1e-4}, added_at=3, seed=seed + 5),
+        TrainedModel(2, two_layers, "AdamW", {"lr": rate, "weight_decay": 0.1}, seed=seed),
+        TrainedModel(3, encoder, "SGD", {"lr": rate, "momentum": 0.9}, second_rate=4 * rate, seed=seed + 1),
+        TrainedModel(4, tied, "RMSprop", {"lr": rate / 2, "eps": 1e-4}, schedule="StepLR", seed=seed + 2),
+        TrainedModel(4, frozen, "AdamW", {"lr": rate, "weight_decay": 0.2}, decay_at=3, seed=seed + 3),
+        TrainedModel(1, two_layers, "Adagrad", {"lr": rate}, seed=seed + 4),
+        TrainedModel(5, convolutions, "Adagrad", {"lr": rate, "eps": 1e-4}, added_at=3, seed=seed + 5),
     ]
 
 
@@ -133,7 +133,7 @@ class OneProcess:
     with_gradient: list[int] = field(default_factory=list)
 
 
-def one_process(task: Training, slip: OptimizerSlip = OptimizerSlip()) -> OneProcess:  # noqa: B008, it is frozen
+def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> OneProcess:  # noqa: B008, it is frozen
     """Train with the whole optimizer in this process."""
     given, found = task.given(), OneProcess()
     model = any_optimizer.model_of(task.model, task.seed)
@@ -212,7 +212,7 @@ _SLIPS = {
 # ---- verdicts --------------------------------------------------------------------------------
 
 
-def _examine(ended: ArenaResult, task: Training, right: OneProcess) -> dict[str, Complaint]:
+def _examine(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> dict[str, Complaint]:
     wrong = _wrong_weights([told["weights"] for told in ended.returned], task, right)
     sent = none_sent(ended.trace, "The owners' weights have to reach all ranks.")
     return {
@@ -222,7 +222,7 @@ def _examine(ended: ArenaResult, task: Training, right: OneProcess) -> dict[str,
     }
 
 
-def _wrong_weights(held: Sequence[Any], task: Training, right: OneProcess) -> Complaint:
+def _wrong_weights(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> Complaint:
     place = _first_wrong(held, right.weights)
     if place is None:
         return None
@@ -246,7 +246,7 @@ def _off(held: Sequence[Any], right: OneProcess) -> float:
     return max(float(np.abs(got - expected).max()) for got, expected in pairs)
 
 
-def _why(held: Sequence[Any], task: Training, right: OneProcess) -> str:
+def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
     start = [p.detach().numpy() for p in any_optimizer.model_of(task.model, task.seed).parameters()]
     if _first_wrong(held, start) is None:
         return "These are the weights of the start: a step changes the parameters in place."
@@ -261,7 +261,7 @@ def _why(held: Sequence[Any], task: Training, right: OneProcess) -> str:
     return "Are its gradients the mean over all ranks, and each parameter that of its owner?"
 
 
-def _too_large(returned: Sequence[dict[str, Any]], task: Training, right: OneProcess) -> Complaint:
+def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: OneProcess) -> Complaint:
     whole, n = sum(right.state), task.world_size
     most = whole / n + max(right.state)
     for rank, told in enumerate(returned):
@@ -276,7 +276,7 @@ def _too_large(returned: Sequence[dict[str, Any]], task: Training, right: OnePro
     return None
 
 
-def _dear(ended: ArenaResult, task: Training, right: OneProcess) -> Complaint:
+def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complaint:
     """Words for more bytes than an all-reduce of what has a gradient and a gather of what has none."""
     n, everything = task.world_size, sum(w.nbytes for w in right.weights)
     needed = sum(2 * (n - 1) * size for size in right.with_gradient)

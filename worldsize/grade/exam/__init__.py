@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 
 from worldsize.grade.exam import messages, scale, training
-from worldsize.grade.exam.question import Question, Variant, variant
+from worldsize.grade.exam.question import ExamQuestion, Variant, variant
 
-QUESTIONS: tuple[Question, ...] = tuple(
+QUESTIONS: tuple[ExamQuestion, ...] = tuple(
     sorted((*messages.QUESTIONS, *training.QUESTIONS, *scale.QUESTIONS), key=lambda question: question.lab)
 )
 
-__all__ = ["QUESTIONS", "Question", "Variant", "exam", "variant"]
+__all__ = ["QUESTIONS", "ExamQuestion", "Variant", "exam", "variant"]
 
 
 def exam(labs: tuple[str, ...], count: int | None, seed: str, student: str = "") -> list[Variant]:

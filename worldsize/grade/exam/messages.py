@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from worldsize.formulas import cost, staleness
-from worldsize.grade.exam.question import Given, Question
+from worldsize.grade.exam.question import ExamQuestion, Given
 from worldsize.links import Link
 
 RANKS = (3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
@@ -38,7 +38,7 @@ def _ring_bytes(n: int, size: float) -> float:
 
 
 QUESTIONS = (
-    Question(
+    ExamQuestion(
         "pass_right", "00",
         "{n} ranks stand in a ring. Each passes a tensor of {mb} MB to its right neighbour, once. How many MB travel in all?",
         "MB", {"n": RANKS, "mb": MB},
@@ -47,7 +47,7 @@ QUESTIONS = (
         "Every rank sends one tensor, the last one too: n messages.",
         (lambda g: (g.n - 1) * g.mb, lambda g: g.mb, lambda g: g.n * (g.n - 1) * g.mb),
     ),
-    Question(
+    ExamQuestion(
         "all_the_way_round", "00",
         "{n} ranks stand in a ring, and every rank's tensor of {mb} MB is passed on until every rank has seen all of "
         "them. How many MB "
@@ -58,7 +58,7 @@ QUESTIONS = (
         "A tensor has to reach n − 1 other ranks, so each rank passes on n − 1 tensors.",
         (lambda g: g.n * g.mb, lambda g: g.mb),
     ),
-    Question(
+    ExamQuestion(
         "one_message", "02", _SAYS_LINK + " How many milliseconds does a message of {mb} MB take?",
         "ms", {**_LINK, "mb": MB},
         lambda g: 1e3 * cost.message(g.mb * 1e6, _link(g)),
@@ -66,7 +66,7 @@ QUESTIONS = (
         "α + m/B: the latency once, and the bytes over the bandwidth.",
         (lambda g: 8e3 * g.mb * 1e6 / (g.gbs * 1e9),),
     ),
-    Question(
+    ExamQuestion(
         "half_latency", "02",
         _SAYS_LINK + " At which size of a message, in kB, is half of its time latency?",
         "kB", _LINK,
@@ -75,7 +75,7 @@ QUESTIONS = (
         "Both parts are equal where m = αB.",
         (lambda g: g.us * g.gbs / 2, lambda g: 2 * g.us * g.gbs, lambda g: g.us * g.gbs / 8),
     ),
-    Question(
+    ExamQuestion(
         "broadcast_tree_rounds", "02",
         "Rank 0 has a tensor that {n} ranks need. In every round each rank that has it may send it to one more. How "
         "many rounds does the "
@@ -86,7 +86,7 @@ QUESTIONS = (
         "The number of ranks that have it doubles in every round: ⌈log₂ n⌉.",
         (lambda g: g.n - 1, lambda g: _levels(g.n) - 1, lambda g: g.n / 2),
     ),
-    Question(
+    ExamQuestion(
         "broadcast_star_seconds", "02",
         _SAYS_LINK + " Rank 0 sends {mb} MB to each of the other {others} ranks, one after the other through its own "
         "card. After how many "
@@ -98,7 +98,7 @@ QUESTIONS = (
         (lambda g: 1e3 * _one(g, g.mb * 1e6), lambda g: 1e3 * _one(g, (g.others + 1) * g.mb * 1e6)),
         lambda g: g.others > 1,
     ),
-    Question(
+    ExamQuestion(
         "all_to_all_bytes", "02",
         "{n} ranks hold {mb} MB each, cut into {n} equal blocks. In an all-to-all block j of every rank goes to rank "
         "j. How many MB does a "
@@ -110,7 +110,7 @@ QUESTIONS = (
         (lambda g: g.mb, lambda g: g.mb / g.n, lambda g: (g.n - 1) * g.mb),
         lambda g: g.n <= 16,
     ),
-    Question(
+    ExamQuestion(
         "staleness_mean", "05",
         "A parameter server applies every gradient as it comes. {n} workers compute gradients without a break. How "
         "many updates old is a "
@@ -121,7 +121,7 @@ QUESTIONS = (
         "While one worker computes, each other worker's gradient is applied once on average: N − 1.",
         (lambda g: g.n, lambda g: g.n / 2, lambda g: 1),
     ),
-    Question(
+    ExamQuestion(
         "staleness_bound", "05",
         "{n} workers train behind a gate: none begins a gradient while it is more than {s} gradients ahead of the "
         "slowest. How old can a "
@@ -132,7 +132,7 @@ QUESTIONS = (
         "Each other worker can go from s behind to s + 1 ahead meanwhile: (N − 1)(2s + 1).",
         (lambda g: g.s, lambda g: (g.n - 1) * g.s, lambda g: (g.n - 1) * (g.s + 1)),
     ),
-    Question(
+    ExamQuestion(
         "sync_slow_worker", "05",
         "{n} synchronous workers take {ms} ms for a gradient each, but one takes {slow} times as long. How many "
         "gradients a second are "
@@ -143,7 +143,7 @@ QUESTIONS = (
         "Every step waits for the slow one: N/(k t).",
         (lambda g: g.n / (g.ms / 1e3), lambda g: (g.n - 1 + 1 / g.slow) / (g.ms / 1e3)),
     ),
-    Question(
+    ExamQuestion(
         "async_slow_worker", "05",
         "{n} asynchronous workers take {ms} ms for a gradient each, but one takes {slow} times as long. How many "
         "gradients a second are "
@@ -155,7 +155,7 @@ QUESTIONS = (
         (lambda g: g.n / (g.slow * g.ms / 1e3),),
         lambda g: g.n / (g.n - 1 + 1 / g.slow) > 1.06,
     ),
-    Question(
+    ExamQuestion(
         "server_bytes", "06",
         "{n} ranks add up a tensor of {mb} MB; rank 0 is the server, and has a tensor of its own. How many MB does "
         "rank 0 receive?",
@@ -165,7 +165,7 @@ QUESTIONS = (
         "A whole tensor from each of the other n − 1 ranks.",
         (lambda g: g.n * g.mb, lambda g: 2 * (g.n - 1) * g.mb, lambda g: 2 * (g.n - 1) / g.n * g.mb),
     ),
-    Question(
+    ExamQuestion(
         "ring_bytes", "06",
         "{n} ranks add up a tensor of {mb} MB with a ring all-reduce. How many MB does each rank send?",
         "MB", {"n": RANKS, "mb": MB},
@@ -174,7 +174,7 @@ QUESTIONS = (
         "n − 1 chunks of m/n in each half: 2 (n − 1)/n · m.",
         (lambda g: (g.n - 1) * g.mb, lambda g: (g.n - 1) / g.n * g.mb, lambda g: g.mb),
     ),
-    Question(
+    ExamQuestion(
         "ring_messages", "06",
         "{n} ranks run a ring all-reduce. How many messages travel in all?",
         "messages", {"n": RANKS},
@@ -184,7 +184,7 @@ QUESTIONS = (
         (lambda g: 2 * (g.n - 1), lambda g: g.n * (g.n - 1), lambda g: 2 * g.n * g.n),
         lambda g: g.n < 16,
     ),
-    Question(
+    ExamQuestion(
         "ring_seconds", "06",
         "{n} ranks add up {mb} MB with a ring all-reduce. " + _SAYS_LINK + " How many milliseconds does it take?",
         "ms", {"n": RANKS, "mb": MB, **_LINK},
@@ -193,7 +193,7 @@ QUESTIONS = (
         "2 (n − 1) steps of one chunk: 2 (n − 1)(α + m/(nB)).",
         (lambda g: 1e3 * 2 * (g.n - 1) * _one(g, g.mb * 1e6), lambda g: 1e3 * (g.n - 1) * _one(g, g.mb * 1e6 / g.n)),
     ),
-    Question(
+    ExamQuestion(
         "tree_or_ring", "06",
         "{n} ranks add up a tensor that is so small that only latency counts, {us} µs a message. How many "
         "microseconds less does a "
@@ -205,7 +205,7 @@ QUESTIONS = (
         (lambda g: 2 * (g.n - 1) * g.us, lambda g: (g.n - 1 - _levels(g.n)) * g.us),
         lambda g: g.n < 100,
     ),
-    Question(
+    ExamQuestion(
         "sharded_server", "06",
         "A parameter server for {mb} MB is spread over all {n} ranks: each serves a part. How many MB does each rank "
         "send in an all-reduce?",

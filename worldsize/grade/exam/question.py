@@ -20,7 +20,7 @@ Numbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Question:
+class ExamQuestion:
     """One question of lab `lab`. `text` has the drawn numbers in braces; the answer is a number in `unit`.
 
     `why` explains the answer in a sentence, for whoever marks or reviews the exam.
@@ -42,7 +42,7 @@ class Question:
 class Variant:
     """A question with one student's numbers: the text that is asked, and the answer in `question.unit`."""
 
-    question: Question
+    question: ExamQuestion
     numbers: dict[str, Any]
     text: str
     answer: float
@@ -60,7 +60,7 @@ class Given:
         self.__dict__.update(numbers)
 
 
-def variant(question: Question, seed: str) -> Variant:
+def variant(question: ExamQuestion, seed: str) -> Variant:
     """Draw the numbers of one student's `question`; the same seed draws the same numbers.
 
     Raises RuntimeError where no draw keeps the usual wrong answers apart from the right one, which is a mistake of the question.

@@ -15,7 +15,7 @@ from worldsize.formulas import (
     sharding,
     training_step,
 )
-from worldsize.grade.exam.question import Given, Question
+from worldsize.grade.exam.question import ExamQuestion, Given
 
 BILLIONS = (1.3, 2.7, 7, 7.5, 13, 30, 70)
 RANKS = (8, 16, 32, 64, 128)
@@ -42,7 +42,7 @@ def _last_share(n: int) -> float:
 
 
 QUESTIONS = (
-    Question(
+    ExamQuestion(
         "zero_0", "12",
         "Mixed precision with Adam: weights and gradients of 2 bytes, and 12 bytes of float32 copy and moments for "
         "each weight. How many GB does "
@@ -53,7 +53,7 @@ QUESTIONS = (
         "16 bytes a weight.",
         (lambda g: 4 * g.billions, lambda g: 12 * g.billions, lambda g: 14 * g.billions),
     ),
-    Question(
+    ExamQuestion(
         "zero_1", "12",
         "The same 2 + 2 + 12 bytes a weight, on {n} ranks: ZeRO's stage 1 cuts the optimizer's 12 bytes. How many GB "
         "does a rank hold of a model of "
@@ -64,7 +64,7 @@ QUESTIONS = (
         "(2 + 2 + 12/n) bytes a weight.",
         (lambda g: g.billions * 16 / g.n, lambda g: g.billions * (2 + 14 / g.n), lambda g: g.billions * 16),
     ),
-    Question(
+    ExamQuestion(
         "zero_2", "12",
         "The same 2 + 2 + 12 bytes a weight, on {n} ranks: ZeRO's stage 2 cuts optimizer and gradients. How many GB "
         "does a rank hold of a model of "
@@ -75,7 +75,7 @@ QUESTIONS = (
         "(2 + 14/n) bytes a weight.",
         (lambda g: g.billions * 16 / g.n, lambda g: g.billions * (4 + 12 / g.n)),
     ),
-    Question(
+    ExamQuestion(
         "zero_3_bytes", "12",
         "{n} ranks train a model whose weights take {gb} GB. How many GB does a rank send in a step of ZeRO's stage "
         "3, without accumulation?",
@@ -86,7 +86,7 @@ QUESTIONS = (
         (lambda g: 2 * (g.n - 1) / g.n * g.gb, lambda g: 3 * g.gb, lambda g: (g.n - 1) / g.n * g.gb),
         lambda g: g.n <= 16,
     ),
-    Question(
+    ExamQuestion(
         "tensor_parallel", "12",
         "{n} ranks cut an MLP column-wise, then row-wise. Its output, [tokens, width], takes {mb} MB. How many MB "
         "does a rank send in one forward "
@@ -97,7 +97,7 @@ QUESTIONS = (
         "An all-reduce forward (g) and one backward (f).",
         (lambda g: 2 * (g.n - 1) / g.n * g.mb, lambda g: 8 * (g.n - 1) / g.n * g.mb),
     ),
-    Question(
+    ExamQuestion(
         "linear_rule", "13",
         "Batch {base} trains well at rate {rate}. What rate does the linear scaling rule give for batch {large}, "
         "after warm-up?",
@@ -107,7 +107,7 @@ QUESTIONS = (
         "k times the batch, k times the rate.",
         (lambda g: g.rate * math.sqrt(g.large / g.base), lambda g: g.rate),
     ),
-    Question(
+    ExamQuestion(
         "warm_up", "13",
         "The rate rises linearly from {base} to {top} over {steps} steps, and step {now} (the first is 0) is to be "
         "taken; step {steps} has the whole "
@@ -118,7 +118,7 @@ QUESTIONS = (
         "base + (top − base) · step/steps.",
         (lambda g: g.top * g.now / g.steps, lambda g: g.top),
     ),
-    Question(
+    ExamQuestion(
         "critical_batch", "13",
         "A goal takes {fewest} steps at least, and the critical batch is {critical}. How many steps does batch "
         "{batch} take, by "
@@ -129,7 +129,7 @@ QUESTIONS = (
         "At the critical batch it is twice the fewest.",
         (lambda g: g.fewest, lambda g: g.fewest * g.critical / g.batch, lambda g: g.fewest * (1 + g.batch / g.critical)),
     ),
-    Question(
+    ExamQuestion(
         "examples_to_goal", "13",
         "With S = S_min (1 + B_crit/B), S_min = {fewest} and B_crit = {critical}: how many times as many examples "
         "does batch {batch} need to the goal "
@@ -141,7 +141,7 @@ QUESTIONS = (
         (lambda g: g.batch / g.critical, lambda g: 1 + g.critical / g.batch),
         lambda g: g.batch != g.critical,
     ),
-    Question(
+    ExamQuestion(
         "top_k_bytes", "14",
         "{n} ranks average a gradient of {million} million numbers by the largest {percent} % of each rank, 4 bytes a "
         "value and 4 an index, each part "
@@ -152,7 +152,7 @@ QUESTIONS = (
         "k (4 + 4) to each of n − 1 ranks.",
         (lambda g: 4 * (g.n - 1) * g.million * g.percent / 100, lambda g: 8 * g.million * g.percent / 100),
     ),
-    Question(
+    ExamQuestion(
         "top_k_union", "14",
         "Each of {n} ranks sends {percent} % of all numbers, chosen by chance and independently. What part of all "
         "numbers does some rank send, in "
@@ -163,7 +163,7 @@ QUESTIONS = (
         "1 − (1 − s)ⁿ.",
         (lambda g: g.n * g.percent, lambda g: g.percent),
     ),
-    Question(
+    ExamQuestion(
         "power_sgd", "14",
         "PowerSGD of rank {r} sends P and Q of a matrix of {rows} × {columns}. How many times fewer numbers is that?",
         "times", {"r": (1, 2, 4, 8), "rows": (512, 1024, 2048), "columns": (256, 768, 1024, 4096)},
@@ -172,7 +172,7 @@ QUESTIONS = (
         "rows · columns against r (rows + columns).",
         (lambda g: g.rows / g.r, lambda g: g.rows * g.columns / g.r, lambda g: (g.rows + g.columns) / g.r),
     ),
-    Question(
+    ExamQuestion(
         "local_sgd", "14",
         "{n} ranks average {mb} MB of weights once every {h} local steps, with a ring. How many MB does a rank send "
         "in {steps} steps?",
@@ -182,7 +182,7 @@ QUESTIONS = (
         "steps/H all-reduces.",
         (lambda g: g.steps * 2 * (g.n - 1) / g.n * g.mb, lambda g: g.steps / g.h * g.mb),
     ),
-    Question(
+    ExamQuestion(
         "mtbf", "15",
         "A machine of 8 GPUs fails {rate} times in 1,000 days. How many hours does a job on {gpus} GPUs run between "
         "two failures, on average?",
@@ -192,7 +192,7 @@ QUESTIONS = (
         "24 · 1000/(rate · machines).",
         (lambda g: 24_000 / (g.rate * g.gpus), lambda g: 24_000 / g.rate),
     ),
-    Question(
+    ExamQuestion(
         "young", "15",
         "A save takes {save} s, and a job fails every {hours} hours on average. After how many minutes of work should "
         "it save, by Young's formula?",
@@ -202,7 +202,7 @@ QUESTIONS = (
         "√(2 δ M).",
         (lambda g: math.sqrt(g.save / 60 * 60 * g.hours), lambda g: 60 * g.hours / 2),
     ),
-    Question(
+    ExamQuestion(
         "goodput", "15",
         "A job saves every {minutes} min, which takes {save} s; it fails every {hours} hours on average, and a "
         "restart takes {restart} s. What share of "
@@ -214,7 +214,7 @@ QUESTIONS = (
         (lambda g: 100 * (1 - (60 * g.minutes + g.restart) / (3600 * g.hours) - g.save / (60 * g.minutes)),),
         lambda g: 0.4 < _kept(60 * g.minutes, g.save, g.restart, 3600 * g.hours) < 0.98,
     ),
-    Question(
+    ExamQuestion(
         "shares_left", "15",
         "An epoch has {count} examples, dealt out to {n} ranks. After {done} examples one rank is lost. How many "
         "examples are left for each of the "
@@ -226,7 +226,7 @@ QUESTIONS = (
         (lambda g: (g.count - g.done) / g.n, lambda g: g.count / (g.n - 1)),
         lambda g: (g.count - g.done) % (g.n - 1) == 0 and g.count > g.done,
     ),
-    Question(
+    ExamQuestion(
         "gpt_parameters", "16",
         "A GPT has {layers} layers of width {width}. How many billion weights have its layers, by 12 l h² (no biases, "
         "no vocabulary)?",
@@ -236,7 +236,7 @@ QUESTIONS = (
         "3 h² for q, k, v, h² after attention, and 8 h² in the MLP.",
         (lambda g: 4 * g.layers * g.width**2 / 1e9, lambda g: 12 * g.width**2 / 1e9, lambda g: 8 * g.layers * g.width**2 / 1e9),
     ),
-    Question(
+    ExamQuestion(
         "training_days", "16",
         "A model of {billions} billion weights sees {trillions} trillion tokens on {gpus} GPUs that each reach "
         "{tflops} TFLOP/s. How many days is that, "
@@ -248,7 +248,7 @@ QUESTIONS = (
         "6 N D over the GPUs' operations a second; 8 N D with every activation made again.",
         (lambda g: training_step.training_days(g.billions * 1e9, g.trillions * 1e12, g.gpus, g.tflops * 1e12),),
     ),
-    Question(
+    ExamQuestion(
         "two_level_bytes", "16",
         "{nodes} machines of {per} GPUs add up {mb} MB: a reduce-scatter inside each machine, rings between machines "
         "over the parts, an all-gather inside. "
@@ -259,7 +259,7 @@ QUESTIONS = (
         "Each GPU's part goes round by itself: together 2 (N − 1)/N · m, whatever a machine has of GPUs.",
         (lambda g: g.per * 2 * (g.nodes - 1) / g.nodes * g.mb, lambda g: 2 * (g.nodes - 1) / g.nodes * g.mb / g.per),
     ),
-    Question(
+    ExamQuestion(
         "interleaved", "16",
         "A pipeline of {p} stages and {m} micro-batches gives each stage {v} chunks of layers (interleaved 1F1B). How "
         "much longer than the ideal is the step, "
@@ -270,7 +270,7 @@ QUESTIONS = (
         "(p − 1)/(v m).",
         (lambda g: 100 * (g.p - 1) / g.m, lambda g: 100 * g.p / (g.v * g.m)),
     ),
-    Question(
+    ExamQuestion(
         "score_memory", "17",
         "One layer's attention has {heads} heads, and a sequence {tokens} tokens. How many GB are all its scores in 2 "
         "bytes, without a causal mask "
@@ -281,7 +281,7 @@ QUESTIONS = (
         "heads · L² numbers.",
         (lambda g: g.tokens**2 * g.heads / 1e9, lambda g: 4 * g.tokens**2 * g.heads / 1e9, lambda g: 2 * g.tokens**2 / 1e9),
     ),
-    Question(
+    ExamQuestion(
         "ring_attention_bytes", "17",
         "{n} ranks run ring attention over {tokens} tokens of width {width}, in 2 bytes. How many MB does a rank send "
         "in one forward pass?",
@@ -291,7 +291,7 @@ QUESTIONS = (
         "n − 1 blocks of keys and values: (n − 1) · 2 · L/n · width.",
         (lambda g: (g.n - 1) * 2 * g.tokens / g.n * g.width / 1e6, lambda g: 6 * (g.n - 1) * g.tokens / g.n * g.width / 1e6),
     ),
-    Question(
+    ExamQuestion(
         "causal_row", "17",
         "{n} ranks hold a sequence in a row, and attention is causal. What part of all pairs of a query and a key "
         "does the last rank work on, in per cent "
@@ -303,7 +303,7 @@ QUESTIONS = (
         (lambda g: 100 / g.n, lambda g: 200 / g.n),
         lambda g: True,
     ),
-    Question(
+    ExamQuestion(
         "expert_capacity", "17",
         "{tokens} tokens of a group choose among {experts} experts, with a capacity factor of {factor}. How many "
         "tokens does an expert take at most?",

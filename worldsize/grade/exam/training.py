@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from worldsize.formulas import bucketing, cost, parallelism, scaling, schedules
-from worldsize.grade.exam.question import Given, Question
+from worldsize.grade.exam.question import ExamQuestion, Given
 
 _PERCENT = (1, 2, 4, 5, 8, 10)
 
@@ -61,7 +61,7 @@ def _padded(count: int, n: int) -> int:
 
 
 QUESTIONS = (
-    Question(
+    ExamQuestion(
         "efficiency", "01",
         "One worker trains on {one} images a second, {n} workers on {many} together. What is the efficiency, in per cent?",
         "%", {"n": (4, 8, 16), "one": (100, 120, 200, 250), "many": (600, 700, 900, 1400, 1500, 2100)},
@@ -71,7 +71,7 @@ QUESTIONS = (
         (lambda g: g.many / g.one, lambda g: 100 * g.one / g.many),
         lambda g: 0.3 < g.many / g.one / g.n < 0.95,
     ),
-    Question(
+    ExamQuestion(
         "amdahl", "01",
         "{f} % of a job's time cannot be shared out. How many times as fast is it with {n} workers, by Amdahl's law?",
         "times", {"f": _PERCENT, "n": (4, 8, 16, 32, 64)},
@@ -80,7 +80,7 @@ QUESTIONS = (
         "1/(f + (1 − f)/n).",
         (lambda g: g.n, lambda g: g.f / 100 + (1 - g.f / 100) * g.n, lambda g: g.n * (1 - g.f / 100)),
     ),
-    Question(
+    ExamQuestion(
         "amdahl_limit", "01",
         "{f} % of a job's time cannot be shared out. How many times as fast can it become at most, with as many "
         "workers as you like?",
@@ -90,7 +90,7 @@ QUESTIONS = (
         "The serial part stays: 1/f.",
         (lambda g: 100 / (100 - g.f), lambda g: 100 - g.f),
     ),
-    Question(
+    ExamQuestion(
         "gustafson", "01",
         "Of the time that {n} workers take for a job that grew with them, {f} % are serial. What is the scaled speedup?",
         "times", {"f": _PERCENT + (20, 30), "n": (8, 16, 32, 64)},
@@ -99,7 +99,7 @@ QUESTIONS = (
         "f + (1 − f) n (Gustafson): the other part is done n times in that time.",
         (lambda g: g.n, lambda g: scaling.amdahl(g.n, g.f / 100)),
     ),
-    Question(
+    ExamQuestion(
         "training_memory", "01",
         "A model has {millions} million weights in float32, trained by Adam. How many MB do weights, gradients and "
         "Adam's two moments "
@@ -110,7 +110,7 @@ QUESTIONS = (
         "Four numbers of 4 bytes for each weight.",
         (lambda g: 4 * g.millions, lambda g: 8 * g.millions, lambda g: 12 * g.millions),
     ),
-    Question(
+    ExamQuestion(
         "gpipe_idle", "03",
         "A pipeline of {p} equal stages works on {m} micro-batches, all forward and then all backward (GPipe). In "
         "what part of the step is "
@@ -121,7 +121,7 @@ QUESTIONS = (
         "(p − 1)/(m + p − 1).",
         (lambda g: 100 * (g.p - 1) / g.m, lambda g: 100 * g.p / (g.m + g.p)),
     ),
-    Question(
+    ExamQuestion(
         "gpipe_overhead", "03",
         "A pipeline has {p} equal stages, and a step {m} micro-batches. How much longer than with no idle stage does "
         "the step take, in "
@@ -132,7 +132,7 @@ QUESTIONS = (
         "The bubble is p − 1 slots beside m full ones: (p − 1)/m.",
         (lambda g: 100 * (g.p - 1) / (g.m + g.p - 1), lambda g: 100 * g.p / g.m),
     ),
-    Question(
+    ExamQuestion(
         "pipeline_seconds", "03",
         "A pipeline of {p} stages takes {ms} ms a stage for the forward of one micro-batch. How many ms do the "
         "forwards of {m} micro-batches "
@@ -143,7 +143,7 @@ QUESTIONS = (
         "m + p − 1 slots.",
         (lambda g: g.p * g.m * g.ms, lambda g: g.m * g.ms, lambda g: (g.m + g.p) * g.ms),
     ),
-    Question(
+    ExamQuestion(
         "in_flight", "03",
         "A pipeline of {p} stages runs 1F1B with {m} micro-batches. How many micro-batches' activations does stage "
         "{stage} (the first is 0) "
@@ -154,7 +154,7 @@ QUESTIONS = (
         "A stage holds as many as there are stages from it to the end: p − s, and never more than m.",
         (lambda g: g.m, lambda g: g.p - g.stage - 1, lambda g: g.stage + 1),
     ),
-    Question(
+    ExamQuestion(
         "mean_of_means", "04",
         "Rank 0 has {a} examples with a mean loss of {x}, rank 1 has {b} with a mean loss of {y}. What is the mean "
         "loss of all examples?",
@@ -164,7 +164,7 @@ QUESTIONS = (
         "Weighted by the counts. The mean of the two means counts rank 0's examples too much.",
         (lambda g: (g.x + g.y) / 2, lambda g: (g.b * g.x + g.a * g.y) / (g.a + g.b)),
     ),
-    Question(
+    ExamQuestion(
         "model_or_data", "04",
         "{n} ranks train a model of {mb} MB of weights. Spread over them by layers, a step moves {kb} kB of "
         "activations forward at all "
@@ -177,7 +177,7 @@ QUESTIONS = (
         (lambda g: g.mb * 1e3 / g.kb, lambda g: 2 * (g.n - 1) * g.mb * 1e3 / g.kb),
         lambda g: g.n > 2,
     ),
-    Question(
+    ExamQuestion(
         "steps_an_epoch", "04",
         "A data set has {count} examples. {n} ranks take {each} examples each in every step; the last, smaller step "
         "counts too. How many "
@@ -188,7 +188,7 @@ QUESTIONS = (
         "All ranks together take n · b examples a step, rounded up.",
         (lambda g: math.ceil(g.count / g.each), lambda g: math.ceil(g.count / g.each / g.n / g.n)),
     ),
-    Question(
+    ExamQuestion(
         "tower_batch", "07",
         "{n} towers share a batch of {batch} examples evenly. Each tower's loss is the mean over its own part. By "
         "what must the sum of the "
@@ -199,7 +199,7 @@ QUESTIONS = (
         "Each part is 1/n of the batch.",
         (lambda g: 1 / g.batch, lambda g: g.n / g.batch, lambda g: 1.0),
     ),
-    Question(
+    ExamQuestion(
         "between_graph_steps", "07",
         "{n} between-graph workers train asynchronously and share one global step. Each has applied {each} gradients. "
         "What is the global step?",
@@ -209,7 +209,7 @@ QUESTIONS = (
         "Every applied gradient counts as a step, whoever computed it.",
         (lambda g: g.each, lambda g: g.each / g.n),
     ),
-    Question(
+    ExamQuestion(
         "replica_loss", "08",
         "MirroredStrategy has {n} replicas and a global batch of {batch}. A replica sums the losses of its {part} "
         "examples. By what does it "
@@ -221,7 +221,7 @@ QUESTIONS = (
         (lambda g: g.part, lambda g: g.n),
         lambda g: g.n * g.part == g.batch,
     ),
-    Question(
+    ExamQuestion(
         "hierarchical_sum", "08",
         "A tree adds up the gradients of {n} devices in pairs, all pairs of a level at once. How many levels has it?",
         "levels", {"n": (4, 6, 8, 12, 16, 24, 32)},
@@ -230,7 +230,7 @@ QUESTIONS = (
         "Each level halves the number of tensors: ⌈log₂ n⌉.",
         (lambda g: g.n - 1, lambda g: g.n / 2 if g.n > 4 else 0),
     ),
-    Question(
+    ExamQuestion(
         "worker_share", "09",
         "A data set of {count} examples is sharded over {n} workers of MultiWorkerMirroredStrategy: worker w takes "
         "examples w, w + {n}, and so "
@@ -241,7 +241,7 @@ QUESTIONS = (
         "One in n, rounded up, for the first worker.",
         (lambda g: g.count, lambda g: g.count / (g.n + 1)),
     ),
-    Question(
+    ExamQuestion(
         "lost_updates", "09",
         "{n} workers raise one counter {each} times each; every time, a worker reads it, adds 1 and writes. It ends "
         "at {end}. What part of the "
@@ -253,7 +253,7 @@ QUESTIONS = (
         (lambda g: 100 * g.end / (g.n * g.each),),
         lambda g: 0.05 < 1 - g.end / (g.n * g.each) < 0.9 and g.end >= g.each,
     ),
-    Question(
+    ExamQuestion(
         "sampler_padding", "10",
         "DistributedSampler deals {count} examples to {n} ranks. How many examples are counted twice in an evaluation "
         "of all ranks?",
@@ -263,7 +263,7 @@ QUESTIONS = (
         "It pads to a multiple of n.",
         (lambda g: g.count % g.n, lambda g: g.n),
     ),
-    Question(
+    ExamQuestion(
         "ddp_batch", "10",
         "A script trained with batch {batch} on one GPU. Under DDP with {n} ranks its DataLoader still says "
         "batch_size={batch}. How many "
@@ -274,7 +274,7 @@ QUESTIONS = (
         "batch_size is a rank's: all ranks together take n times as many.",
         (lambda g: g.batch, lambda g: g.batch / g.n),
     ),
-    Question(
+    ExamQuestion(
         "data_parallel_gather", "10",
         "DataParallel on {n} GPUs keeps the model of {mb} MB on GPU 0 and copies it to the others at every step. How "
         "many MB of weights leave "
@@ -285,7 +285,7 @@ QUESTIONS = (
         "A whole copy to each of n − 1 others, every step. (DDP sends none: replicas stay equal.)",
         (lambda g: g.mb * (g.n - 1), lambda g: g.steps * g.n * g.mb, lambda g: g.steps * g.mb if g.n > 2 else 0),
     ),
-    Question(
+    ExamQuestion(
         "naive_overlap", "11",
         "Backward takes {t} ms and makes {k} gradients. Each all-reduce costs {a} ms, and all bytes together another "
         "{w} ms. How many ms is the "
@@ -296,7 +296,7 @@ QUESTIONS = (
         "T + kA + W.",
         (lambda g: g.t + g.a + g.w, lambda g: g.t + g.k * (g.a + g.w), lambda g: max(g.t, g.k * g.a + g.w)),
     ),
-    Question(
+    ExamQuestion(
         "bucket_bytes", "11",
         "DDP fills buckets of {cap} MB, in reverse order, with gradients of {size} MB each; a bucket is closed when "
         "it has {cap} MB or more. "
@@ -307,7 +307,7 @@ QUESTIONS = (
         "A bucket takes ⌈cap/size⌉ gradients.",
         (lambda g: g.k, lambda g: math.ceil(g.k / max(1, g.cap // g.size)) if g.cap % g.size else 0),
     ),
-    Question(
+    ExamQuestion(
         "accumulation_bytes", "11",
         "{n} ranks accumulate gradients of {mb} MB over {parts} micro-batches, and average once before the update. "
         "How many MB does a rank send "
