@@ -51,7 +51,7 @@ SIZES = (
 
 
 @dataclass(frozen=True)
-class Words:
+class VocabularyCase:
     """Logits [tokens, words], of which rank r has the columns that begin at first[r]; targets [tokens] are words."""
 
     logits: np.ndarray
@@ -105,7 +105,7 @@ _ADVICE = {
 }
 
 
-def _drawn(size: WordsCase, generator: np.random.Generator) -> Words:
+def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
     whole = sum(size.words)
     logits = size.about + 2 * generator.normal(size=(size.tokens, whole)) + size.rising * np.arange(size.tokens)[:, None]
     for rank, own in enumerate(np.split(logits, np.cumsum(size.words)[:-1], axis=1)):
@@ -113,10 +113,10 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> Words:
     # right words at the borders of the ranks' parts, and others
     borders = {place for end in np.cumsum(size.words) for place in (end - 1, end) if place < whole}
     targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
-    return Words(logits.astype(size.dtype), targets.astype("int64"), size.words)
+    return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words)
 
 
-def _examine(ended: ArenaResult, task: Words) -> dict[str, Complaint]:
+def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
     wrong = _wrong_shape(ended.returned, task) or _changed(ended.inputs, task) or _wrong_loss(ended.returned, task)
     slope = wrong or _wrong_gradient(ended.returned, task)
     sent = none_sent(ended.trace, "A maximum, a sum and the right word's logit are needed of all ranks.")
@@ -138,7 +138,7 @@ class WordsSlip:
     divided: bool = True
 
 
-def losses(task: Words, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
+def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
     """Each rank's mean loss, in float64. Megatron-LM, section 3."""
     log_sums, right = _log_sums(task, slip), _right(task, slip)
     made = [one - logit for one, logit in zip(log_sums, right, strict=True)]
@@ -150,11 +150,11 @@ def losses(task: Words, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # n
     return [one.mean() for one in made]
 
 
-def _mine(task: Words, rank: int) -> np.ndarray:
+def _mine(task: VocabularyCase, rank: int) -> np.ndarray:
     return (task.targets >= task.first[rank]) & (task.targets < task.first[rank] + task.words[rank])
 
 
-def _log_sums(task: Words, slip: WordsSlip) -> list[np.ndarray]:
+def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     whole = task.logits.astype("float64")
     parts = [task.own(whole, rank) for rank in range(task.world_size)]
     tops = [part.max(axis=1, initial=-np.inf) for part in parts]
@@ -168,7 +168,7 @@ def _log_sums(task: Words, slip: WordsSlip) -> list[np.ndarray]:
         return [top + np.log(own if slip.sums == "own" else of_all) for own in sums]
 
 
-def _right(task: Words, slip: WordsSlip) -> list[np.ndarray]:
+def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     """The right word's logit, as each rank would have it."""
     found = []
     for rank in range(task.world_size):
@@ -210,7 +210,7 @@ _OVERFLOW = (
 )
 
 
-def _wrong_loss(returned: Sequence[Any], task: Words) -> Complaint:
+def _wrong_loss(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     near = NEAR[str(task.logits.dtype)]
     expected = float(losses(task)[0])
     named = {words: losses(task, slip) for slip, words in _LOSS_SLIPS.items()}
@@ -230,7 +230,7 @@ def _wrong_loss(returned: Sequence[Any], task: Words) -> Complaint:
     return None
 
 
-def gradients(task: Words, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
+def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
     """Each rank's gradient of the loss, of its own logits: softmax less one-hot, over the tokens."""
     found = []
     for rank, log_sum in enumerate(_log_sums(task, slip)):
@@ -255,7 +255,7 @@ _GRADIENT_SLIPS = {
 }
 
 
-def _wrong_gradient(returned: Sequence[Any], task: Words) -> Complaint:
+def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     dtype = str(task.logits.dtype)
     named = {words: gradients(task, slip) for slip, words in _GRADIENT_SLIPS.items()}
     named["The sign is turned round: softmax less 1 at the right word."] = [-slope for slope in gradients(task)]
@@ -270,14 +270,14 @@ def _wrong_gradient(returned: Sequence[Any], task: Words) -> Complaint:
     return None
 
 
-def _wrong_shape(returned: Sequence[Any], task: Words) -> Complaint:
+def _wrong_shape(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     for rank, got in enumerate(returned):
         if not isinstance(got, tuple) or len(got) != 2:
             return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
     return None
 
 
-def _changed(after: Sequence[Any], task: Words) -> Complaint:
+def _changed(after: Sequence[Any], task: VocabularyCase) -> Complaint:
     for rank, given in enumerate(task.inputs()):
         for name in ("logits", "targets"):
             complaint = changed(after[rank][name], given[name], f"`{name}`", rank)
@@ -289,8 +289,8 @@ def _changed(after: Sequence[Any], task: Words) -> Complaint:
 # ---- messages --------------------------------------------------------------------------------
 
 
-def _dear(ended: ArenaResult, task: Words) -> Complaint:
-    """Words where more than some numbers a token travel; each may be one of eight bytes."""
+def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
+    """VocabularyCase where more than some numbers a token travel; each may be one of eight bytes."""
     n, tokens = task.world_size, len(task.targets)
     a_number_each = n * (n - 1) * tokens * 8
     got = ended.trace.total_bytes()
@@ -302,7 +302,7 @@ def _dear(ended: ArenaResult, task: Words) -> Complaint:
     )
 
 
-def _known(got: int, task: Words) -> str:
+def _known(got: int, task: VocabularyCase) -> str:
     if got >= task.logits.nbytes:
         return "Do the logits travel? Of its words a rank tells the highest logit, a sum of exponentials and the right logit."
     return "Put what a rank has to tell of a token in one tensor, and gather that once."
