@@ -242,7 +242,7 @@ answers.mistake("takes_none_for_zeros", {
 }, "A parameter without a gradient was stepped with zeros")
 answers.mistake("keeps_old_gradients_of_pieces", {
     "self.inner.zero_grad()": "", "piece.grad = reduce_scatter": "piece.grad = 0 + reduce_scatter",
-}, "frozen and unused layers", "is an old gradient left on a piece")
+}, "frozen and unused layers", "left on a piece, or was it taken for zeros")
 answers.mistake("takes_none_for_zeros_on_its_pieces", {
     " if pair[0].grad is not None]": "]",
     "reduce_scatter(fabric, p.grad.flatten())":

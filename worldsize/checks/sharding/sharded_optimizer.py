@@ -270,8 +270,8 @@ def _why(held: Sequence[Any], task: Training, right: OneProcess) -> str:
             return words
     if task.model == UNUSED:
         return (
-            "A parameter without a gradient in a step stays as it is, also where it had one in the step before: is an old gradient "
-            "left on a piece, or was it taken for zeros?"
+            "A parameter without a gradient in a step stays as it is, also where it had one in the step before: is an old "
+            "gradient left on a piece, or was it taken for zeros?"
         )
     if any(_first_wrong([of_rank], list(held[0])) is not None for of_rank in held):
         return "Ranks hold different weights: after a step each owner's weights have to reach all ranks."
