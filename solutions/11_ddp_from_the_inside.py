@@ -896,7 +896,7 @@ print("p.grad that are None, step by step:", *counts)
 # So far your function knew the network and owned the loop. A library knows neither: it is handed a module, and a script
 # goes on as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied or
 # passed by. Weights of two dtypes, and a flat tensor has one. And **buffers**: tensors that no gradient changes, such
-# as BatchNorm's running averages. Here are some of torch's own.
+# as BatchNorm's running averages, or its count of batches, a whole number. Here are some of torch's own.
 
 # %%
 from worldsize.fabric import over_group
@@ -931,7 +931,8 @@ lab.measure("fired", len(seen))
 # %% [markdown]
 # Now write the wrapper. Sending is given: `begin_mean(sums, bucket, n)` packs the gradients of a bucket, begins their
 # sum, and returns a function `end()`, which waits and puts the means in place. What is yours: who gets what from rank 0,
-# which parameters share a bucket, when each bucket begins, and what a step leaves for the next.
+# which parameters share a bucket, when each bucket begins, and what a step leaves for the next. (`broadcast` takes tensors of any
+# dtype.)
 
 # %%
 # Set-up
@@ -961,7 +962,7 @@ def wrap_module(fabric, module, cap_bytes):
     """Give all ranks rank 0's parameters and buffers, hook up what learns, and return a function, finish().
 
     Gradients travel as in Exercise 11.4, in buckets of one dtype filled up to cap_bytes as in 11.3. finish() is called after each
-    backward and leaves the mean over the ranks in each p.grad. A rank may miss gradients, others in each step.
+    backward and leaves the mean over the ranks in each p.grad. Which gradients a rank misses may differ by rank and by step.
     """
     sums = Background(fabric)
     ### BEGIN SOLUTION

@@ -515,8 +515,8 @@ lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
 def vocabulary_loss(fabric, logits, targets, first):
     """The mean cross-entropy, the same on every rank, and its gradient of `logits`, [tokens, own words], which stay as they are.
 
-    They are those of the words from `first` on; `targets` [tokens] are words of the whole vocabulary. A rank tells each other
-    rank at most four numbers a token, however many words there are. Returns (loss, gradient).
+    Its own words are those from `first` on; `targets` [tokens] are words of the whole vocabulary. A rank tells each other rank
+    at most four numbers a token, however many words there are. Returns (loss, gradient).
     """
     ### BEGIN SOLUTION
     local = targets - first
@@ -731,8 +731,9 @@ figures.stacks(
 # ## Any optimizer, cut (optional)
 #
 # Nothing in this is about Adam. Write it for any class of `torch.optim`: your function makes an optimizer that a script uses
-# like every other one. It has `step`, `zero_grad`, `param_groups` with rates of their own, `add_param_group`, and a scheduler
-# may set what stands in its groups. PyTorch calls its own `ZeroRedundancyOptimizer`.
+# like every other one: `step()`, `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class,
+# those left at their defaults too. Rates may differ, and a scheduler may set any option. PyTorch calls its own
+# `ZeroRedundancyOptimizer`.
 #
 # Decide what a rank owns. *Whole parameters*: balance them by size, in an order that is the same on all ranks. Or *a piece of
 # each*: balanced to a number, but right only for optimizers that treat each number alone. Which do not?
@@ -746,7 +747,7 @@ lab.predict("any_state", asks, "MB")
 
 # %% [markdown]
 # Each rank's gradients are its own, and a step goes by their mean. A parameter may have none in a step (frozen, or not used):
-# then it has none on any rank, and the step leaves it alone.
+# then it has none on any rank; the step leaves it alone and sends nothing for it. `reduce_scatter(fabric, t)` leaves t as it is.
 #
 # <details><summary>Hint 1</summary>Inherit <code>Optimizer</code>: its <code>__init__(parameters, options)</code> calls
 # <code>add_param_group</code> for each group, and has made lists of its parameters. Keep an inner
@@ -754,7 +755,7 @@ lab.predict("any_state", asks, "MB")
 # <details><summary>Hint 2</summary>A piece is <code>p.data.view(-1).tensor_split(n)[rank]</code>: when it changes, p
 # changes. Its <code>grad</code> may be set by hand.</details>
 # <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step hand on all options
-# but <code>"params"</code>: someone may have set them.</details>
+# but <code>"params"</code>: someone may have set them. Once made, an inner group has the defaults of <code>kind</code>.</details>
 
 # %% tags=["exercise:sharded_optimizer"]
 # Exercise 12.5: an optimizer of any class, its state in parts

@@ -28,14 +28,18 @@ class ModuleKind:
 
 
 class InTurn(nn.Module):
-    """Layers of which each call uses two: the one that it names, and the last. Nobody uses layer 0."""
+    """Layers of which each call uses two: the one that it names, and the last. Nobody uses layer 0.
+
+    Its buffer is not persistent: a state_dict lacks it.
+    """
 
     def __init__(self, layers: int, width: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(layers)])
+        self.register_buffer("scale", torch.ones(width), persistent=False)
 
     def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        return self.layers[-1](self.layers[number](x).tanh())
+        return self.layers[-1](self.layers[number](x * self.scale).tanh())
 
 
 class TwoDtypes(nn.Module):
@@ -122,6 +126,8 @@ def module(task: ModuleTask) -> nn.Module:
         for buffer in made.buffers():
             if buffer.dtype.is_floating_point:
                 buffer.uniform_(0.5, 2.0)
+            else:
+                buffer.random_(1, 100)
 
     if isinstance(made, TwoDtypes):
         made.middle.float()

@@ -179,6 +179,8 @@ def one_piece_a_group(fabric, parameters, kind, **options):
     return base
 
 
+answers.twin("options_by_the_groups_alone", {"kind([own], **options)": "kind([own])"})
+
 WHOLE = whole_parameters
 # ---- state -----------------------------------------------------------------------------------
 answers.mistake("keeps_the_whole_state", {
@@ -186,6 +188,9 @@ answers.mistake("keeps_the_whole_state", {
     "reduce_scatter(fabric, p.grad.flatten())": "all_reduce(fabric, p.grad.flatten())",
     "for p, _ in pairs:\n    all_gather(fabric, p.data.view(-1))": "",
 }, "rank 0 keeps 3712 bytes of state, that of all parameters: nothing is saved")
+answers.mistake("deals_parameters_out_by_number", {"owner[p] = load.index(min(load))": "owner[p] = len(owner) % n",
+    "sorted(group[\"params\"], key=lambda p: p.numel(), reverse=True)": "group[\"params\"]"},
+    "2 ranks, six layers", "Deal whole parameters out by size, not by number", of=WHOLE)
 answers.mistake("gives_all_to_rank_0", {"owner[p] = load.index(min(load))": "owner[p] = 0"},
     "rank 0 keeps 3712 bytes of state, that of all parameters", of=WHOLE)
 
@@ -237,7 +242,12 @@ answers.mistake("takes_none_for_zeros", {
 }, "A parameter without a gradient was stepped with zeros")
 answers.mistake("keeps_old_gradients_of_pieces", {
     "self.inner.zero_grad()": "", "piece.grad = reduce_scatter": "piece.grad = 0 + reduce_scatter",
-}, "frozen and unused layers", "differs from one process's")
+}, "frozen and unused layers", "left on a piece, or was it taken for zeros")
+answers.mistake("takes_none_for_zeros_on_its_pieces", {
+    " if pair[0].grad is not None]": "]",
+    "reduce_scatter(fabric, p.grad.flatten())":
+        "reduce_scatter(fabric, (torch.zeros_like(p) if p.grad is None else p.grad).flatten())",
+}, "A parameter without a gradient was stepped with zeros")
 
 # ---- weights ---------------------------------------------------------------------------------
 answers.mistake("gathers_nothing", {"for p, _ in pairs:\n    all_gather(fabric, p.data.view(-1))": ""},
@@ -259,13 +269,26 @@ answers.mistake("broadcasts_from_rank_0", {
 answers.mistake("orders_by_what_is_there", {
     "key=lambda p: p.numel(), reverse=True": "key=lambda p: p.numel(), reverse=rank % 2 == 0",
 }, "deadlock", of=WHOLE)
+answers.mistake("begins_anew_at_each_step", {"self.inner.step()": """
+    self.inner = kind(self.inner.param_groups, **options)
+    self.inner.step()
+"""}, "Each step begins with a new state")
 answers.mistake("steps_twice", {"self.inner.step()": "self.inner.step()\nself.inner.step()"}, "Each step was taken twice")
 
 # ---- groups ----------------------------------------------------------------------------------
 answers.mistake("is_deaf_to_the_scheduler", {"own.update({**group, \"params\": own[\"params\"]})": ""},
     "does not reach the steps: hand the groups' options on at every step")
 answers.mistake("hands_on_the_rate_alone", {"own.update({**group, \"params\": own[\"params\"]})": "own[\"lr\"] = group[\"lr\"]"},
-    "the rate alone reaches the steps, and not the weight decay")
+    "the rate alone reaches the steps, and not the weight decay and betas")
+answers.mistake("hands_on_the_options_of_the_start", {
+    "own.update({**group, \"params\": own[\"params\"]})": "own.update((name, group[name]) for name in (\"lr\", *options))",
+}, "the rate alone reaches the steps, and not the weight decay and betas")
+answers.mistake("hands_on_rate_and_decay_alone", {"own.update({**group, \"params\": own[\"params\"]})": """
+    own.update((name, group[name]) for name in (\"lr\", \"weight_decay\") if name in group)
+"""}, "the rate and the weight decay reach the steps, and not the betas")
+answers.mistake("leaves_the_defaults_to_the_inner_groups", {
+    "group.update({**self.inner.param_groups[-1], \"params\": group[\"params\"]})": "",
+}, "2 ranks, six layers", "A group of the optimizer has all options of its class")
 answers.mistake("drops_the_groups_options", {
     "own = {**group, \"params\": [p": "own = {\"params\": [p",
     "own.update({**group, \"params\": own[\"params\"]})": "",
@@ -301,6 +324,10 @@ answers.mistake("goes_through_the_parameters_twice", {
 answers.mistake("all_reduces_the_gradients", {
     "reduce_scatter(fabric, p.grad.flatten())": "all_reduce(fabric, p.grad.flatten()).tensor_split(n)[rank]",
 }, "the weights are right, but all ranks together sent 1.5 x an all-reduce of the gradients")
+answers.mistake("gathers_what_has_not_changed", {"for p, _ in pairs:\n    all_gather": """
+    for p in (p for group in self.param_groups for p in group[\"params\"]):
+        all_gather
+"""}, "frozen and unused layers", "What has no gradient in a step does not change, and need not be gathered")
 answers.mistake("goes_through_float32", {
     "reduce_scatter(fabric, p.grad.flatten()) / n": "reduce_scatter(fabric, p.grad.flatten().float()).double() / n",
 }, "So far off are numbers that went through float32")

@@ -70,7 +70,8 @@ def an_object_with_a_buffer_for_each_bucket(fabric, module, cap_bytes):
     class Replica:
         def __init__(self):
             self.sums = Background(fabric)
-            broadcast(fabric, [x.data for x in module.state_dict(keep_vars=True).values()])
+            states = *module.named_parameters(remove_duplicate=False), *module.named_buffers()
+            broadcast(fabric, [x.data for _, x in states])
             self.buckets = []
             for p in reversed(list(module.parameters())):
                 if p.requires_grad:
@@ -161,6 +162,12 @@ def numbers_and_a_coroutine(fabric, module, cap_bytes):
     return finish
 
 
+answers.twin("buckets_of_all_dtypes_in_the_order_of_backward", {"def begin(bucket):": """
+    place = {p: number for number, p in enumerate(members)}
+    buckets.sort(key=lambda bucket: place[bucket[-1]], reverse=True)
+
+    def begin(bucket):
+"""})
 answers.twin("means_put_into_the_gradients_that_are_there", {
     "p.grad = piece.view_as(p)": """
         if p.grad is None:
@@ -173,6 +180,12 @@ answers.mistake("forgets_the_broadcast", {"broadcast(fabric, [*module.parameters
     "drawn for itself: broadcast rank 0's")
 answers.mistake("forgets_the_buffers", {"[*module.parameters(), *module.buffers()]": "module.parameters()"},
     "4 ranks, a conv net with BatchNorm", "It is a buffer")
+answers.mistake("broadcasts_the_state_dict",
+    {"[*module.parameters(), *module.buffers()]": "module.state_dict().values()"},
+    "3 ranks, layers used in turn", "It is not persistent, so a state_dict lacks it")
+answers.mistake("broadcasts_only_buffers_of_floats", {
+    "*module.buffers()]": "*[b for b in module.buffers() if b.is_floating_point()]]",
+}, "4 ranks, a conv net with BatchNorm", "`1.num_batches_tracked`", "It is a buffer")
 answers.mistake("broadcasts_only_what_learns", {
     "[*module.parameters(), *module.buffers()]":
     "[*[p for p in module.parameters() if p.requires_grad], *module.buffers()]",

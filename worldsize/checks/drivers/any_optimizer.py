@@ -69,6 +69,11 @@ MODELS = {
         lambda model, random, _: model(drawn(random, 2, 2, 6, 6)),
     ),
     "frozen and unused layers": Model(_frozen, _frozen_output),
+    # large and small parameters by turns: who deals them out by number gives one of two ranks all large ones
+    "six layers": Model(
+        lambda: nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(4, 4), nn.Tanh()))),
+        lambda model, random, _: model(drawn(random, 4, 4)),
+    ),
 }
 
 
@@ -92,7 +97,8 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
     """Steps with the optimizer `make(parameters)`, as a script writes them; `backward(step)` leaves the gradients. Returns it.
 
     given["second_rate"], if not 0: the second half of the parameters is a group of its own, with this rate. given["added_at"]:
-    the last two come as a group at this step, and the first group's rate is set anew; given["decay_at"]: the weight decay is.
+    the last two come as a group at this step, and the first group's rate is set anew; given["decay_at"]: AdamW's weight decay and
+    betas are.
     given["schedule"] names a scheduler.
     """
     parameters = list(model.parameters())
@@ -108,6 +114,7 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
         if step and step == given["decay_at"]:
             for group in optimizer.param_groups:
                 group["weight_decay"] *= 4
+                group["betas"] = (0.7, 0.9)
         optimizer.zero_grad()
         backward(step)
         optimizer.step()

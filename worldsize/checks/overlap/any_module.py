@@ -248,7 +248,9 @@ def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str
     if name in training.learning:
         return f"It is what rank {rank} has drawn for itself: broadcast rank 0's before the first step."
     if any(name == known for known, _ in torch_modules.module(training.tasks[0]).named_buffers()):
-        return f"It is a buffer, and still rank {rank}'s own: module.buffers() are needed from rank 0 too."
+        lacks = name not in torch_modules.module(training.tasks[0]).state_dict()
+        more = " It is not persistent, so a state_dict lacks it." * lacks
+        return f"It is a buffer, and still rank {rank}'s own: module.buffers() are needed from rank 0 too.{more}"
     return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too."
 
 

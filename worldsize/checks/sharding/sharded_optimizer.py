@@ -32,6 +32,7 @@ WEIGHTS, STATE, MESSAGES = POINTS
 NEAR = 1e-10
 STEPS = 6
 MODELS = tuple(any_optimizer.MODELS)
+UNUSED = "frozen and unused layers"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class TrainedModel:
     def __str__(self) -> str:
         extras = [
             f"with {self.schedule}" * bool(self.schedule), "in two groups" * bool(self.second_rate),
-            "a group added later" * bool(self.added_at), "another weight decay later" * bool(self.decay_at),
+            "a group added later" * bool(self.added_at), "other options later" * bool(self.decay_at),
         ]  # fmt: skip
         return ", ".join([ranks_in_words(self.world_size), self.model, self.kind, *filter(None, extras)])
 
@@ -84,23 +85,28 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def trainings(seed: int, rate: float) -> list[TrainedModel]:
-    two_layers, encoder, tied, convolutions, frozen = MODELS
+    two_layers, encoder, tied, convolutions, _, six_layers = MODELS
     return [
         TrainedModel(2, two_layers, "AdamW", {"lr": rate, "weight_decay": 0.1}, seed=seed),
         TrainedModel(3, encoder, "SGD", {"lr": rate, "momentum": 0.9}, second_rate=4 * rate, seed=seed + 1),
         TrainedModel(4, tied, "RMSprop", {"lr": rate / 2, "eps": 1e-4}, schedule="StepLR", seed=seed + 2),
-        TrainedModel(4, frozen, "AdamW", {"lr": rate, "weight_decay": 0.2}, decay_at=3, seed=seed + 3),
+        TrainedModel(2, six_layers, "SGD", {"momentum": 0.9}, schedule="StepLR", seed=seed + 6),  # at the rate of SGD's default
+        TrainedModel(4, UNUSED, "AdamW", {"lr": rate}, decay_at=3, seed=seed + 3),
         TrainedModel(1, two_layers, "Adagrad", {"lr": rate}, seed=seed + 4),
         TrainedModel(5, convolutions, "Adagrad", {"lr": rate, "eps": 1e-4}, added_at=3, seed=seed + 5),
     ]
 
 
+_ALL_OPTIONS = "A group of the optimizer has all options of its class, as a script expects: those of `kind`'s defaults too."
 _AN_OPTIMIZER = "Return an optimizer as torch has it, a class that inherits torch.optim.Optimizer: schedulers want one."
 _ADVICE = {
     "is not an Optimizer": _AN_OPTIMIZER,
     "has no attribute 'zero_grad'": _AN_OPTIMIZER,
     "has no attribute 'param_groups'": _AN_OPTIMIZER,
     "has no attribute 'add_param_group'": _AN_OPTIMIZER,
+    "KeyError: 'lr'": _ALL_OPTIONS,
+    "KeyError: 'weight_decay'": _ALL_OPTIONS,
+    "KeyError: 'betas'": _ALL_OPTIONS,
     "empty parameter list": "`parameters` may be an iterator, which can be gone through once: make a list of it first.",
     "got an empty parameter list": "A rank may own no parameter of a group: give it an empty piece, or no group.",
     "'NoneType' object": "A parameter may have no gradient in a step: frozen, or not used. Leave it out.",
@@ -115,10 +121,11 @@ class OptimizerSlip:
     """What goes otherwise than it should: nothing, or one of these."""
 
     scale: float = 1.0  # of the mean gradient
-    only_rates: bool = False  # of the options that a schedule sets
+    heard: tuple[str, ...] = ()  # of the options that are set in param_groups after the start, if not all
     one_rate: bool = False  # the second group's rate is that of the first
     deaf: bool = False  # to what is set in param_groups after the start
     adds_nothing: bool = False
+    forgetful: bool = False  # of the state, at each step
     never_zeroed: bool = False
     zeros: bool = False  # a gradient of zeros where there is none
     twice: bool = False
@@ -179,8 +186,10 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
             for group, told in zip(self.param_groups, self.told, strict=True):
                 if slip.deaf:
                     group.update(told)
-                if slip.only_rates:
-                    group.update({name: value for name, value in told.items() if name != "lr"})
+                if slip.heard:
+                    group.update({name: value for name, value in told.items() if name not in slip.heard})
+            if slip.forgetful:
+                self.state.clear()
             for _ in range(2 if slip.twice else 1):
                 super().step()
             for group, before in zip(self.param_groups, now, strict=True):
@@ -190,9 +199,13 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
 
 
 _SLIPS = {
-    OptimizerSlip(only_rates=True): (
-        "Of what is set in `param_groups` after the start the rate alone reaches the steps, and not the weight decay: hand on "
-        "all options but \"params\"."
+    OptimizerSlip(heard=("lr",)): (
+        "Of what is set in `param_groups` after the start the rate alone reaches the steps, and not the weight decay and betas: "
+        "hand on all options but \"params\"."
+    ),
+    OptimizerSlip(heard=("lr", "weight_decay")): (
+        "Of what is set in `param_groups` after the start the rate and the weight decay reach the steps, and not the betas: hand "
+        "on all options but \"params\"."
     ),
     OptimizerSlip(deaf=True): (
         "What is set in `param_groups` after the start, as a scheduler sets \"lr\", does not reach the steps: hand the groups' "
@@ -205,6 +218,7 @@ _SLIPS = {
         "A parameter without a gradient was stepped with zeros: weight decay and momentum move it all the same. Leave it out of "
         "the step."
     ),
+    OptimizerSlip(forgetful=True): "Each step begins with a new state: make the inner optimizer once, and keep it.",
     OptimizerSlip(twice=True): "Each step was taken twice.",
 }  # fmt: skip
 
@@ -254,6 +268,11 @@ def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
     for slip, words in (summed | _SLIPS).items():
         if _first_wrong(held, one_process(task, slip).weights) is None:
             return words
+    if task.model == UNUSED:
+        return (
+            "A parameter without a gradient in a step stays as it is, also where it had one in the step before: is an old "
+            "gradient left on a piece, or was it taken for zeros?"
+        )
     if any(_first_wrong([of_rank], list(held[0])) is not None for of_rank in held):
         return "Ranks hold different weights: after a step each owner's weights have to reach all ranks."
     if all(same(got, w, SINGLE, SINGLE) for of_rank in held for got, w in zip(of_rank, right.weights, strict=True)):
@@ -269,22 +288,27 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
             return f"rank {rank} made no optimizer of the class `kind`: it takes the steps of that class."
         if n > 1 and told["state"] > most:
             everything = ", that of all parameters: nothing is saved" * (told["state"] >= whole)
+            why = (
+                "Adagrad makes its state as soon as it has a parameter: hand it this rank's part alone."
+                if task.kind == "Adagrad"
+                else "Deal whole parameters out by size, not by number; and what a slice is cut from stays in memory whole."
+            )
             return (
                 f"rank {rank} keeps {told['state']} bytes of state{everything}; 1/{n} of the whole and the largest parameter's "
-                f"are {most:.0f}. What a slice is cut from stays in memory whole."
+                f"are {most:.0f}. {why}"
             )
     return None
 
 
 def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complaint:
-    """Words for more bytes than an all-reduce of what has a gradient and a gather of what has none."""
+    """Words for more bytes than an all-reduce of what has a gradient."""
     n, everything = task.world_size, sum(w.nbytes for w in right.weights)
     needed = sum(2 * (n - 1) * size for size in right.with_gradient)
-    most = needed + sum((n - 1) * (everything - size) for size in right.with_gradient)
+    without = sum((n - 1) * (everything - size) for size in right.with_gradient)
     got = ended.trace.total_bytes()
-    if got <= most:
+    if got <= needed:
         return None
-    return (
-        f"all ranks together sent {times(got / needed)} x an all-reduce of the gradients; expected 1 x. An owner needs the sum "
-        f"of its own part alone, and the others its part's weights."
-    )
+    told = f"all ranks together sent {times(got / needed)} x an all-reduce of the gradients; expected 1 x. "
+    if got <= needed + without:
+        return told + "What has no gradient in a step does not change, and need not be gathered."
+    return told + "An owner needs the sum of its own part alone, and the others its part's weights."
