@@ -969,10 +969,10 @@ figures.descents(
 #
 # A test set is dealt out, too: each rank has the scores of its own images, and one number is reported. Recall you know.
 # **Precision** is the other side: of the images that the model finds, the part that are of the class. What it finds depends on
-# a *threshold*: a score is found if it is at least as high.
+# a *threshold*: an image is found if its score is at least as high.
 #
 # Average precision takes every score as the threshold, from the highest to the lowest. Each brings recall from $R_{k-1}$ to
-# $R_k$ at the precision $P_k$:
+# $R_k$ at the precision $P_k$; recall begins at 0:
 #
 # $$AP=\sum_k\,(R_k-R_{k-1})\,P_k$$
 
@@ -1013,8 +1013,8 @@ for name, key in zip(deals, ("cards", "blocks")):
 # stands among those of the others.
 #
 # Two given collectives may help. `collectives.all_reduce(fabric, t)` you have seen: it leaves the sum in `t`.
-# `collectives.concatenated(fabric, t)` returns the flat `t` of all ranks one after the other, however long each is. Write it
-# in PyTorch: every rank would have to import scikit-learn first.
+# `collectives.concatenated(fabric, t)` returns the flat `t` of all ranks one after the other, however long each is, `bool` too.
+# Write it in PyTorch: every rank would have to import scikit-learn first.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>A helper gives recall and precision at one threshold. Average precision calls it for every
@@ -1027,8 +1027,8 @@ for name, key in zip(deals, ("cards", "blocks")):
 def metrics_of_all(fabric, scores, labels, threshold):
     """Return (recall, precision, average precision) of all ranks' examples: three numbers, the same on every rank.
 
-    scores (any floats) and labels (True: of the class) are of this rank's examples; ranks have unequally many, also none. Recall
-    and precision are of scores >= threshold; equal scores are one threshold; 0/0 counts as 0. scores and labels stay as they are.
+    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have unequally many, also none.
+    Recall and precision are of scores >= threshold; equal scores are one threshold; 0/0 counts as 0. Arguments stay as they are.
     """
     ### BEGIN SOLUTION
     scores, labels = collectives.concatenated(fabric, scores), collectives.concatenated(fabric, labels)

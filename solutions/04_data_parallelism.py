@@ -881,8 +881,8 @@ for link in (slow, Link("50 MB/s", "100 us")):
 # micro-batches; here there are none.)
 
 # %% [markdown]
-# And a way must fit. Count parameters and as many bytes of gradients: which of them does a replica hold, which a stage?
-# Write the decision. It knows sizes and speeds, and starts nothing.
+# And a way must fit. Count parameters and as many bytes of gradients, and leave activations out: which of them does a replica
+# hold, which a stage? Write the decision. It knows sizes and speeds, and starts nothing.
 #
 # <details><summary>Hint</summary>Two numbers of seconds, each work and messages. A boundary is passed twice in a step, by the
 # activations of the whole batch and by their gradients. Put only what fits into a dict, and take the smallest.</details>
@@ -890,7 +890,7 @@ for link in (slow, Link("50 MB/s", "100 us")):
 # %% tags=["exercise:quicker_way"]
 # Exercise 4.5: replicas or stages
 def quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes):
-    """Return "replicas" or "stages": whose step is over sooner, of those that fit; None where neither fits. Starts no ranks.
+    """Return "replicas" or "stages": whose step is over sooner, of those that fit; None where neither fits. At a tie, either.
 
     stage_bytes[r]: parameters of stage r, one stage a rank; boundary_bytes[k]: ONE example's activations after stage k. An
     example's work takes example_s on one rank, a message alpha_s and its bytes over bytes_per_s. A rank has memory_bytes.

@@ -217,12 +217,13 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 #
 # So every rank sends its codes to all others, an **all-gather**, and everybody decodes and adds up for itself.
 # `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $i$ of `x.tensor_split(world_size)` is rank $i$'s.
+# Before the call a rank has filled its own part.
 
 # %% [markdown]
 # ### One bit
 #
-# Take 1 bit: the sign. The scale is the mean size of the block's numbers. This is crude: a number of ten times the mean and
-# one of a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
+# Take 1 bit: the sign. The scale is the mean absolute value of the block's numbers. This is crude: a number of ten times the
+# mean and one of a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
 # **residual**, and adds it to the next gradient. So what is lost in one step is made up for in later ones.
 
 # %%
@@ -246,7 +247,7 @@ lab.predict(
 # %% tags=["exercise:one_bit_average"]
 # Exercise 14.1: one bit of each number, and the rest kept
 def one_bit_average(fabric, gradient, residual, block):
-    """Sends the signs of gradient + residual, 8 in a byte (0 or more: bit 1), and the mean size of each block, its scale.
+    """Sends the signs of gradient + residual, 8 in a byte (0 or more: bit 1), and each block's mean |number|, its scale.
 
     Returns the mean over the ranks of sign · scale, [numbers], the same bits on all ranks, and this rank's new residual: what its
     own code does not say. Scales are in the gradient's dtype. The last block may be short. What is handed in stays as it is.

@@ -48,6 +48,15 @@ def threshold_by_threshold(fabric, scores, labels, threshold):
     return recall, precision, average
 
 
+answers.twin("returns_one_tensor", {
+    "return recall, precision, average": "return torch.tensor([recall, precision, average])",
+})
+answers.twin("means_the_precision_over_positives", {
+    "average += (recall - before) * precision":
+        "average += precision * int(labels[scores == score].sum()) / max(1, positives)",
+})
+
+
 @answers.is_right
 def in_one_sort(fabric, scores, labels, threshold):
     """Cumulated sums, read at the last example of each score."""
@@ -232,6 +241,18 @@ answers.mistake("divides_0_by_0", {"hits / max(1, found.sum())": "hits / found.s
     "no score reaches the threshold", "This is 0/0, which is to count as 0", of=in_one_sort)
 answers.mistake("divides_by_no_positive", {"hits / max(1, positives), hits / max(1, int(found.sum()))":
     "hits / positives, hits / max(1, int(found.sum()))"}, "no positive at all", "What would be 0/0 is to count as 0")
+
+answers.mistake("begins_with_the_lowest_threshold", {"scores.unique().flip(0)": "scores.unique()"},
+    "The thresholds went from the lowest to the highest")
+answers.mistake("leaves_the_first_threshold_out", {
+    "average, before = 0.0, 0.0": "average, before = 0.0, at(scores.max())[0]",
+}, "The first threshold counts, too")
+answers.mistake("weighs_by_recall", {"(recall - before) * precision": "recall * precision"}, "not by what recall has gained")
+answers.mistake("takes_its_own_scores_as_thresholds", {
+    "scores, labels = collectives": "own = scores\nscores, labels = collectives", "scores.unique()": "own.unique()",
+}, "The thresholds were this rank's own scores")
+answers.mistake("has_the_threshold_in_float32", {"at(threshold)": "at(torch.tensor(threshold))"},
+    "scores that float32 cannot tell apart", "the recall of all")
 
 # ---- what travels ------------------------------------------------------------------------------
 answers.mistake("sends_float32", {

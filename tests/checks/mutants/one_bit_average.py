@@ -121,6 +121,12 @@ answers.mistake("scales_by_the_sum", {"part.abs().mean()": "part.abs().sum()"},
     "the average of step 1", "The scale is the sum of a block's sizes")
 answers.mistake("scales_by_the_size_of_the_mean", {"part.abs().mean()": "part.mean().abs()"},
     "the average of step 1", "The scale is the size of the block's mean")
+answers.mistake("scales_by_the_mean_with_its_sign", {"part.abs().mean()": "part.mean()"},
+    "the average of step 1", "The scale is the mean of a block's numbers, in which signs cancel")
+answers.mistake("scales_by_the_median", {"part.abs().mean()": "part.abs().median()"},
+    "the average of step 1", "The scale is the median of a block's sizes")
+answers.mistake("lays_scales_out_one_after_another", {"scales.repeat_interleave(block)": "scales.repeat(block)"},
+    "the average of step 1", "repeat_interleave gives each number that of its block")
 answers.mistake("has_one_scale_for_all", {"total.split(block)": "total.split(len(total))", "repeat_interleave(block)":
     "repeat_interleave(len(total))"}, "the average of step 1", "There is one scale for all numbers")
 answers.mistake("counts_zeros_that_fill_the_last_block", {"part.abs().mean()": "part.abs().sum() / block"},
@@ -180,6 +186,9 @@ answers.mistake("has_its_own_scales_for_all", {"gathered(fabric, scales)": "[sca
 answers.mistake("has_the_mean_of_all_scales", {
     "gathered(fabric, scales)": "[all_reduce(fabric, scales) / fabric.world_size] * fabric.world_size",
 }, "the average of step 1", "have got the mean of all ranks' scales")
+answers.mistake("does_not_decode_its_own", {
+    "sum(said) / fabric": "sum(total if rank == fabric.rank else own for rank, own in enumerate(said)) / fabric",
+}, "the average of step 1", "A rank's own numbers went in as they are")
 answers.mistake("votes", {
     "average = sum(said) / fabric.world_size": """
         votes = sum(torch.where(own >= 0, 1, -1) for own in said)
@@ -233,6 +242,12 @@ answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradie
     "are right, but rank 0: in step 1 the gradient was changed in place")
 answers.mistake("writes_the_rest_into_the_residual", {"total - said[fabric.rank]": "residual.copy_(total - said[fabric.rank])"},
     "are right, but rank 0: in step 1 the residual was changed in place")
+answers.mistake("returns_the_residual_first", {
+    "return average, total - said[fabric.rank]": "return total - said[fabric.rank], average",
+}, "the average of step 1", "This is the residual: the average comes first")
+answers.mistake("adds_up_in_float64_and_returns_it", {
+    "sum(said) / fabric.world_size": "torch.stack(said).double().mean(0)",
+}, "the average of step 1 as float32, got float64. Something on the way had a wider dtype")
 answers.mistake("returns_the_average_alone", {"return average, total - said[fabric.rank]": "return average"},
     "expected (average, residual), got a tensor of shape [22]")
 
@@ -261,7 +276,7 @@ answers.mistake("packs_each_block_on_its_own", {
             for k, part in enumerate(bits.split((block + 7) // 8))
         ])
     """,
-}, "are right, but", "Was each block packed on its own?")
+}, "are right, but", "bytes, slightly more than those of 3 bytes", "Was each block packed on its own?")
 answers.mistake("sends_scales_of_8_bytes", {"gathered(fabric, scales)": "gathered(fabric, scales.double()).to(total.dtype)"},
     "3 ranks, 37 numbers of float32", "are right, but", "Have the scales 8 bytes?")
 answers.mistake("sends_scales_in_bfloat16", {"gathered(fabric, scales)": "gathered(fabric, scales.bfloat16()).to(total.dtype)"},

@@ -27,6 +27,8 @@ answers.twin("leaves_latency_out_of_both", {
     "(alpha_s + model / (n * bytes_per_s))": "model / (n * bytes_per_s)",
     "(alpha_s + batch * size / bytes_per_s)": "batch * size / bytes_per_s",
 })
+answers.twin("sends_whole_bytes_round_the_ring", {"model / (n * bytes_per_s)": "-(-model // n) / bytes_per_s"})
+answers.twin("takes_stages_at_a_tie", {"return min(seconds,": "return min(reversed(seconds),"})
 answers.twin("returns_numpys_text", {
     "return min(seconds, key=seconds.get, default=None)":
         "return np.array(list(seconds))[np.argmin(list(seconds.values()))] if seconds else None",
@@ -69,6 +71,11 @@ answers.mistake("lets_stages_work_at_once", {"batch * example_s + passing_s": "b
 answers.mistake("gives_every_replica_all_work", {"share * example_s + ring_s": "batch * example_s + ring_s"},
     "memory for all", "A step of replicas takes")
 answers.mistake("cuts_examples", {"share = -(-batch // n)": "share = batch / n"}, "the largest share says when a step is over")
+answers.mistake("leaves_the_remainder_out", {"-(-batch // n)": "batch // n"}, "A share is rounded up: the examples that are left")
+answers.mistake("rounds_to_the_nearest", {"-(-batch // n)": "round(batch / n)"}, "also where less than half an example is left")
+answers.mistake("always_rounds_one_up", {"-(-batch // n)": "batch // n + 1"}, "Where the batch divides evenly, no share has one")
+answers.mistake("lets_each_stage_do_all_work", {"batch * example_s + passing_s": "n * batch * example_s + passing_s"},
+    "All stages together do the work of the batch once")
 answers.mistake("leaves_work_out", {"share * example_s + ring_s": "ring_s", "batch * example_s + passing_s": "passing_s"},
     "memory for all", "A step of replicas takes")
 
@@ -91,6 +98,9 @@ answers.mistake("sends_all_gradients_once", {
 }, "this is one message with all of them")
 answers.mistake("goes_round_once", {"2 * (n - 1)": "(n - 1)"}, "A ring goes round twice")
 answers.mistake("sends_all_round_the_ring", {"(n * bytes_per_s)": "bytes_per_s"}, "A message of the ring holds an n-th")
+answers.mistake("goes_n_steps_each_time", {"2 * (n - 1)": "2 * n"}, "goes n − 1 steps to add up, and n − 1 to hand out")
+answers.mistake("averages_the_parameters_too", {"model / (n * bytes_per_s)": "2 * model / (n * bytes_per_s)"},
+    "Replicas average gradients alone")
 answers.mistake("gradients_for_each_example", {"model / (n * bytes_per_s)": "batch * model / (n * bytes_per_s)"},
     "Gradients are as many as parameters, whatever the batch")
 answers.mistake("moves_fewer_bytes", {
@@ -114,6 +124,12 @@ answers.mistake("shares_the_model_among_replicas", {"2 * model <=": "2 * max(sta
 answers.mistake("holds_all_stages", {"2 * max(stage_bytes)": "2 * model"}, "A rank holds one stage, not the whole model")
 answers.mistake("leaves_a_byte_free", {"2 * model <=": "2 * model <", "2 * max(stage_bytes) <=": "2 * max(stage_bytes) <"},
     "What needs all of the memory fits")
+answers.mistake("leaves_a_byte_free_beside_a_replica", {"2 * model <=": "2 * model <"},
+    "Replicas that need just all of the memory")
+answers.mistake("leaves_a_byte_free_beside_a_stage", {"2 * max(stage_bytes) <=": "2 * max(stage_bytes) <"},
+    "A stage that needs just all of the memory")
+answers.mistake("looks_at_the_first_stage", {"max(stage_bytes)": "stage_bytes[0]"}, "this looks at the first")
+answers.mistake("looks_at_the_last_stage", {"max(stage_bytes)": "stage_bytes[-1]"}, "this looks at the last")
 answers.mistake("says_stages_where_none_fits", {"default=None": 'default="stages"'}, "Where no way fits, return None")
 answers.mistake("expects_one_that_fits", {", default=None": ""}, "ValueError")
 answers.mistake("sorts_the_stages_in_place", {"max(stage_bytes)": "sorted_in_place(stage_bytes)[-1]"}, "was changed in place")

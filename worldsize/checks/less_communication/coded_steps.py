@@ -177,6 +177,12 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "The scale is the sum of a block's sizes: divide by how many numbers it has.": scaled_by(lambda part: np.abs(part).sum()),
         "The scale is the size of the block's mean: the mean of its sizes is larger, where signs differ.":
             scaled_by(lambda part: abs(part.mean())),
+        "The scale is the mean of a block's numbers, in which signs cancel: it is the mean of their sizes.":
+            scaled_by(lambda part: part.mean()),
+        "The scale is the median of a block's sizes: it is their mean.":
+            scaled_by(lambda part: np.sort(np.abs(part))[(part.size - 1) // 2]),
+        "The scales were laid out one after another, again and again: repeat_interleave gives each number that of its block.":
+            of_all(lambda t, s: signs(t) * np.tile(s[::block], block)[: t.size]),
         "There is one scale for all numbers: each block has its own.": scaled_by(mean_size, totals[0].size),
         "The last block is shorter, and its mean was taken over a whole block: zeros that fill it up do not count.":
             scaled_by(lambda part: np.abs(part).sum() / block),
@@ -196,6 +202,10 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "Another rank's signs have got this rank's scales: scales travel, too.": [
             np.mean(own_signs, axis=0) * scale for scale in step.scales
         ],
+        "A rank's own numbers went in as they are, and the others' as coded: decode your own code, too.": [
+            right + kept / n for kept in step.kept
+        ],
+        "This is the residual: the average comes first.": step.kept,
         "This is what the rank has sent itself: nothing of the others is in it.": sent,
         "This is what the rank has sent itself, divided: nothing of the others is in it.": [own / n for own in sent],
     }

@@ -61,6 +61,8 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
     """What can be said of values whatever they stand for: that they are not finite, or have too few digits."""
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         return ""
+    if got.dtype != expected.dtype and got.dtype.itemsize > expected.dtype.itemsize:
+        return "Something on the way had a wider dtype: buffers have the dtype of what comes in."
     if not np.isfinite(got).all():
         return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
     if same(got, expected, SINGLE, SINGLE * float(np.abs(expected).max(initial=0.0))):
@@ -133,8 +135,10 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
     if complaint or got == right or (got < right and not needed.fewer):
         return complaint
 
-    share = times(got / right) if right else "many"
-    told = f"all ranks together sent {got:,} bytes, {share} x those of {needed.what} ({right:,} bytes). "
+    share = f"{times(got / right)} x" if right else "many x"
+    if share == "1 x":
+        share = "slightly more than" if got > right else "slightly fewer than"
+    told = f"all ranks together sent {got:,} bytes, {share} those of {needed.what} ({right:,} bytes). "
     if got < right:
         return told + needed.fewer
     return told + needed.slips.get(got, needed.advice)

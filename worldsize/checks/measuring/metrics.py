@@ -226,6 +226,8 @@ def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
         return f"{said} This is 0/0, which is to count as 0: nothing is found, or there is nothing to find."
     slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
     slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), slips)
+    if not slip and place == 2:
+        slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), _of_the_sum(spread))
     if not slip and place == 2 and _is_one_by_one(found, *spread.together()):
         slip = _ONE_BY_ONE
     return f"{said} {slip}".rstrip()
@@ -268,7 +270,7 @@ def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
         return {product: [recall * precision] * n}
     turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
     return {
-        "A score that is the threshold is found, too: scores >= threshold.": [above[place]] * n,
+        "A score that is the threshold is found, too: scores >= threshold, with scores as they came in.": [above[place]] * n,
         turned: [(recall, precision)[1 - place]] * n,
     }
 
@@ -290,6 +292,22 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
         "precision at its own threshold.": [_interpolated(points)] * n,
         "This is the mean of the precision over all scores. Only a gain in recall counts, as much as it gains.":
             [float(points[:, 1].mean())] * n,
+    }  # fmt: skip
+
+
+def _of_the_sum(spread: Spread) -> dict[str, ByRank]:
+    """What mistakes in the sum over thresholds give. With equal scores some of them are none."""
+    scores, labels = spread.together()
+    n, (recall, precision) = len(spread.shares), _points(scores, labels).T
+    own = [np.array([_at(scores, labels, t) for t in np.unique(s)[::-1]]).reshape(-1, 2) for s, _ in spread.shares]
+    return {
+        "The thresholds went from the lowest to the highest, so recall fell. Begin with the highest.":
+            [float((np.diff(recall[::-1], prepend=0.0) * precision[::-1]).sum())] * n,
+        "The first threshold counts, too: before it recall is 0.": [float((np.diff(recall) * precision[1:]).sum())] * n,
+        "Each precision was weighed by recall, not by what recall has gained since the threshold before.":
+            [float((recall * precision).sum())] * n,
+        "The thresholds were this rank's own scores: every score of all ranks is one.":
+            [float((np.diff(gained, prepend=0.0) * at).sum()) for gained, at in (points.T for points in own)],
     }  # fmt: skip
 
 
