@@ -1322,7 +1322,7 @@ def slowed(fabric, slow, work_s, count):
     return (time.perf_counter() - began_s) / count
 
 # %%
-lab.predict("slowest", "Rank by rank, the mean time of a step: how many times the shortest is the longest?", "times")
+lab.predict("slowest", "The mean time of a step on each rank: how many times as long is the longest as the shortest?", "times")
 
 # %%
 drawn = random.Random(first_seed).randrange(4)
