@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -203,7 +204,9 @@ class FolderWatch:
     def over(self, fn: Callable) -> dict[str, Any]:
         """The save itself, which is watched, in a process that ends soon: an audit hook stays for good."""
         sys.addaudithook(self._audit)
-        os.fsync, os.fdatasync = self._seen_by_number(os.fsync), self._seen_by_number(os.fdatasync)
+        for name in ("fsync", "fdatasync"):
+            if isinstance(getattr(os, name), BuiltinFunctionType):
+                setattr(os, name, self._seen_by_number(getattr(os, name)))
         sys.setprofile(self._profile)
         try:
             return _called(fn, self._path, self._data)
