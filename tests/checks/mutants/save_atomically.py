@@ -119,11 +119,6 @@ answers.twin("syncs_the_folder_too", {"os.replace(temporary, path)": """
 answers.twin("imports_the_call", {
     "temporary = path": "from os import fsync\ntemporary = path", "os.fsync(file.fileno())": "fsync(file)",
 })  # fmt: skip
-answers.twin("writes_in_a_folder_of_its_own", {
-    'path.with_name(path.name + ".tmp")': 'path.with_name(path.name + ".new") / "data"',
-    "with open(temporary": "temporary.parent.mkdir(exist_ok=True)\nwith open(temporary",
-    "os.replace(temporary, path)": "os.replace(temporary, path)\ntemporary.parent.rmdir()",
-})  # fmt: skip
 
 
 @answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")

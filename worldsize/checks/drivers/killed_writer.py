@@ -184,7 +184,7 @@ class FolderWatch:
     """Looks at a folder round every call of a save, and counts changes: of the file's bytes, and of the names beside it.
 
     `on_disk`: whether the data were synced when the file had them for the first time; None where it never had them.
-    `elsewhere`: the folder of another file that was renamed to `path`, "" for its own and what lies in that.
+    `elsewhere`: the folder of another file that was renamed to `path`, "" for its own.
     """
 
     def __init__(self, path: Path, data: bytes) -> None:
@@ -258,7 +258,7 @@ class FolderWatch:
             self._all_synced = True  # every write waits for the disk
         if event == "os.rename" and args[2] == -1:
             source, target = (Path(os.path.abspath(os.fsdecode(name))) for name in args[:2])
-            if target == self._path and target.parent not in source.parents:
+            if target == self._path and source.parent != target.parent:
                 self.elsewhere = str(source.parent)
 
 

@@ -29,7 +29,7 @@ class FolderRecord:
     """A folder by its descriptor, and `place`, its path as the writer knows it. `getfd` is pidfd_getfd's number.
 
     `on_disk`: whether the data were on disk when the watched file had them for the first time; None where it never had.
-    `elsewhere`: the folder of another file that was renamed to it, "" for its own and what lies in that.
+    `elsewhere`: the folder of another file that was renamed to it, "" for its own.
     """
 
     def __init__(self, descriptor: int, place: str, getfd: int) -> None:
@@ -151,7 +151,7 @@ class FolderRecord:
 
     def _note_rename(self, call: Call, first: int, second: int) -> None:
         source, target = (self._path(call, place) for place in (first, second))
-        if target == os.path.join(self._place, self._name) and not source.startswith(self._place + os.sep):
+        if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
             self.elsewhere = os.path.dirname(source)
 
     def _path(self, call: Call, place: int) -> str:
