@@ -768,8 +768,9 @@ for batch, rate, run in (small, base_rate, reference), (large, base_rate * large
 # ### A batch that grows (optional)
 #
 # At first examples agree, and a small batch is enough; later noise takes over. So let the batch follow the noise scale (Smith
-# and others, 2018, grow it instead of lowering the rate). Here it starts with the smallest, and doubles where your noise scale
-# of all steps so far is above it. Where the batch is the noise scale, the theory's best rate is half the largest, and stays.
+# and others, 2018, grow it instead of lowering the rate). Here it starts with the smallest. After every `window` steps it
+# doubles if your noise scale of all steps so far is above it, or below 0: then noise hides |G| as yet. Where the batch is the
+# noise scale, the theory's best rate is half the largest, and stays: half of `noise_rate`.
 
 # %%
 lab.predict("grown", f"Batch {sweep[0]}, growing: how many times the images of batch {sweep[0]} until the goal?", "times")
@@ -820,7 +821,7 @@ for n in many_ranks if ready else ():
     took = {name: sorted(declared_s(batches, n) for batches in each) for name, each in trainings.items()}
     fixed = min((name for name in took if name != "growing"), key=lambda name: middle(took[name]))
     print(f"ranks {n}: the best fixed one is {fixed}, {middle(took[fixed]):.2f} s; growing {middle(took['growing']):.2f} s")
-    for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing"):
+    for name in (f"batch {sweep[0]}", f"batch {sweep[-1]}", "growing") if n > 1 else ():  # on one rank the largest takes minutes
         bars.append(figures.Timing(name, middle(took[name]), world_size=n, repeats_s=took[name]))
 figures.race(bars, "The same goal: which batch takes least time?", simulated=True) if ready else figures.not_yet("Exercise 13.3")
 
@@ -836,8 +837,9 @@ figures.race(bars, "The same goal: which batch takes least time?", simulated=Tru
 # ### And Adam? (optional)
 #
 # The linear rule is SGD's. For Adam one often reads: batch times k, rate times $\sqrt k$ (Krizhevsky, 2014, once proposed it for
-# SGD; Malladi and others, 2022, derive it for Adam where noise dominates). Look below the critical batch: for each of
-# `below_critical` the rate of fewest steps to `rate_goal` per cent, from a grid of steps of two. Each rank has its own seed.
+# SGD; Malladi and others, 2022, derive it for Adam where noise dominates). Look at small batches, up to about the critical
+# one: for each of `below_critical` the rate of fewest steps to `rate_goal` per cent, from a grid of steps of two. Each rank has
+# its own seed.
 
 # %%
 times = below_critical[0] // below_critical[-1]

@@ -188,15 +188,14 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
 # file's number is its `fileno()`. First `file.flush()` empties Python's own buffer.
 #
-# The new *name* is an entry of the **folder**, and it reaches the disk with the folder alone. So a sixth step comes after the
-# rename: `os.open` the folder, `os.fsync` it, `os.close` it. Without it a power cut may bring back the old file, whole, though
-# the save had returned. The answer takes this step. The check does not ask for it: a kill leaves the system's memory alone, and
-# only a power cut would show the difference.
+# The new *name* is an entry of the **folder**, which has to be synced too. So after the rename get the folder's number by
+# `os.open(folder, os.O_RDONLY)`, `os.fsync` it and `os.close` it. Without this a power cut may bring back the old file, whole,
+# though the save had returned. The check does not ask for this step, as no kill shows the difference. Take it all the same.
 
 # %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
-# pile up, or a thousand failures fill the disk. Where it *is* full a write raises OSError: let the caller see it. The old file
-# stays.
+# pile up, or a thousand failures fill the disk: a save that returns leaves the new file alone. Where the disk *is* full a write
+# raises OSError: let the caller see it, as an OSError. The old file stays.
 #
 # <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and a rank always the same. Then no
 # two ranks meet, and the next save writes over what a killed one left. Make it from all of <code>path.name</code>:
@@ -1323,7 +1322,7 @@ def slowed(fabric, slow, work_s, count):
     return (time.perf_counter() - began_s) / count
 
 # %%
-lab.predict("slowest", "Rank by rank, the mean time of a step: how many times the shortest is the longest?", "times")
+lab.predict("slowest", "The mean time of a step on each rank: how many times as long is the longest as the shortest?", "times")
 
 # %%
 drawn = random.Random(first_seed).randrange(4)

@@ -427,7 +427,8 @@ knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 us",
 
 # %%
 lab.predict("two_rings", "Two rings over two cards: how many times as long as one ring over one card?", "times")
-lab.predict("tree_from", "One rank a node, 4 MB: from how many ranks on are two trees faster than one ring?", "ranks")
+asks = f"One rank a node, 4 MB, 25 GB/s and 10 µs. From which of {', '.join(map(str, tree_ranks))} ranks on are two trees faster?"
+lab.predict("tree_from", asks, "ranks")
 
 # %%
 cards = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("25 GB/s", "3 us"), cards=8)
@@ -442,8 +443,8 @@ figures.curves(
 # %% [markdown]
 # In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
 # **double binary tree**: half of the tensor takes each of two trees, in pieces that follow each other (Sanders, Speck and
-# Träff, 2009). Who is a leaf in the one passes on in the other. Here are the places of eight ranks. Which rank breaks the
-# rule, and why must one?
+# Träff, 2009). Who is a leaf in the one passes on in the other. Below are the places of eight ranks. Do all keep this rule?
+# And why can't seven?
 
 # %%
 for rank in range(8):
@@ -452,6 +453,7 @@ for rank in range(8):
         above = "root" if parent is None else f"under {parent}"
         said.append(f"{above}, over {' and '.join(map(str, children))}" if children else f"{above}, a leaf")
     print(f"rank {rank}: {said[0]:24} | {said[1]}")
+print("of 7 ranks, these are leaves in neither tree:", *(r for r in range(7) if all(own.children for own in two_trees(r, 7))))
 
 # %%
 tree_link, numbers = Link("25 GB/s", "10 us"), 1_024_000
@@ -1012,7 +1014,7 @@ bars = [
     figures.Timing(name, seconds, sum(by_parts(v, ways[name]).values()), group=f"{v} chunk{'s' * (v > 1)}")
     for (v, name), seconds in took.items()
 ]
-figures.race(bars, "Chunks and overlap: what does each save of a step?", simulated=True)
+figures.race(bars, "How much faster is a step with overlap, for 1 chunk and for more?", simulated=True)
 
 # %%
 sums_s, least, most = by_parts(1, False)["data parallel"], chunked[0], chunked[-1]

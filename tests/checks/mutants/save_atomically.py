@@ -108,6 +108,19 @@ answers.twin("puts_the_old_one_back_on_an_error", {
 })
 
 
+answers.twin("syncs_the_folder_too", {"os.replace(temporary, path)": """
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+"""})
+answers.twin("imports_the_call", {
+    "temporary = path": "from os import fsync\ntemporary = path", "os.fsync(file.fileno())": "fsync(file)",
+})  # fmt: skip
+
+
 @answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
 def writes_in_place(path, data):
     path.write_bytes(data)
@@ -167,18 +180,18 @@ answers.mistake("clears_whatever_begins_with_its_name", {
             left.unlink()
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     """,
-}, "state.rank10, another rank's file, is gone")
+}, "state.rank11, another rank's file, is gone")
 answers.mistake("clears_what_begins_with_its_name_and_is_temporary", {
     'temporary = path.with_name(path.name + ".tmp")': """
         for left in path.parent.glob(path.name + "*.tmp"):
             left.unlink()
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     """,
-}, "state.rank10 and state.rank1 are saved at once: the save of state.rank10 raised FileNotFoundError",
-    "The save of state.rank1 removed a file of state.rank10's", chance=True)
+}, "state.rank11 and state.rank1 are saved at once: the save of state.rank11 raised FileNotFoundError",
+    "The save of state.rank1 removed a file of state.rank11's", chance=True)
 answers.mistake("cuts_the_name", {
     'path.with_name(path.name + ".tmp")': 'path.with_name(path.name[:11] + ".tmp")',
-}, "state.rank10 and state.rank1 are saved at once")
+}, "state.rank11 and state.rank1 are saved at once")
 
 
 @answers.is_wrong("the disk was full when it had written", "must end there, before os.replace, and the old file stays")
@@ -225,7 +238,8 @@ answers.mistake("clears_all_temporary_files", {
             left.unlink()
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     """,
-}, "saved at once: the save of state.rank1 raised FileNotFoundError", "or one removed the other's", chance=True)
+}, "saved at once: the save of state.rank1 raised FileNotFoundError", "The save of state.rank2 removed a file of state.rank1's",
+    chance=True)
 
 
 @answers.is_wrong("the system wrote", "os.write returns how many bytes it has written")
@@ -255,3 +269,37 @@ answers.mistake("writes_over_without_cutting", {
 }, "afterwards state.rank1 does not hold the data: expected 1,500 bytes")
 answers.mistake("trusts_an_unbuffered_file", {'"wb")': '"wb", buffering=0)', "file.flush()": ""},
     "the system wrote 1,499 of 1,500 bytes and no more", "os.write returns how many bytes it has written")
+answers.mistake("syncs_the_folder_while_the_file_is_open", {"os.fsync(file.fileno())": """
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+"""}, "the data got the file's name before they were on disk", "os.fsync(file.fileno())")
+answers.mistake("names_it_after_the_last_digit",
+    {'path.with_name(path.name + ".tmp")': 'path.with_name("tmp" + path.name[-1])'},
+    "state.rank11 and state.rank1 are saved at once", "Both wrote into one temporary file")
+answers.mistake("appends_to_what_is_left", {'open(temporary, "wb")': 'open(temporary, "ab")'},
+    "after 4 saves of it that were killed: afterwards state.rank1 does not hold the data", 'with "wb", which empties it')
+answers.mistake("does_not_cut_what_is_left",
+    {'open(temporary, "wb")': 'os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT), "wb")'},
+    "after 4 saves of it that were killed: afterwards state.rank1 does not hold the data", 'with "wb", which empties it')
+answers.mistake("wants_no_file_there", {'open(temporary, "wb")': 'open(temporary, "xb")'},
+    "after 4 saves of it that were killed: the last save raised FileExistsError")
+answers.mistake("links_the_old_one", {"os.replace(temporary, path)": """
+    if path.exists():
+        path.with_name(path.name + ".old").unlink(missing_ok=True)
+        os.link(path, path.with_name(path.name + ".old"))
+    os.replace(temporary, path)
+"""}, "the old file is still there, as state.rank1.old")
+
+
+@answers.is_wrong("over an old file of 2,200: the disk was full", "raised RuntimeError", "a caller waits for an OSError")
+def raises_an_error_of_another_kind(path, data):
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RuntimeError("the checkpoint could not be saved") from error
+    os.replace(temporary, path)

@@ -13,6 +13,7 @@ equal", OSDI 2014, for what happens to a rename without fsync.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ POINTS = {
     "ranks that save at once do not meet, and what is left of killed saves does not pile up": 0.25,
 }
 WHOLE, ON_DISK, APART = POINTS
-NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank10"
+NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
 CHANGES, MEETINGS, KILLED = 8, 5, 4
 
@@ -91,7 +92,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield case(
         f"{NAME} after {KILLED} saves of it that were killed",
         [scenario({NAME: old, NEIGHBOUR: neighbour}, *killed, save(new))],
-        lambda rows: {APART: _piled_up(rows[0], {NAME: new, NEIGHBOUR: neighbour})},
+        lambda rows: {APART: _piled_up(rows[0], {NAME: new, NEIGHBOUR: neighbour}, old)},
     )
 
 
@@ -153,8 +154,8 @@ def _examine_kills(
             found[ON_DISK] = _not_on_disk(ended)
         if found[WHOLE] is None and not _is_one_of(left, (before, data)):
             found[WHOLE] = _torn(ended, death, left, before, data)
-        elif death and death[0] == "full" and ended["how"] == "returned" and not _is_one_of(left, (data,)):
-            found[ON_DISK] = found[ON_DISK] or _kept_quiet(death, data)
+        elif death and death[0] == "full":
+            found[ON_DISK] = found[ON_DISK] or _error_kept(ended, death, left, data)
 
     if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # what is torn was copied from there
         found[WHOLE] += f" Besides, {found[ON_DISK]}"
@@ -210,11 +211,16 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
     return f"{size} that are neither the old ones nor the new ones"
 
 
-def _kept_quiet(death: list, data: np.ndarray) -> str:
-    return (
-        f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and the save returned as if the new data "
-        f"were there: its caller relies on them. Let the OSError go on to the caller."
-    )
+def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, data: np.ndarray) -> Complaint:
+    """What the caller did not hear of a full disk. An error of a class of the answer's own is taken for an OSError."""
+    full = f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and the save"
+    if ended["how"] == "returned" and not _is_one_of(left, (data,)):
+        return f"{full} returned as if the new data were there: its caller relies on them. Let the OSError go on to the caller."
+    if ended["how"] == "raised":
+        kind = getattr(builtins, ended["error"].split(":")[0], None)
+        if isinstance(kind, type) and not issubclass(kind, OSError):
+            return f"{full} raised {ended['error']}: a caller waits for an OSError. Let the one of the write go on."
+    return None
 
 
 # ---- on disk ---------------------------------------------------------------------------------
@@ -248,8 +254,9 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     )
     first, second = right
     complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
-    if complaint and {first, second} == {NAME, NEIGHBOUR}:
-        return f"{complaint}. The save of {NAME} removed a file of {NEIGHBOUR}'s: {NAME}*.tmp is the name of both."
+    if complaint and first in _missing_file(complaint):
+        both = f": {second}*.tmp is the name of both" if first.startswith(second) else ""
+        return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove nothing but what is {second}'s own."
     if complaint:
         return f"{complaint}. {advice}"
 
@@ -264,20 +271,39 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     return f"afterwards the folder holds {', '.join(more)} too. {advice}" if more else None
 
 
-def _piled_up(row: Row, right: dict[str, np.ndarray]) -> Complaint:
+def _missing_file(complaint: str) -> str:
+    """The name of the file that an error says is not there, "" where it says nothing of one."""
+    _, _, rest = complaint.partition("No such file or directory: '")
+    return rest.partition("'")[0]
+
+
+def _began_with_the_rest(got: np.ndarray | None, new: np.ndarray) -> str:
+    """Words for a file that holds the new data, and besides what a killed save had written."""
+    if got is None or len(got) <= len(new):
+        return ""
+    if np.array_equal(got[: len(new)], new) or np.array_equal(got[-len(new) :], new):
+        return '. It holds what a killed save had written too: open the temporary file with "wb", which empties it.'
+    return ""
+
+
+def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Complaint:
     files = row["files"]
     complaint = _raised(row["ended"][-1], "the last save") or _wrong_content(files, right[NAME])
     if complaint:
-        return complaint
+        return complaint + _began_with_the_rest(files.get(NAME), right[NAME])
 
     if NEIGHBOUR not in files or not np.array_equal(files[NEIGHBOUR], right[NEIGHBOUR]):
         return f"{NEIGHBOUR}, another rank's file, is gone: remove nothing but what your own killed saves left behind."
 
     left = {name: data for name, data in files.items() if name not in right}
+    for name, content in left.items():
+        if np.array_equal(content, old):
+            return f"the old file is still there, as {name}: after a save the folder holds the new one alone."
     if not left:
         return None
     total = sum(map(len, left.values()))
     return (
-        f"{count(len(left), 'temporary file')} of killed saves are still there, {total:,} bytes: {', '.join(list(left)[:3])}. "
+        f"{count(len(left), 'temporary file')} of killed saves {'is' if len(left) == 1 else 'are'} still there, {total:,} bytes: "
+        f"{', '.join(list(left)[:3])}. "
         f"With a name that path alone decides, the next save writes over what the last one left."
     )
