@@ -46,7 +46,7 @@ _GOALS = re.compile(r"\*\*After this lab you are able to\*\*\s+(.*?)\n\n", re.DO
 _PREREQUISITES = re.compile(r"\*\*Prerequisites:\*\*\s+(.*)", re.DOTALL)
 _COMPARE = re.compile(r"<details>\s*<summary>Compare</summary>(.*?)</details>", re.DOTALL)
 _ASKED = re.compile(r"\*\*In one sentence:\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL)
-_QUESTION = re.compile(r"(?:^|(?<=[.!?:] )|(?<=\n))([A-Z][^.!?]*\?)")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _HEADING = re.compile(r"^#{2,6} (.+)$", re.MULTILINE)
 _CODE = re.compile(r"(`[^`\n]+`)")
 _MARKUP = re.compile(r"([\\*_\[\]<>|$#~])")
@@ -218,20 +218,34 @@ def _code_of(answers: Answers, name: str) -> str:
 
 
 def _discussion(source: Source) -> Iterable[str]:
-    told = 0
-    prose = ""
+    told, under, prose = 0, "", ""
     for cell in source.cells:
         if cell.kind != "markdown":
             continue
+        under = (_HEADING.findall(cell.text) or [under])[-1]
         for found in _COMPARE.finditer(cell.text):
-            before = cell.text[: found.start()]
-            asked = _ASKED.findall(before) or _QUESTION.findall(before) or _QUESTION.findall(prose)[-1:]
+            before = cell.text[: found.start()].rpartition("</details>")[2]
             told += 1
-            question = _one_line(asked[-1])
-            yield f"**{question[0].upper()}{question[1:]}** {_as_markdown(found[1])}"
+            yield f"*{under}.* **{_asked(before, prose)}** {_as_markdown(found[1])}"
         prose = cell.text
     if not told:
         yield "The lab has no question of its own for this. Ask for each prediction who was farthest off, and why."
+
+
+def _asked(before: str, prose: str) -> str:
+    """What is to be compared: the question in the text before it, else in the prose above, with the sentence that it follows."""
+    named = _ASKED.findall(before)
+    if named:
+        question = _one_line(named[-1])
+        return question[0].upper() + question[1:]
+
+    for text in (before, prose):
+        sentences = _SENTENCE_END.split(_one_line(_HEADING.sub("", text)))
+        asks = [place for place, sentence in enumerate(sentences) if sentence.endswith("?")]
+        if asks:
+            break
+    last = asks[-1] if asks else len(sentences) - 1
+    return " ".join(sentences[max(0, last - 1) : last + 1]).replace("**", "")
 
 
 def _one_line(text: str) -> str:
