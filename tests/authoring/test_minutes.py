@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.sample_source import course
 from worldsize.authoring.build import build
-from worldsize.authoring.minutes import SITTING_MINUTES, Workload, first_sitting, said, true_minutes, workload
+from worldsize.authoring.minutes import SITTING_MINUTES, Workload, first_sitting, parts, said, true_minutes, workload
 from worldsize.authoring.source import read_source
 
 pytestmark = pytest.mark.quick
@@ -68,6 +68,23 @@ def test_hints_count_for_nothing(tmp_path):
     before = workload(read_source(course(tmp_path)))
     source = changed(tmp_path, "A first paragraph.", "A first paragraph. <details><summary>Hint</summary>Do this.</details>")
     assert workload(read_source(source)) == before
+
+
+def test_parts_of_a_lab_add_up_to_what_it_asks(tmp_path):
+    source = changed(tmp_path, '\n# %% tags=["summary"]', OPTIONAL)
+    whole, found = workload(read_source(source)), parts(read_source(source))
+    asked = [part.workload for part in found if not part.optional]
+    assert sum(part.predictions for part in asked) == whole.predictions
+    assert sum(part.exercises for part in asked) == whole.exercises
+    assert [(part.title, part.optional) for part in found][-2:] == [("A look aside", True), ("Back", False)]
+
+
+def test_after_an_optional_part_of_a_part_the_part_goes_on(tmp_path):
+    inside = OPTIONAL.replace("##", "###").replace("### Back", "## Back")
+    source = changed(tmp_path, '\n# %% tags=["summary"]', "\n# %% [markdown]\n# ## Around\n#\n# Two words.\n" + inside)
+    around, aside, _ = parts(read_source(source))[-3:]
+    assert (around.title, around.optional, aside.title, aside.optional) == ("Around", False, "A look aside", True)
+    assert (around.workload.predictions, aside.workload.predictions) == (0, 1)
 
 
 def test_a_build_writes_the_minutes_of_the_rule(tmp_path):

@@ -64,6 +64,7 @@ def test_an_edit_is_noted_with_its_words_under_its_name(tmp_path):
     edits = 'answers.mistake("whole", {" / 2": ""}, "words", ("or", "these"), harmless_at=(2,), chance=True)\n'
     module = module_with(tmp_path, edits)
     assert module.answers.wrong == [(module.whole, ("words", ("or", "these")), (2,))]
+    assert module.answers.edits == {"whole": {" / 2": ""}}
     assert (module.whole([1, 2]), module.answers.chance) == (3, {module.whole})
 
 

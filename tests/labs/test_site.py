@@ -29,7 +29,10 @@ from worldsize.authoring.site.build import build_site, glossary_terms
 pytestmark = [pytest.mark.browser, pytest.mark.soak, pytest.mark.timeout(len(SOURCES) * RUN_TIMEOUT_S + 300)]
 
 LAB = SOURCES[0]
-SOME = ["index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "api/launch", "search"]
+SOME = [
+    *("index", "labs/index", f"labs/{LAB.stem}", "glossary", "support", "papers", "instructors", "teaching/00", "api/launch"),
+    "search",
+]
 ALL = [pytest.param("some"), pytest.param("all", marks=pytest.mark.soak)]
 DESK, PHONE = (1440, 900), (390, 844)
 MOST_LAB_PX = 15_000

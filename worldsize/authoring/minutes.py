@@ -29,6 +29,7 @@ RUN_MINUTES = 1.5  # all cells of a lab, a few of them twice
 ROUNDED_TO = 5
 SITTING_MINUTES = 120  # of one sitting, at most
 LINE_WIDTH = 128
+OPTIONAL = "(optional)"
 
 _DETAILS = re.compile(r"<details>.*?</details>", re.DOTALL)
 _WORD = re.compile(r"\S*\w\S*")
@@ -64,6 +65,16 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a lab by its heading, `##` or an optional one below that: what it asks, and the exercises in it."""
+
+    title: str
+    optional: bool
+    workload: Workload
+    exercises: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Sitting:
     """The first of a lab's two sittings: its minutes, and the title of the part before which it ends."""
 
@@ -87,6 +98,28 @@ def first_sitting(source: Source) -> Sitting | None:
     before = {k: _asked(cells[:k]).exact_minutes for k in starts}
     stop = min(starts, key=lambda k: abs(before[k] - whole.exact_minutes / 2))
     return Sitting(ROUNDED_TO * round(before[stop] / ROUNDED_TO), _PART.match(cells[stop].text)[1])
+
+
+def parts(source: Source) -> list[Part]:
+    """The parts of a lab from top to bottom. What follows an optional part below a `##` counts for that `##` again."""
+    cells: dict[str, list[SourceCell]] = {}
+    around = inside = ""
+    level = 0
+    for cell in source.cells:
+        heading = _HEADING.match(cell.text) if cell.kind == "markdown" else None
+        if heading and len(heading[1]) == 2:
+            around, inside = heading[2], ""
+        elif heading and inside and len(heading[1]) <= level:
+            inside = ""
+        if heading and len(heading[1]) > 2 and OPTIONAL in heading[2]:
+            inside, level = heading[2], len(heading[1])
+        if around:
+            cells.setdefault(inside or around, []).append(cell)
+
+    return [
+        Part(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), tuple(c.exercise for c in own if c.exercise))
+        for title, own in cells.items()
+    ]
 
 
 def said(source: Source) -> str:
@@ -140,7 +173,7 @@ def _to_be_done(source: Source) -> list[SourceCell]:
             level = len(heading[1])
             if optional_level and level <= optional_level:
                 optional_level = 0
-            if not optional_level and "(optional)" in heading[2]:
+            if not optional_level and OPTIONAL in heading[2]:
                 optional_level = level
         if not optional_level:
             kept.append(cell)

@@ -36,6 +36,7 @@ class Answers:
     wrong: list[tuple[Callable, tuple[Words, ...], tuple[int, ...]]] = field(default_factory=list)
     right: list[Callable] = field(default_factory=list)
     chance: set[Callable] = field(default_factory=set)
+    edits: dict[str, Edits] = field(default_factory=dict)  # of those that are edits of others, by name
 
     def is_wrong(
         self, *words: Words, harmless_at: tuple[int, ...] = (), chance: bool = False
@@ -60,6 +61,7 @@ class Answers:
     ) -> None:  # fmt: skip
         """Note a wrong answer that is `of`, else the first right answer, with these edits; see `edited`."""
         fn = edited(of or self.right[0], name, edits)
+        self.edits[name] = edits
         self.is_wrong(*words, harmless_at=harmless_at, chance=chance)(fn)
 
     def twin(self, name: str, edits: Edits, of: Callable | None = None) -> None:

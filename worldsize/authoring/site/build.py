@@ -31,6 +31,8 @@ if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
 </script>"""
 OnLab = Callable[[str], None]
 
+INSTRUCTORS, TEACHING = "instructors.md", "teaching"  # a page of docs/, and the folder there with a page for each lab below it
+
 
 def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     """The executed solution of a lab's `source`, if need be from a run now (without `run`, None)."""
@@ -112,9 +114,16 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
         _write(staged / name, text.replace("{{ course_map }}", _raw(pages.course_map(labs, top, cards))))
 
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md"))}
+    numbers = {stem[:2] for stem in labs}
+    lessons = {path.name: path for path in sorted((root / "docs" / TEACHING).glob("*.md")) if path.stem in numbers}
     known = {name: name for name in texts} | {f"{stem}.ipynb": f"labs/{stem}.ipynb" for stem in labs}
+    known |= {name: f"{TEACHING}/{name}" for name in lessons}
     for name, text in texts.items():
         _write(staged / name, pages.on_the_site(text, known))
+    _write(staged / INSTRUCTORS, pages.with_pages_below((staged / INSTRUCTORS).read_text(encoding="utf-8"), TEACHING, lessons))
+    from_below = {name: f"../{page}" for name, page in known.items()}
+    for name, path in lessons.items():
+        _write(staged / TEACHING / name, pages.on_the_site(path.read_text(encoding="utf-8"), from_below))
 
     where = pages.section_of(texts["platforms.md"], "What was tested").replace("](#", "](platforms.md#")
     where = pages.on_the_site(where, known)

@@ -121,6 +121,12 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
     return _LINK.sub(link, text)
 
 
+def with_pages_below(text: str, folder: str, names: Iterable[str]) -> str:
+    """Markdown of a page with the pages of a folder below it in the site's tree; its links to them are those of the text."""
+    entries = [f"{folder}/{Path(name).stem}" for name in names]
+    return "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```"]) + "\n" if entries else text
+
+
 def read_record(root: Path) -> dict:
     """The support matrix that lab 09 shows."""
     return json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))
