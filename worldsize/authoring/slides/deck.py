@@ -1,11 +1,12 @@
 """A lab's slides as one page of HTML that asks nobody for anything: from 10 to 20, from its executed solution notebook.
 
 A part takes three slides: its question, the picture that answers it, its sentence. Where that makes too many, optional
-parts are left out, then headings of level 3 have no slides of their own, then sentences join pictures, then questions.
+parts are left out, then headings of level 3 have no slides of their own; then what is short joins its picture.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,11 +70,10 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
         content = [part for part in chosen if not part.is_summary]
         apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
         too_many = 1 + len(content) + len(apart) + len(closing) - MOST
-        if too_many <= sum(what == "sentence" for _, what in apart):
+        if too_many <= len(apart) / 3:
             break
 
-    # sentences join a picture before questions do, and short ones before long ones
-    apart.sort(key=lambda one: (one[1] == "question", len(getattr(content[one[0]], one[1]).text)))
+    apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
     together = set(apart[: max(0, too_many)])
     middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
     return [_opening(opening, thumbnail(executed)), *middle, *closing]
@@ -82,6 +82,15 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
 def _beside_the_picture(part: Part) -> list[str]:
     """What of a part with a picture may have a slide of its own."""
     return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
+
+
+def _crowding(part: Part, what: str) -> float:
+    """How much a part loses where its question or its sentence stands on its picture's slide: room, and a question its lead."""
+    _, shown = part.picture
+    if shown.is_player:
+        return math.inf
+    letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
+    return letters * shown.steepness
 
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
@@ -101,7 +110,7 @@ def _slides(part: Part, together: set[str]) -> Iterator[Slide]:
     says = {"sentence": sentence.text, "compare": sentence.compare} if sentence else {}
     if picture is None:
         yield Slide(
-            part.heading, lead=part.lead, printed=part.printed, answer_waits=bool(asks), exercises=part.exercises,
+            part.heading, lead=part.lead, printed="" if says else part.printed, answer_waits=bool(asks), exercises=part.exercises,
             notes=part.notes(), **asks, **says,
         )  # fmt: skip
         return

@@ -28,6 +28,8 @@ _SUMMARY = re.compile(r"^lab\.summary\(", re.MULTILINE)
 _SENTENCE = re.compile(r"\*\*In one sentence:\*\*\s*(?P<asked>.+?)(?=\n\n|\Z)", re.DOTALL)
 _COMPARE = re.compile(r"<details>\s*<summary>Compare</summary>(?P<said>.*?)</details>", re.DOTALL)
 _FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
+# how a paragraph begins that is no list, table, picture or formula
+_WORDS = re.compile(r"(?!\* )[\w*`“\"(]")
 # a launch's own line, and what came of a prediction
 _NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
 # where one sentence ends and another begins
@@ -108,10 +110,11 @@ class Part:
 
     @property
     def printed(self) -> str:
-        """The last lines that a cell printed, two at least and as many as a slide holds; "" where there are none."""
+        """The last lines that a cell printed, two at least and as many as fit below a question; "" where there are none."""
+        most_lines = MOST_PRINTED_LINES // 2 if self.asked else MOST_PRINTED_LINES
         for cell in reversed(self.cells):
             lines = _NOT_A_TABLE.sub("", printed(cell)).strip("\n").splitlines()
-            if 2 <= len(lines) <= MOST_PRINTED_LINES and max(map(len, lines)) <= MOST_PRINTED_LETTERS:
+            if 2 <= len(lines) <= most_lines and max(map(len, lines)) <= MOST_PRINTED_LETTERS:
                 return "\n".join(lines)
         return ""
 
@@ -123,11 +126,11 @@ class Part:
 
     @property
     def lead(self) -> str:
-        """The first sentences of the part's first paragraph, Markdown; "" where it begins with something else."""
-        for _, cell in self._prose():
-            paragraph = _unfolded(_HEADING.sub("", cell.source)).split("\n\n")[0]
-            return _first_sentences(paragraph) if re.match(r"[\w*`“\"(]", paragraph) else ""
-        return ""
+        """The first sentences of the last paragraph above the question, else of the first one, Markdown; "" where none is."""
+        stop = self.question.place if self.question else len(self.cells)
+        above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
+        paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
+        return _first_sentences(paragraphs[-1 if self.question else 0]) if paragraphs else ""
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:
         """The prose of the cells from `start` to `stop`, without what is folded but for sentences to compare with."""

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+MOST_CAPTION_LETTERS = 170
+
 _SVG = re.compile(
     r'<div class="worldsize-picture">.*?(?:<p class="ws-head"[^>]*>(?P<head>.*?)</p>)?(?P<svg><svg .*?</svg>)', re.DOTALL
 )
 _BITMAP = re.compile(r'<img alt="[^"]+"[^>]* src="data:image/png;base64,[^"]+">')
 _PLAYER = re.compile(r'<div class="ws-(?:steps|replay)"')
 _VIEW = re.compile(r'width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
+_VIEW_BOX = re.compile(r'viewBox="0 [\d.]+ (?P<width>[\d.]+) (?P<height>[\d.]+)"')
 # a line of the head, which `lab_page` has marked, or another text
 _TEXT = re.compile(
     r'<text (?P<said>class="ws-said" )?style="font-size: ?(?P<size>[\d.]+)px;'
@@ -34,6 +37,22 @@ class Shown:
     finds: str = ""
     note: str = ""
     is_player: bool = False
+
+    @property
+    def caption(self) -> str:
+        """As much of what it finds as fits beside the question, clause by clause."""
+        kept, *more = self.finds.split("; ")
+        for clause in more:
+            if len(f"{self.asks} {kept}; {clause}") > MOST_CAPTION_LETTERS:
+                break
+            kept = f"{kept}; {clause}"
+        return kept
+
+    @property
+    def steepness(self) -> float:
+        """Its height in parts of its width, 1 where the HTML doesn't say: how much it loses where it has less room."""
+        view = _VIEW_BOX.search(self.html)
+        return float(view["height"]) / float(view["width"]) if view else 1.0
 
 
 def shown_in(cell: NotebookNode) -> list[Shown]:
