@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from pathlib import Path
@@ -32,6 +33,7 @@ def said(text):
     return new_output("stream", text=text)
 
 
+@functools.cache
 def drawn():
     ring = figures.Curve("a ring", [(1, 1.0), (2, 2.0)])
     shown = figures.curves([ring], "Does it grow?", x="ranks", y="s")._repr_html_()
@@ -73,7 +75,7 @@ def test_a_part_shows_its_question_then_its_picture_then_its_sentence():
 
 
 @quick
-@pytest.mark.parametrize("parts", [3, 5, 8, 12, 17])
+@pytest.mark.parametrize("parts", [3, 8, 17])
 def test_a_lab_has_ten_to_twenty_slides(parts):
     assert LEAST <= len(slides(parts)[1]) <= MOST
 
@@ -95,7 +97,8 @@ def test_where_a_question_shares_its_picture_s_slide_the_picture_waits():
 @quick
 def test_the_last_slide_says_what_the_run_measured():
     _, made = slides(2)
-    assert [(asked.text, asked.measured) for asked in made[-1].answers] == [("How long is 0?", "0.51 s"), ("How long is 1?", "0.51 s")]
+    came_out = [(asked.text, asked.measured) for asked in made[-1].answers]
+    assert came_out == [("How long is 0?", "0.51 s"), ("How long is 1?", "0.51 s")]
 
 
 @quick
