@@ -24,7 +24,7 @@ from worldsize.authoring.slides.parts import Asked, Part, joined, parts_of
 from worldsize.authoring.slides.pictures import Shown, with_own_names
 
 MOST = 20
-MOST_LINES, LINE_LETTERS = 11, 84  # of a slide of answers
+MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
 
 _COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\([^)]*\)\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -90,7 +90,7 @@ def _crowding(part: Part, what: str) -> float:
     if shown.is_player:
         return math.inf
     letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
-    return letters * shown.steepness
+    return letters * shown.steepness**2
 
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
@@ -162,7 +162,7 @@ def _formula(text: str, options: dict[str, bool]) -> str:
     return convert(text, display="block" if options.get("display_mode") else "inline")
 
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").use(dollarmath_plugin, renderer=_formula)
+_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").use(dollarmath_plugin, double_inline=True, renderer=_formula)
 
 
 def as_html(text: str) -> Markup:
