@@ -1,0 +1,175 @@
+"""A lab's slides as one page of HTML that asks nobody for anything: from 10 to 20, from its executed solution notebook.
+
+A part takes three slides: its question, the picture that answers it, its sentence. Where that makes too many, optional
+parts are left out, then headings of level 3 have no slides of their own; then what is short joins its picture.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from nbformat import NotebookNode
+
+from worldsize import pages
+from worldsize.authoring.site.pages import on_the_site
+from worldsize.authoring.site.thumbnails import thumbnail
+from worldsize.authoring.slides.parts import Asked, Part, joined, parts_of
+from worldsize.authoring.slides.pictures import Shown, with_own_names
+
+MOST = 20
+MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
+
+_COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\([^)]*\)\s*$", re.MULTILINE)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_ABLE = re.compile(r"^\*\*After this lab.*?(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Slide:
+    """What stands on a slide, from top to bottom, as HTML but for `measured` and `alt`; `notes` are for the speaker."""
+
+    heading: str
+    kind: str = "part"
+    lead: str = ""
+    question: str = ""
+    measured: str = ""
+    shown: Shown | None = None
+    printed: str = ""
+    answer_waits: bool = False  # picture or print, until the speaker goes on
+    sentence: str = ""
+    compare: str = ""
+    exercises: Sequence[str] = ()
+    answers: Sequence[Asked] = field(default=())
+    alt: str = ""
+    notes: str = ""
+
+
+def deck(lab: NotebookNode, executed: NotebookNode) -> str:
+    """The HTML of the slides of a `lab` as students get it, with what its solution's `executed` notebook showed.
+
+    Raises ValueError for a code cell that was not executed.
+    """
+    slides = slides_of(lab, executed)
+    functions = {"html": as_html, "inline": as_inline_html, "named": lambda svg, number: Markup(with_own_names(svg, number))}
+    return pages.render("slides.html", title=_title(lab.cells), slides=slides, **functions)
+
+
+def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
+    """The slides of a lab, the title first and what came out last."""
+    opening, parts = parts_of(lab, executed)
+    needed = [part for part in parts if not part.is_optional]
+    for chosen in (parts, needed, joined(needed)):
+        closing = list(_closing(parts, chosen))
+        content = [part for part in chosen if not part.is_summary]
+        apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
+        too_many = 1 + len(content) + len(apart) + len(closing) - MOST
+        if too_many <= len(apart) / 3:
+            break
+
+    apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
+    together = set(apart[: max(0, too_many)])
+    middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
+    return [_opening(opening, thumbnail(executed)), *middle, *closing]
+
+
+def _beside_the_picture(part: Part) -> list[str]:
+    """What of a part with a picture may have a slide of its own."""
+    return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
+
+
+def _crowding(part: Part, what: str) -> float:
+    """How much a part loses where its question or its sentence stands on its picture's slide: room, and a question its lead."""
+    _, shown = part.picture
+    if shown.is_player:
+        return math.inf
+    letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
+    return letters * shown.steepness**2
+
+
+def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    able, cover = _ABLE.search(text), _COVER.search(text)
+    rest = _COVER.sub("", _TITLE.sub("", text, count=1)).replace(able[0] if able else "", "")
+    return Slide(
+        _title(cells), "title", lead=able[0] if able else "", shown=Shown(picture) if picture else None,
+        alt=cover["alt"] if cover else "", notes=rest,
+    )  # fmt: skip
+
+
+def _slides(part: Part, together: set[str]) -> Iterator[Slide]:
+    """The slides of a part: its question, its picture, its sentence; those of `together` stand on the picture's slide."""
+    question, picture, sentence = part.question, part.picture, part.sentence
+    asks = {"question": question.text, "measured": question.measured} if question else {}
+    says = {"sentence": sentence.text, "compare": sentence.compare} if sentence else {}
+    if picture is None:
+        yield Slide(
+            part.heading, lead=part.lead, printed="" if says else part.printed, answer_waits=bool(asks), exercises=part.exercises,
+            notes=part.notes(), **asks, **says,
+        )  # fmt: skip
+        return
+
+    above = question.place if question and "question" not in together else 0
+    if above:
+        yield Slide(part.heading, lead=part.lead, exercises=part.exercises, notes=part.notes(stop=above), **asks)
+    beside = {**(asks if not above else {}), **(says if "sentence" in together else {})}
+    yield Slide(
+        part.heading, shown=picture[1], answer_waits="question" in beside, exercises=part.exercises if not above else (),
+        notes=part.notes(above), **beside,
+    )  # fmt: skip
+    if says and "sentence" not in together:
+        yield Slide(part.heading, notes=part.notes(picture[0]), **says)
+
+
+def _closing(parts: Sequence[Part], chosen: Sequence[Part]) -> Iterator[Slide]:
+    """What the run measured, on as many slides as it takes; the notes say what of the lab has no slide."""
+    heading = next((part.heading for part in parts if part.is_summary), "What came out")
+    kept = {part.heading for part in joined(chosen)} | {part.heading for part in chosen}
+    left_out = [part.heading for part in parts if part.is_optional and part.heading not in kept]
+    notes = "\n\n".join(part.notes() for part in parts if part.is_summary)
+    if left_out:
+        notes += f"\n\n**Without a slide:** {'; '.join(left_out)}."
+
+    questions = [part.question for part in chosen if part.question and part.question.measured]
+    pages_of: list[list[Asked]] = [[]]
+    room = MOST_LINES
+    for asked in questions:
+        lines = 1 + (len(asked.text) + len(asked.measured)) // LINE_LETTERS
+        if lines > room:
+            pages_of.append([])
+            room = MOST_LINES
+        pages_of[-1].append(asked)
+        room -= lines
+    for answers in pages_of:
+        yield Slide(heading, "summary", answers=answers, notes=notes)
+
+
+def _title(cells: Sequence[NotebookNode]) -> str:
+    for cell in cells:
+        found = _TITLE.search(cell.source) if cell.cell_type == "markdown" else None
+        if found:
+            return found[1]
+    raise ValueError("slides: expected a lab that begins with a title, got none")
+
+
+def _formula(text: str, options: dict[str, bool]) -> str:
+    return convert(text, display="block" if options.get("display_mode") else "inline")
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").use(dollarmath_plugin, double_inline=True, renderer=_formula)
+
+
+def as_html(text: str) -> Markup:
+    """Markdown of the labs as HTML; a link to another file is its words."""
+    return Markup(_MARKDOWN.render(on_the_site(text, {})))
+
+
+def as_inline_html(text: str) -> Markup:
+    """One paragraph of Markdown as HTML without the paragraph."""
+    return Markup(_MARKDOWN.renderInline(on_the_site(text, {})))

@@ -1,0 +1,199 @@
+"""The parts of a lab that its slides show: under each heading a question, the picture that answers it, and a sentence.
+
+All is found by structure. A cell tagged `slide` names a part's picture where another than the first below the question is
+better. Left out: exercises' code and outputs, which `lab_page` has left out before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+from worldsize.authoring.covers import TAG as COVER
+from worldsize.authoring.site.lab_page import lab_page
+from worldsize.authoring.site.questions import UNANSWERED, printed, questions_of
+from worldsize.authoring.slides.pictures import Shown, shown_in
+from worldsize.titles import title_of
+
+TAG = "slide"
+MOST_LEAD_WORDS = 60
+MOST_PRINTED_LINES, MOST_PRINTED_LETTERS = 10, 78
+OPTIONAL = " (optional)"
+
+_HEADING = re.compile(r"^(#{2,3}) (.+)\n?")
+_SUMMARY = re.compile(r"^lab\.summary\(", re.MULTILINE)
+_SENTENCE = re.compile(r"\*\*In one sentence:\*\*\s*(?P<asked>.+?)(?=\n\n|\Z)", re.DOTALL)
+_COMPARE = re.compile(r"<details>\s*<summary>Compare</summary>(?P<said>.*?)</details>", re.DOTALL)
+_FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
+# how a paragraph begins that is no list, table, picture or formula
+_WORDS = re.compile(r"(?!\* )[\w*`“\"(]")
+# a launch's own line, and what came of a prediction
+_NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
+# where one sentence ends and another begins
+_NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question in the cell at `place`, and what the run measured, as text such as "0.51 s"; "" where it is no number."""
+
+    place: int
+    text: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What a student is asked to say in one sentence, and one to compare it with; Markdown."""
+
+    text: str
+    compare: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The `cells` below a heading of `level` 2 or 3, as the site shows them, and the questions that were `asked` in them."""
+
+    heading: str
+    level: int
+    cells: tuple[NotebookNode, ...]
+    asked: tuple[Asked, ...]
+
+    @property
+    def is_optional(self) -> bool:
+        return self.heading.endswith(OPTIONAL)
+
+    @property
+    def is_summary(self) -> bool:
+        return any(_SUMMARY.search(cell.source) for cell in self.cells if cell.cell_type == "code")
+
+    @property
+    def pictures(self) -> list[tuple[int, Shown]]:
+        """Every picture with its cell's place."""
+        return [(place, shown) for place, cell in enumerate(self.cells) for shown in shown_in(cell)]
+
+    @property
+    def picture(self) -> tuple[int, Shown] | None:
+        """The one with a tag, else the first below the first question, else the last; a player where there is no picture."""
+        stills = [(place, shown) for place, shown in self.pictures if not shown.is_player]
+        found = stills or self.pictures
+        for tag in (TAG, COVER):
+            for place, shown in self.pictures:
+                if tag in self.cells[place].metadata.get("tags", []):
+                    return place, shown
+
+        first = self.asked[0].place if self.asked else len(self.cells)
+        below = [one for one in found if one[0] > first]
+        return (below or found[-1:] or [None])[0]
+
+    @property
+    def question(self) -> Asked | None:
+        """The last one that is asked above the picture, else the first."""
+        at = self.picture[0] if self.picture else -1
+        above = [asked for asked in self.asked if asked.place < at]
+        return (above[-1:] or list(self.asked[:1]) or [None])[0]
+
+    @property
+    def sentence(self) -> Sentence | None:
+        """The first one below the picture, else the last."""
+        found = []
+        for place, cell in self._prose():
+            for asked in _SENTENCE.finditer(cell.source):
+                compare = _COMPARE.search(cell.source, asked.end())
+                found.append((place, Sentence(asked["asked"], compare["said"].strip() if compare else "")))
+        at = self.picture[0] if self.picture else 0
+        below = [sentence for place, sentence in found if place > at]
+        return (below or [sentence for _, sentence in found[-1:]] or [None])[0]
+
+    @property
+    def printed(self) -> str:
+        """The last lines that a cell printed, two at least and as many as fit below a question; "" where there are none."""
+        most_lines = MOST_PRINTED_LINES // 2 if self.asked else MOST_PRINTED_LINES
+        for cell in reversed(self.cells):
+            lines = _NOT_A_TABLE.sub("", printed(cell)).strip("\n").splitlines()
+            if 2 <= len(lines) <= most_lines and max(map(len, lines)) <= MOST_PRINTED_LETTERS:
+                return "\n".join(lines)
+        return ""
+
+    @property
+    def exercises(self) -> list[str]:
+        """Their titles, such as "Exercise 6.1: a parameter server"."""
+        titles = [title_of(cell.source) for cell in self.cells if cell.cell_type == "code" and "nbgrader" in cell.metadata]
+        return [title.whole for title in titles if title and title.kind == "Exercise"]
+
+    @property
+    def lead(self) -> str:
+        """The first sentences of the last paragraph above the question, else of the first one, Markdown; "" where none is."""
+        stop = self.question.place if self.question else len(self.cells)
+        above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
+        paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
+        return _first_sentences(paragraphs[-1 if self.question else 0]) if paragraphs else ""
+
+    def notes(self, start: int = 0, stop: int | None = None) -> str:
+        """The prose of the cells from `start` to `stop`, without what is folded but for sentences to compare with."""
+        texts = []
+        for place, cell in self._prose():
+            if start <= place < (len(self.cells) if stop is None else stop):
+                text = _COMPARE.sub(lambda compare: f"**Compare:** {compare['said'].strip()}", _HEADING.sub("", cell.source))
+                texts.append(_unfolded(text))
+        return "\n\n".join(filter(None, texts))
+
+    def _prose(self) -> Iterator[tuple[int, NotebookNode]]:
+        return ((place, cell) for place, cell in enumerate(self.cells) if cell.cell_type == "markdown")
+
+
+def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNode], list[Part]]:
+    """The cells above the first heading, and the parts, of a `lab` as students get it and its solution's `executed` notebook.
+
+    Raises ValueError for a code cell that was not executed.
+    """
+    cells = lab_page(lab, executed).cells
+    asked = _asked(executed.cells)
+    starts = [place for place, cell in enumerate(cells) if cell.cell_type == "markdown" and _HEADING.match(cell.source)]
+    parts = []
+    for start, stop in zip(starts, [*starts[1:], len(cells)], strict=True):
+        marks, heading = _HEADING.match(cells[start].source).groups()
+        within = cells[start:stop]
+        questions = [Asked(place, *one) for place, cell in enumerate(within) for one in asked.get(cell.id, [])]
+        parts.append(Part(heading.strip(), len(marks), tuple(within), tuple(questions)))
+    return cells[: starts[0]] if starts else list(cells), parts
+
+
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """The parts of level 2, each with the parts of level 3 that follow it."""
+    whole: list[Part] = []
+    for part in parts:
+        if part.level == 2 or not whole:
+            whole.append(part)
+            continue
+        above = whole[-1]
+        moved = [Asked(len(above.cells) + asked.place, asked.text, asked.measured) for asked in part.asked]
+        whole[-1] = Part(above.heading, above.level, (*above.cells, *part.cells), (*above.asked, *moved))
+    return whole
+
+
+def _asked(cells: Sequence[NotebookNode]) -> dict[str, list[tuple[str, str]]]:
+    """Of each cell that asks, by its id, the questions and what was measured."""
+    measured = {(question.asked_in, question.text): question.measured for question in questions_of(cells)}
+    found = {}
+    for place, cell in enumerate(cells):
+        texts = UNANSWERED.findall(printed(cell))
+        if texts:
+            found[cell.id] = [(text, measured.get((place, text), "")) for text in texts]
+    return found
+
+
+def _unfolded(text: str) -> str:
+    return _FOLDED.sub("", text).strip()
+
+
+def _first_sentences(paragraph: str) -> str:
+    kept: list[str] = []
+    for sentence in _NEXT.split(paragraph):
+        if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
+            break
+        kept.append(sentence)
+    return " ".join(kept)

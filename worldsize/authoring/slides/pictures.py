@@ -1,0 +1,100 @@
+"""A cell's pictures for a slide: an SVG cut free of the head over it, whose words a slide shows large; a bitmap; a player.
+
+Left out: pictures at a knob's other values.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+MOST_CAPTION_LETTERS = 170
+
+_SVG = re.compile(
+    r'<div class="worldsize-picture">.*?(?:<p class="ws-head"[^>]*>(?P<head>.*?)</p>)?(?P<svg><svg .*?</svg>)', re.DOTALL
+)
+_BITMAP = re.compile(r'<img alt="[^"]+"[^>]* src="data:image/png;base64,[^"]+">')
+_PLAYER = re.compile(r'<div class="ws-(?:steps|replay)"')
+_VIEW = re.compile(r'width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
+_VIEW_BOX = re.compile(r'viewBox="0 [\d.]+ (?P<width>[\d.]+) (?P<height>[\d.]+)"')
+# a line of the head, which `lab_page` has marked, or another text
+_TEXT = re.compile(
+    r'<text (?P<said>class="ws-said" )?style="font-size: ?(?P<size>[\d.]+)px;'
+    r'[^>]*?(?: y="(?P<y>[\d.]+)"|translate\([\d.]+ (?P<top>[\d.]+)\))'
+)
+_NAME = re.compile(r'(?<=\bid=")[^"]+(?=")')
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture as HTML, and the words of its head: what it is asked, what it finds, how to read it; "" where there are none."""
+
+    html: str
+    asks: str = ""
+    finds: str = ""
+    note: str = ""
+    is_player: bool = False
+
+    @property
+    def caption(self) -> str:
+        """As much of what it finds as fits beside the question, clause by clause."""
+        kept, *more = self.finds.split("; ")
+        for clause in more:
+            if len(f"{self.asks} {kept}; {clause}") > MOST_CAPTION_LETTERS:
+                break
+            kept = f"{kept}; {clause}"
+        return kept
+
+    @property
+    def steepness(self) -> float:
+        """Its height in parts of its width, 1 where the HTML doesn't say: how much it loses where it has less room."""
+        view = _VIEW_BOX.search(self.html)
+        return float(view["height"]) / float(view["width"]) if view else 1.0
+
+
+def shown_in(cell: NotebookNode) -> list[Shown]:
+    """The pictures that a cell of a lab's page shows."""
+    found = []
+    for output in cell.get("outputs", []):
+        shown = _shown("".join(output.get("data", {}).get("text/html", "")))
+        if shown:
+            found.append(shown)
+    return found
+
+
+def _shown(output: str) -> Shown | None:
+    svg = _SVG.search(output)
+    if svg:
+        said = [html.unescape(words) for words in re.findall(r"<span>(.*?)</span>", svg["head"] or "")]
+        asks = said.pop(0) if said and said[0].endswith("?") else ""
+        finds, note = [*said, "", ""][:2]
+        return Shown(_without_head(svg["svg"]), asks, finds, note)
+    if _PLAYER.search(output):
+        return Shown(output, is_player=True)
+    bitmap = _BITMAP.search(output)
+    return Shown(bitmap[0]) if bitmap else None
+
+
+def _without_head(svg: str) -> str:
+    """The SVG below its head's last line, without a width of its own. A legend beside that line stays."""
+    head, rest = [], []
+    for text in _TEXT.finditer(svg):
+        baseline, size = float(text["y"] or text["top"]), float(text["size"])
+        if text["said"]:
+            head.append(baseline + 0.5 * size)
+        else:
+            rest.append(baseline - 1.5 * size)
+
+    top = max(0.0, min([max(head, default=0.0), *rest]))
+    svg = re.sub(r'<text class="ws-said".*?</text>', "", svg, flags=re.DOTALL)
+    return _VIEW.sub(lambda view: f'viewBox="0 {top:g} {view["width"]} {float(view["height"]) - top:g}"', svg, count=1)
+
+
+def with_own_names(svg: str, number: int) -> str:
+    """The SVG with names that no other one has: what a hidden slide defines, a shown one can't use."""
+    for name in sorted(set(_NAME.findall(svg))):
+        svg = re.sub(rf'(\bid="|href="#|url\(#){re.escape(name)}(?=["\)])', rf"\g<1>s{number}-{name}", svg)
+    return svg
