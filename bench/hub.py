@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import pwd
@@ -33,18 +34,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import hub_cells
 import psutil
 import report
-from tornado.httpclient import HTTPRequest
-from tornado.websocket import websocket_connect
+from class_on_hub import cells
 
+tornado = importlib.import_module("tornado.websocket")  # JupyterLab's and the hub's server bring it
 MOST_S = 570.0  # for all of it
 CELL_S = 240.0
 PREFIX = "wsclass"
 STEPS = (1, 2, 4, 8, 12, 16, 24)
 ROUNDS = 3
-CONFIG = Path(__file__).with_name("hub_config.py")
+CONFIG = Path(__file__).resolve().parent / "class_on_hub" / "config.py"
 
 
 class Class:
@@ -166,8 +166,8 @@ class Kernel:
         """What a cell printed, and the seconds that it took. A cell that raises is raised here with its error."""
         if self.socket is None:
             url = f"{self.of.url.replace('http', 'ws')}/user/{self.name}/api/kernels/{self.identity}/channels"
-            request = HTTPRequest(url, headers={"Authorization": f"token {self.of.token}"})
-            self.socket = await websocket_connect(request, max_message_size=2**28)
+            request = tornado.httpclient.HTTPRequest(url, headers={"Authorization": f"token {self.of.token}"})
+            self.socket = await tornado.websocket_connect(request, max_message_size=2**28)
         identity = uuid.uuid4().hex
         header = {
             "msg_id": identity, "username": "", "session": identity, "msg_type": "execute_request", "version": "5.3", "date": "",
@@ -225,7 +225,7 @@ def _pss_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def cells_of(notebook: Path) -> list[str]:
+def _cells_of(notebook: Path) -> list[str]:
     return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
@@ -245,7 +245,7 @@ async def whole_lab(of: Class, kernel: Kernel, number: str, found: dict[str, Any
 
     looking = asyncio.create_task(look())
     began_s = time.monotonic()
-    for cell in cells_of(lab):
+    for cell in _cells_of(lab):
         await kernel.run(cell)
     done.set()
     await looking
@@ -258,7 +258,7 @@ async def launches(kernels: list[Kernel], found: dict[str, Any]) -> None:
 
     async def student(kernel: Kernel) -> None:
         for _ in range(ROUNDS):
-            text, _ = await kernel.run(hub_cells.LAUNCH)
+            text, _ = await kernel.run(cells.LAUNCH)
             seconds.append(float(text.split("took")[1].split()[0]))
             await asyncio.sleep(2.0)
 
@@ -311,11 +311,11 @@ async def measure(of: Class, found: dict[str, Any]) -> None:
     note("who reaches whom", await reach(kernels[0], kernels[-1]))
 
     idle_min = of.options.idle_minutes
-    ends_in = [kernel.run(hub_cells.END_SOON.format(minutes=idle_min)) for kernel in kernels[:-1]]
+    ends_in = [kernel.run(cells.END_SOON.format(minutes=idle_min)) for kernel in kernels[:-1]]
     await asyncio.gather(*ends_in)
     await asyncio.sleep(idle_min * 60 + 6)
     note("idle, each of all", [of.memory(name) for name in of.names[:-1]])
-    text, seconds = await kernels[0].run(hub_cells.LAUNCH)
+    text, seconds = await kernels[0].run(cells.LAUNCH)
     note("first launch after idle", {"seconds": seconds, "said": text})
     note("a runaway student", await runaway(of, kernels[0], kernels[-1]))
 
@@ -329,17 +329,17 @@ async def come(of: Class, name: str) -> Kernel:
 
 
 async def begin(kernel: Kernel) -> None:
-    await kernel.run(hub_cells.SET_UP)
-    await kernel.run(hub_cells.LAUNCH)
+    await kernel.run(cells.SET_UP)
+    await kernel.run(cells.LAUNCH)
 
 
 async def reach(victim: Kernel, other: Kernel) -> dict[str, str]:
     """What another student reaches of one who has ranks at work."""
-    told, _ = await victim.run(hub_cells.SHOW_RANKS)
+    told, _ = await victim.run(cells.SHOW_RANKS)
     facts = json.loads(told.strip().splitlines()[-1])
-    text, _ = await other.run(hub_cells.TRY_TO_REACH.format(facts=facts))
+    text, _ = await other.run(cells.TRY_TO_REACH.format(facts=facts))
     found = json.loads(text.strip().splitlines()[-1])
-    own, _ = await victim.run(hub_cells.TRY_TO_REACH.format(facts=facts))
+    own, _ = await victim.run(cells.TRY_TO_REACH.format(facts=facts))
     await victim.run("world.close()")
     return {what: f"{how}; its owner: {json.loads(own.strip().splitlines()[-1])[what]}" for what, how in found.items()}
 
@@ -347,12 +347,12 @@ async def reach(victim: Kernel, other: Kernel) -> dict[str, str]:
 async def runaway(of: Class, victim: Kernel, other: Kernel) -> dict[str, Any]:
     """Launches of one student while another forks without end, fills memory, or keeps every core busy."""
     found: dict[str, Any] = {}
-    for what, cell in (("forks", hub_cells.FORKS), ("spins", hub_cells.SPINS), ("fills memory", hub_cells.FILLS)):
+    for what, cell in (("forks", cells.FORKS), ("spins", cells.SPINS), ("fills memory", cells.FILLS)):
         running = asyncio.create_task(_survived(other, cell))
         await asyncio.sleep(2)
         seconds = []
         for _ in range(3):
-            text, _ = await victim.run(hub_cells.LAUNCH)
+            text, _ = await victim.run(cells.LAUNCH)
             seconds.append(float(text.split("took")[1].split()[0]))
         found[what] = {"victim's launches_s": seconds, "what became of it": await running}
     return found
@@ -363,6 +363,17 @@ async def _survived(kernel: Kernel, cell: str) -> str:
         return (await kernel.run(cell, limit_s=40))[0].strip()
     except (RuntimeError, ConnectionError, TimeoutError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def _why_not(options: argparse.Namespace) -> str:
+    """One sentence that says what is missing for a hub; empty where nothing is."""
+    if os.geteuid():
+        return "only root can add users and start their servers"
+    if subprocess.run([options.hub_python, "-c", "import jupyterhub"], capture_output=True).returncode:
+        return f"{options.hub_python} has no jupyterhub (--hub-python)"
+    if not options.bundle.is_file():
+        return f"{options.bundle} is not there: worldsize release {options.bundle}"
+    return ""
 
 
 def main() -> None:
@@ -378,8 +389,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "out")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/hub.py: ended"))  # users and servers go with it
-    if os.geteuid():
-        sys.exit("bench/hub.py: expected root, which adds users and starts their servers")
+    if why := _why_not(options):
+        print(f"bench/hub.py: left out, {why}")
+        return
 
     found: dict[str, Any] = {"conditions": report.machine(), "students": options.students}
     with tempfile.TemporaryDirectory(prefix="wshub-", ignore_cleanup_errors=True) as folder:

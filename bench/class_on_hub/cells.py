@@ -35,7 +35,8 @@ agent = next(p for p in below if "worldsize.engines.agent" in " ".join(p.cmdline
 ranks = [p.pid for p in below if os.getsid(p.pid) == p.pid and p.pid != agent.pid]
 from worldsize.engines.current import local_engine
 print(json.dumps({
-    "network": run.network, "why": run.why_shared, "dir": str(run.dir), "sockets": [str(p) for p in run.dir.parent.glob("*/agent.sock")],
+    "network": run.network, "why": run.why_shared, "dir": str(run.dir),
+    "sockets": [str(p) for p in run.dir.parent.glob("*/agent.sock")],
     "home": os.path.expanduser("~"), "ranks": ranks, "agent": agent.pid, "kernel": kernel.pid, "ports": ports(ranks[0]),
     "connection": __import__("ipykernel").connect.get_connection_file(),
 }))
