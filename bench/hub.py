@@ -30,6 +30,7 @@ import urllib.request
 import uuid
 import zipfile
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,10 @@ async def measure(of: Class, found: dict[str, Any]) -> None:
     await kernels[0].run("pass")
     note("bare kernel", of.memory(first))
     await begin(kernels[0])
+    if of.options.only_runaway:
+        kernels.append(await come(of, of.names[1]))
+        await runaway(*kernels, note)
+        return
     await asyncio.sleep(3)
     note("warm, one student", of.memory(first))
     await launches(kernels, found)
@@ -317,7 +322,7 @@ async def measure(of: Class, found: dict[str, Any]) -> None:
     note("idle, each of all", [of.memory(name) for name in of.names[:-1]])
     text, seconds = await kernels[0].run(cells.LAUNCH)
     note("first launch after idle", {"seconds": seconds, "said": text})
-    note("a runaway student", await runaway(of, kernels[0], kernels[-1]))
+    await runaway(kernels[0], kernels[-1], note)
 
 
 async def come(of: Class, name: str) -> Kernel:
@@ -344,9 +349,8 @@ async def reach(victim: Kernel, other: Kernel) -> dict[str, str]:
     return {what: f"{how}; its owner: {json.loads(own.strip().splitlines()[-1])[what]}" for what, how in found.items()}
 
 
-async def runaway(of: Class, victim: Kernel, other: Kernel) -> dict[str, Any]:
+async def runaway(victim: Kernel, other: Kernel, note: Callable[[str, object], None]) -> None:
     """Launches of one student while another forks without end, fills memory, or keeps every core busy."""
-    found: dict[str, Any] = {}
     for what, cell in (("forks", cells.FORKS), ("spins", cells.SPINS), ("fills memory", cells.FILLS)):
         running = asyncio.create_task(_survived(other, cell))
         await asyncio.sleep(2)
@@ -354,8 +358,7 @@ async def runaway(of: Class, victim: Kernel, other: Kernel) -> dict[str, Any]:
         for _ in range(3):
             text, _ = await victim.run(cells.LAUNCH)
             seconds.append(float(text.split("took")[1].split()[0]))
-        found[what] = {"victim's launches_s": seconds, "what became of it": await running}
-    return found
+        note(f"while another {what}", {"launches_s": seconds, "what became of it": await running})
 
 
 async def _survived(kernel: Kernel, cell: str) -> str:
@@ -383,6 +386,7 @@ def main() -> None:
     parser.add_argument("--students", type=int, default=12)
     parser.add_argument("--bundle", type=Path, default=Path("worldsize.zip"), help="what `worldsize release` wrote")
     parser.add_argument("--whole-labs", action="store_true", help="first one student runs all of labs 06 and 07")
+    parser.add_argument("--only-runaway", action="store_true", help="two students, of whom one runs what should be held")
     parser.add_argument("--idle-minutes", type=float, default=0.3)
     parser.add_argument("--mem-bytes", type=int, default=2_500_000_000)
     parser.add_argument("--pids", type=int, default=250)

@@ -60,11 +60,11 @@ def size_table(record: dict[str, Any]) -> str:
     one = student(record)
     lines = [
         f"| of {STUDENTS} students work at the same time | GB, a lab of PyTorch | GB, a lab of TensorFlow |",
-        "| --: | --: | --: |",
+        "| --- | --: | --: |",
     ]
-    for working in (0, STUDENTS // 4, STUDENTS // 2, STUDENTS):
+    for words, working in (("none", 0), ("a quarter", STUDENTS // 4), ("half", STUDENTS // 2), ("all", STUDENTS)):
         sizes = [server_gb(STUDENTS, working, one.idle, lab) for lab in (one.torch_lab, one.tensorflow_lab)]
-        lines.append(f"| {working} | {sizes[0]} | {sizes[1]} |")
+        lines.append(f"| {words} | {sizes[0]} | {sizes[1]} |")
     return "\n".join(lines)
 
 
