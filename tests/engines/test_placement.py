@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from worldsize.engines.placement import place
+from worldsize.engines.host import place
 
 pytestmark = pytest.mark.quick
 

@@ -470,7 +470,7 @@ def test_a_helper_that_is_nearly_there_is_not_spoken_of(desk, view, capsys):
 def test_a_helper_that_warms_is_on_the_screen_within_half_a_second(desk, view):
     warm(view, 0.5)
     (shown,) = desk.outputs
-    assert shown["text/plain"].startswith("starting the helper that starts ranks: this happens once")
+    assert shown["text/plain"].startswith("starting the helper that starts ranks: later launches find it ready")
 
 
 def test_the_line_about_the_helper_counts_seconds_and_then_says_how_long_it_took(desk, view):
@@ -478,7 +478,7 @@ def test_the_line_about_the_helper_counts_seconds_and_then_says_how_long_it_took
     assert desk.outputs[0]["text/plain"].endswith("(5 s)")
     view.warmed(5.5, True)
     assert [shown["text/plain"] for shown in desk.outputs] == [
-        "the helper that starts ranks is ready, once for all launches: 5.5 s"
+        "the helper that starts ranks is ready, for later launches too: 5.5 s"
     ]
 
 

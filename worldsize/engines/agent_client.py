@@ -1,9 +1,9 @@
-"""The engine of this machine: the kernel's side of the agent. One agent a kernel, started once, warm ever after.
+"""The engine of this machine: the kernel's side of the agent. One agent a kernel, warm until it has been idle for long.
 
 The kernel keeps no process of a rank and no signal handler; it holds one end of a pipe. When that end closes, however
 the kernel ended, the agent ends every rank. Left out: what the agent does (`agent.py`, `session.py`).
 `WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server, `WORLDSIZE_NETWORK=shared` the
-machine's network in place of one of the ranks' own.
+machine's network in place of one of the ranks' own, `WORLDSIZE_IDLE_MINUTES` how long an idle agent stays (`idle_end.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, get_args
 
-from worldsize.engines.job import Framework, Order, Progress, Prompt, Ranks, Setup, StartMethod, Typed
+from worldsize.engines.idle_end import IdleEnd, idle_s
+from worldsize.engines.job import Close, Framework, Job, Order, Progress, Prompt, Ranks, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -62,6 +63,7 @@ class AgentProcess:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # ends with a None
         self.ready = False
         self.busy = False
+        self.worlds: set[str] = set()  # the names of ranks that stay
         self.gone = False  # it hung up: its process may need a moment more to end
         self._decided = threading.Event()  # whether it is ready
         self._late_s = time.monotonic() + _AGENT_START_S
@@ -165,8 +167,9 @@ def _agent_environment(own_dir: Path) -> dict[str, str]:
 class LocalRanks:
     """A job that runs on the agent."""
 
-    def __init__(self, agent: AgentProcess) -> None:
-        self._agent = agent
+    def __init__(self, agent: AgentProcess, ended: Callable[[], None], opening: str = "") -> None:
+        """`ended` is called at its end; `opening` is the name of ranks that stay, if they are what it opens."""
+        self._agent, self._ended, self._opening = agent, ended, opening
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
         try:
@@ -181,6 +184,10 @@ class LocalRanks:
             )
 
         self._agent.busy = not isinstance(event, Outcome)
+        if isinstance(event, Outcome):
+            if event.status != "done":
+                self._agent.worlds.discard(self._opening)
+            self._ended()
         return event
 
     def answer(self, typed: Typed) -> None:
@@ -208,7 +215,9 @@ class LocalEngine:
         self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
         self._sweeper: threading.Thread | None = None
         self._made = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._idle = IdleEnd(self._end_idle, self._at_work)
+        self._gave_back_min = 0.0  # after how many idle minutes the agent ended last, until it is told
         self._pid = os.getpid()
 
     def warm(self) -> None:
@@ -219,8 +228,10 @@ class LocalEngine:
         with self._lock:
             if self._pid != os.getpid():  # a fork of the kernel must not talk on the kernel's pipe
                 self._agents, self._dir, self._pid = {}, None, os.getpid()
+                self._idle = IdleEnd(self._end_idle, self._at_work)
 
             wanted = self._wanted()
+            self._idle.used(self._idle_s())
             known = self._agents.get(wanted)
             if known is not None and known.alive():
                 return known
@@ -271,16 +282,22 @@ class LocalEngine:
 
     def start(self, order: Order) -> LocalRanks:
         """Start what is ordered, in a folder of `new_run_dir`."""
-        agent = self._agent()
         pickled = pickle.dumps(order)
-        agent.busy = True  # at once before it is sent: an interrupt that comes later finds it by `running`
+        opening = order.world if isinstance(order, Job) else ""
+        with self._lock:  # one that is busy is not ended as idle
+            agent = self._agent()
+            agent.busy = True  # at once before it is sent: an interrupt that comes later finds it by `running`
+        if opening:
+            agent.worlds.add(opening)
+        elif isinstance(order, Close):
+            agent.worlds.discard(order.world)
         agent.connection.send_bytes(pickled)
-        return LocalRanks(agent)
+        return LocalRanks(agent, self._idle.used, opening)
 
     def running(self) -> Ranks | None:
         """Return what was started and has not ended, for whom an interrupt kept from getting it; None where nothing was."""
         agent = self._known()
-        return LocalRanks(agent) if agent is not None and agent.busy else None
+        return LocalRanks(agent, self._idle.used) if agent is not None and agent.busy else None
 
     def keeper(self) -> object | None:
         """Return who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
@@ -290,6 +307,36 @@ class LocalEngine:
     def _known(self) -> AgentProcess | None:
         """The agent that was started last for what is wanted now; None in a fork of the kernel, whose it is not."""
         return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
+
+    # ---- minutes without a launch ----------------------------------------------------------------
+
+    def _idle_s(self) -> float:
+        return idle_s()
+
+    def _at_work(self) -> bool:
+        """Whether an agent has something to do, holds ranks that stay, or still starts."""
+        return any(agent.busy or agent.worlds or not agent.decided(0) for agent in list(self._agents.values()))
+
+    def _end_idle(self) -> None:
+        """End the agents, which give back what their fork servers hold. Files of runs stay: they are read late."""
+        with self._lock:
+            if self._pid != os.getpid() or self._at_work() or not self._agents:
+                return
+            ended = list(self._agents.values())
+            self._agents.clear()
+            self._gave_back_min = self._idle.idle_s / 60
+        for agent in ended:
+            agent.close(_CLOSE_S, keep_runs=True)
+
+    def take_note(self) -> str:
+        """A sentence for the first run after an idle end; "" for every other."""
+        minutes, self._gave_back_min = self._gave_back_min, 0.0
+        if not minutes:
+            return ""
+        return (
+            f"after {minutes:g} minutes without a launch the helper that starts ranks had ended, which gave its memory back; "
+            f"it was started again for this one"
+        )
 
     def abandon(self) -> None:
         """Kill the agents: a run that does not end when it is told to."""
@@ -301,6 +348,7 @@ class LocalEngine:
         if self._pid != os.getpid() or self._dir is None:
             return
 
+        self._idle.stop()
         for agent in self._agents.values():
             agent.close(_CLOSE_S, keep_runs=False)
         self._agents.clear()

@@ -1,12 +1,13 @@
 """A host as the one that decides sees it: what it has, what it is asked for, and what its ranks tell.
 
 A run has one `Host` for each machine that has ranks of it; a run of this machine has one in all. Left out: what is
-decided (`session.py`), and how a host does it (`host_ranks.py`).
+decided (`session.py`), how a host does it (`host_ranks.py`), and what a rank
+finds there (`torch_session.py`, `tensorflow_session.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -111,3 +112,24 @@ class Host(Protocol):
 
     def wait_ended(self) -> None:
         """Return when no rank of the job is left, and what they have written is in the run's folder."""
+
+
+def place(world_size: int, capacities: Sequence[int]) -> list[range]:
+    """The ranks of each host, in the hosts' order, for a placement by their `capacities` (cores, or GPUs).
+
+    First each host gets one, as far as the ranks go; each next one goes where the load is then the least (the highest
+    averages method of D'Hondt), so that no host has more than it carries while another carries less. The ranks are
+    numbered host by host. A host of capacity 0 gets none.
+    """
+    counts = [0] * len(capacities)
+    usable = [node for node, capacity in enumerate(capacities) if capacity > 0]
+    for _ in range(world_size):
+        chosen = min(usable, key=lambda node: (counts[node] > 0, (counts[node] + 1) / capacities[node]))
+        counts[chosen] += 1
+
+    ranks: list[range] = []
+    start = 0
+    for count in counts:
+        ranks.append(range(start, start + count))
+        start += count
+    return ranks

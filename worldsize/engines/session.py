@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Literal
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
-from worldsize.engines.host import Host, HostFacts, RankNews, Silence
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence, place
 from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
-from worldsize.engines.placement import place
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 

@@ -69,7 +69,8 @@ def execute_order(
         if packed:
             job.files.payload.write_bytes(packed)
         run = Run(
-            world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names, notes=[*notes],
+            world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names,
+            notes=[*notes, *filter(None, [engine.take_note()])],
             plain_results=job.plain_results, function=function,
         )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)

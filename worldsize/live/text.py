@@ -19,14 +19,14 @@ from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
 LONG_WARMING_S = 2.0
-STARTING_HELPER = "starting the helper that starts ranks: this happens once, and takes some seconds"
+STARTING_HELPER = "starting the helper that starts ranks: later launches find it ready. It takes some seconds"
 
 
 def helper_words(waited_s: float, ready: bool) -> str:
     """What stays of the line about the helper."""
     if not ready:
         return f"the helper that starts ranks was not ready after {waited_s:.1f} s"
-    return f"the helper that starts ranks is ready, once for all launches: {waited_s:.1f} s"
+    return f"the helper that starts ranks is ready, for later launches too: {waited_s:.1f} s"
 
 
 def lines_of(text: str) -> list[str]:

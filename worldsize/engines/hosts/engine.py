@@ -6,6 +6,7 @@ head does (`head.py`), and how hosts come to be (`ways/`).
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -52,6 +53,10 @@ class HostsEngine(LocalEngine):
     def _wanted(self) -> tuple[StartMethod, Network]:
         """One head, whatever the variables of this kernel say by now: they are about ranks on this machine."""
         return "forkserver", "shared"
+
+    def _idle_s(self) -> float:
+        """Never: with the head the hosts would go, and those have minutes of their own (`retire_if_idle`)."""
+        return math.inf
 
     def _agent(self) -> AgentProcess:
         with self._use:
