@@ -34,6 +34,8 @@ from inspect import signature
 from itertools import groupby, pairwise
 from pathlib import Path
 
+# %%
+# Set-up: PyTorch, and what the course brings
 import cloudpickle
 import torch
 import torch.distributed as dist
@@ -187,7 +189,8 @@ lab.measure("torn", kill_them(overwrite, 100)["torn"])
 # At first a written file lies in the operating system's memory. A kill does not touch it there; but when the machine loses
 # its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
 # file's number is its `fileno()`. First `file.flush()` empties Python's own buffer.
-#
+
+# %% [markdown]
 # The new *name* is an entry of the **folder**, which has to be synced too. So after the rename get the folder's number by
 # `os.open(folder, os.O_RDONLY)`, `os.fsync` it and `os.close` it. Without this a power cut may bring back the old file, whole,
 # though the save had returned. The check does not ask for this step, as no kill shows the difference. Take it all the same.
@@ -663,7 +666,7 @@ for rank, (shape, done, right) in enumerate(loaded.results):
 #
 # `dcp.save` returns when all is written. `dcp.async_save` copies the state to memory (**staging**) and returns; a thread writes
 # the copy while training goes on. Below every tenth step saves 8 MB a rank. The disk is played, so that it is the same
-# everywhere: its writer waits `write_s` seconds, then writes. A step's work is played too, by a wait, as for a GPU.
+# everywhere: its writer waits `write_s` seconds, then writes. A step's work is a wait too.
 #
 # The ranks agree on a save by collectives. For these `async_save` gets a group of its own: in the training's group a save's
 # gather may meet a gradient's all-reduce, and then both hang.
