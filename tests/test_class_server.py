@@ -42,3 +42,5 @@ def test_the_pages_quote_what_the_record_gives() -> None:
     assert class_server.formula(record) in " ".join(instructors.split())
     assert class_server.memory_table(record) in platforms
     assert class_server.launch_table(record) in platforms
+    assert f"after an idle end took {record['first launch after idle']['seconds']:.1f} s" in " ".join(platforms.split())
+    assert f"the slowest after {class_server.slowest(record)} s" in " ".join(platforms.split())

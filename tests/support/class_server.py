@@ -100,6 +100,11 @@ def launch_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def slowest(record: dict[str, Any]) -> str:
+    """Seconds of the slowest launch of a student while another's cell ran away."""
+    return f"{max(max(found['launches_s']) for what, found in record.items() if what.startswith('while another')):.1f}"
+
+
 def read() -> dict[str, Any]:
     return json.loads(RECORD.read_text())
 

@@ -1,8 +1,8 @@
 """A host as the one that decides sees it: what it has, what it is asked for, and what its ranks tell.
 
 A run has one `Host` for each machine that has ranks of it; a run of this machine has one in all. Left out: what is
-decided (`session.py`), how a host does it (`host_ranks.py`), and what a rank
-finds there (`torch_session.py`, `tensorflow_session.py`).
+decided (`session.py`), how a host does it (`host_ranks.py`), and what a rank finds there (`torch_session.py`,
+`tensorflow_session.py`).
 """
 
 from __future__ import annotations
