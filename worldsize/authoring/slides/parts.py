@@ -91,10 +91,11 @@ class Part:
 
     @property
     def question(self) -> Asked | None:
-        """The last one that is asked above the picture, else the first."""
+        """The first one of the last cell that asks above the picture, else of the first one; none that goes on from another."""
+        asked = [asked for asked in self.asked if not asked.text.startswith("And ")] or list(self.asked)
         at = self.picture[0] if self.picture else -1
-        above = [asked for asked in self.asked if asked.place < at]
-        return (above[-1:] or list(self.asked[:1]) or [None])[0]
+        above = [one.place for one in asked if one.place < at]
+        return next((one for one in asked if not above or one.place == above[-1]), None)
 
     @property
     def sentence(self) -> Sentence | None:
