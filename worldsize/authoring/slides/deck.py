@@ -11,18 +11,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from jinja2.utils import markupsafe
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from nbformat import NotebookNode
 
 from worldsize import pages
 from worldsize.authoring.site.pages import on_the_site
 from worldsize.authoring.site.thumbnails import thumbnail
-from worldsize.authoring.slides.parts import Asked, Part, joined, parts_of
+from worldsize.authoring.slides.parts import AskedInClass, LabPart, joined, parts_of
 from worldsize.authoring.slides.pictures import Shown, with_own_names
 
+Markup = markupsafe.Markup
 MOST = 20
 MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
 
@@ -46,7 +47,7 @@ class Slide:
     sentence: str = ""
     compare: str = ""
     exercises: Sequence[str] = ()
-    answers: Sequence[Asked] = field(default=())
+    answers: Sequence[AskedInClass] = field(default=())
     alt: str = ""
     notes: str = ""
 
@@ -79,12 +80,12 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
     return [_opening(opening, thumbnail(executed)), *middle, *closing]
 
 
-def _beside_the_picture(part: Part) -> list[str]:
+def _beside_the_picture(part: LabPart) -> list[str]:
     """What of a part with a picture may have a slide of its own."""
     return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
 
 
-def _crowding(part: Part, what: str) -> float:
+def _crowding(part: LabPart, what: str) -> float:
     """How much a part loses where its question or its sentence stands on its picture's slide: room, and a question its lead."""
     _, shown = part.picture
     if shown.is_player:
@@ -103,7 +104,7 @@ def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
     )  # fmt: skip
 
 
-def _slides(part: Part, together: set[str]) -> Iterator[Slide]:
+def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
     """The slides of a part: its question, its picture, its sentence; those of `together` stand on the picture's slide."""
     question, picture, sentence = part.question, part.picture, part.sentence
     asks = {"question": question.text, "measured": question.measured} if question else {}
@@ -127,7 +128,7 @@ def _slides(part: Part, together: set[str]) -> Iterator[Slide]:
         yield Slide(part.heading, notes=part.notes(picture[0]), **says)
 
 
-def _closing(parts: Sequence[Part], chosen: Sequence[Part]) -> Iterator[Slide]:
+def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Slide]:
     """What the run measured, on as many slides as it takes; the notes say what of the lab has no slide."""
     heading = next((part.heading for part in parts if part.is_summary), "What came out")
     kept = {part.heading for part in joined(chosen)} | {part.heading for part in chosen}
@@ -137,7 +138,7 @@ def _closing(parts: Sequence[Part], chosen: Sequence[Part]) -> Iterator[Slide]:
         notes += f"\n\n**Without a slide:** {'; '.join(left_out)}."
 
     questions = [part.question for part in chosen if part.question and part.question.measured]
-    pages_of: list[list[Asked]] = [[]]
+    pages_of: list[list[AskedInClass]] = [[]]
     room = MOST_LINES
     for asked in questions:
         lines = 1 + (len(asked.text) + len(asked.measured)) // LINE_LETTERS

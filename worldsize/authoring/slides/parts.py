@@ -37,7 +37,7 @@ _NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedInClass:
     """A question in the cell at `place`, and what the run measured, as text such as "0.51 s"; "" where it is no number."""
 
     place: int
@@ -54,13 +54,13 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Part:
+class LabPart:
     """The `cells` below a heading of `level` 2 or 3, as the site shows them, and the questions that were `asked` in them."""
 
     heading: str
     level: int
     cells: tuple[NotebookNode, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedInClass, ...]
 
     @property
     def is_optional(self) -> bool:
@@ -90,11 +90,12 @@ class Part:
         return (below or found[-1:] or [None])[0]
 
     @property
-    def question(self) -> Asked | None:
-        """The last one that is asked above the picture, else the first."""
+    def question(self) -> AskedInClass | None:
+        """The first one of the last cell that asks above the picture, else of the first one; none that goes on from another."""
+        asked = [asked for asked in self.asked if not asked.text.startswith("And ")] or list(self.asked)
         at = self.picture[0] if self.picture else -1
-        above = [asked for asked in self.asked if asked.place < at]
-        return (above[-1:] or list(self.asked[:1]) or [None])[0]
+        above = [one.place for one in asked if one.place < at]
+        return next((one for one in asked if not above or one.place == above[-1]), None)
 
     @property
     def sentence(self) -> Sentence | None:
@@ -145,7 +146,7 @@ class Part:
         return ((place, cell) for place, cell in enumerate(self.cells) if cell.cell_type == "markdown")
 
 
-def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNode], list[Part]]:
+def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNode], list[LabPart]]:
     """The cells above the first heading, and the parts, of a `lab` as students get it and its solution's `executed` notebook.
 
     Raises ValueError for a code cell that was not executed.
@@ -157,21 +158,21 @@ def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNo
     for start, stop in zip(starts, [*starts[1:], len(cells)], strict=True):
         marks, heading = _HEADING.match(cells[start].source).groups()
         within = cells[start:stop]
-        questions = [Asked(place, *one) for place, cell in enumerate(within) for one in asked.get(cell.id, [])]
-        parts.append(Part(heading.strip(), len(marks), tuple(within), tuple(questions)))
+        questions = [AskedInClass(place, *one) for place, cell in enumerate(within) for one in asked.get(cell.id, [])]
+        parts.append(LabPart(heading.strip(), len(marks), tuple(within), tuple(questions)))
     return cells[: starts[0]] if starts else list(cells), parts
 
 
-def joined(parts: Sequence[Part]) -> list[Part]:
+def joined(parts: Sequence[LabPart]) -> list[LabPart]:
     """The parts of level 2, each with the parts of level 3 that follow it."""
-    whole: list[Part] = []
+    whole: list[LabPart] = []
     for part in parts:
         if part.level == 2 or not whole:
             whole.append(part)
             continue
         above = whole[-1]
-        moved = [Asked(len(above.cells) + asked.place, asked.text, asked.measured) for asked in part.asked]
-        whole[-1] = Part(above.heading, above.level, (*above.cells, *part.cells), (*above.asked, *moved))
+        moved = [AskedInClass(len(above.cells) + asked.place, asked.text, asked.measured) for asked in part.asked]
+        whole[-1] = LabPart(above.heading, above.level, (*above.cells, *part.cells), (*above.asked, *moved))
     return whole
 
 
