@@ -14,10 +14,10 @@ from tests.support import notebook_rules as rules
 from worldsize.authoring.minutes import parts
 from worldsize.authoring.release import bundle_files
 from worldsize.authoring.site.pages import on_the_site, with_pages_below
-from worldsize.authoring.source import answer_lines, given_lines, read_source
+from worldsize.authoring.source import answer_lines, given_lines
 from worldsize.checks.simulated_arena import NEEDS_PROCESSES
 
-LABS = teaching.labs()
+LABS = list(teaching.SOURCES)
 every_lab = pytest.mark.parametrize("lab", LABS)
 quick = pytest.mark.quick
 AGAIN = "python -m tests.labs.teaching_pages"
@@ -75,21 +75,21 @@ def test_checks_say_what_the_page_says(lab: str) -> None:
 @quick
 @every_lab
 def test_the_cell_to_show_is_there_once_and_shows_something(lab: str) -> None:
-    cell = teaching.shown_cell(read_source(teaching.SOURCES[lab]), teaching.shown(lab))
+    cell = teaching.shown_cell(teaching.source_of(lab), teaching.shown(lab))
     assert re.search(r"figures\.|print\(", cell.text) or "launch(" in cell.text
 
 
 @quick
 @every_lab
 def test_a_table_tells_of_exercises_of_its_lab_alone(lab: str) -> None:
-    there = set(teaching.exercises(read_source(teaching.SOURCES[lab])))
+    there = set(teaching.exercises(teaching.source_of(lab)))
     assert set(teaching.table(lab)) - {"show"} <= there
 
 
 @quick
 @every_lab
 def test_three_to_five_wrong_answers_of_each_exercise_are_told_and_chance_decides_about_none(lab: str) -> None:
-    for exercise in teaching.exercises(read_source(teaching.SOURCES[lab])):
+    for exercise in teaching.exercises(teaching.source_of(lab)):
         names = [slip.name for slip in teaching.slips(lab, exercise)]
         answers = teaching.BY_EXERCISE[exercise]
         steady = {fn.__name__ for fn, *_ in answers.wrong if fn not in answers.chance}
@@ -107,7 +107,7 @@ def test_no_two_slips_of_an_exercise_get_one_sentence(lab: str) -> None:
 @quick
 @every_lab
 def test_what_may_be_skipped_has_no_points(lab: str) -> None:
-    source = read_source(teaching.SOURCES[lab])
+    source = teaching.source_of(lab)
     optional = {name for part in parts(source) if part.optional for name in part.exercises}
     assert [cell.check for cell in source.cells if cell.check in optional and cell.points] == []
 
