@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tests.checks.mutants import Answers
 from tests.support.answers import ANSWERS
 from worldsize.authoring.minutes import parts, said, workload
-from worldsize.authoring.source import Source, SourceCell, points, read_source
+from worldsize.authoring.source import Source, SourceCell, read_source, split_answer
 from worldsize.checks import run_check
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.in_one_process import NotPlayable
@@ -70,6 +70,12 @@ class Slip(NamedTuple):
     words: str
 
 
+@cache
+def source_of(lab: str) -> Source:
+    return read_source(SOURCES[lab])
+
+
+@cache
 def table(lab: str) -> Mapping:
     return tomllib.loads((TABLES / f"{lab}.toml").read_text(encoding="utf-8"))
 
@@ -126,7 +132,7 @@ def kept(lab: str) -> Sentences:
 def judged(lab: str, known: Sentences, say: Callable[[str, str], str] = sentence) -> Sentences:
     """The sentences of a lab's wrong answers, those of them that are not `known` from their checks."""
     found: Sentences = {}
-    for exercise in exercises(read_source(SOURCES[lab])):
+    for exercise in exercises(source_of(lab)):
         before = known.get(exercise, {})
         found[exercise] = {slip.name: before.get(slip.name) or say(exercise, slip.name) for slip in slips(lab, exercise)}
     return found
@@ -137,7 +143,7 @@ def judged(lab: str, known: Sentences, say: Callable[[str, str], str] = sentence
 
 def page(lab: str, sentences: Sentences) -> str:
     """The page of a lab, in Markdown."""
-    source = read_source(SOURCES[lab])
+    source = source_of(lab)
     parts_of_page = [
         f"# Teaching lab {lab}: {LABS[lab].title}",
         "Made from the lab and its tests by `python -m tests.labs.teaching_pages`. It holds no answers; the wrong ones are "
@@ -162,7 +168,8 @@ def exercises(source: Source) -> dict[str, SourceCell]:
 def _opening(source: Source) -> Iterable[str]:
     opening = source.cells[0].text
     before = _PREREQUISITES.search(opening)
-    yield f"[The lab](../../labs/{source.path.stem}.ipynb) · {said(source)} · **Points:** {points(source.path):g}"
+    points = sum(cell.points or 0 for cell in source.cells)
+    yield f"[The lab](../../labs/{source.path.stem}.ipynb) · {said(source)} · **Points:** {points:g}"
     yield f"**After it a student is able to** {_one_line(_GOALS.search(opening)[1])}"
     if before:
         yield f"**Before it:** {_one_line(before[1])}"
@@ -204,17 +211,19 @@ def _wrong(source: Source, sentences: Sentences) -> Iterable[str]:
         yield f"`{exercise}`, {worth[exercise]:g} point{'s' * (worth[exercise] != 1)}"
         rows = ["| the slip | what the check says |", "| --- | --- |"]
         for slip in slips(source.lab, exercise):
-            code = _code_of(BY_EXERCISE[exercise], slip.name)
+            code = _code_of(BY_EXERCISE[exercise], slip.name, split_answer(cell.text)[1])
             rows.append(f"| {_plain(slip.words)}{code} | {_plain(sentences[exercise][slip.name])} |")
         yield "\n".join(rows)
 
 
-def _code_of(answers: Answers, name: str) -> str:
-    """What a slip writes, where that is a short line as a whole; else nothing."""
+def _code_of(answers: Answers, name: str, right: list[str]) -> str:
+    """What a slip writes, where that is a short line as a whole in which no line of the right answer stands; else nothing."""
     new = "".join(answers.edits.get(name, {}).values()).strip()
     [fn] = [fn for fn, *_ in answers.wrong if fn.__name__ == name]
     whole_lines = [line.strip() for line in inspect.getsource(fn).splitlines()]
-    return f": `{new}`" if new in whole_lines and len(new) <= CODE_CHARACTERS and not set("|`") & set(new) else ""
+    gives_away = any(line.strip() in new for line in right if line.strip())
+    fits = new in whole_lines and len(new) <= CODE_CHARACTERS and not set("|`") & set(new)
+    return f": `{new}`" if fits and not gives_away else ""
 
 
 def _discussion(source: Source) -> Iterable[str]:
@@ -265,15 +274,10 @@ def _plain(text: str) -> str:
     return "".join(pieces)
 
 
-@cache
-def labs() -> tuple[str, ...]:
-    return tuple(SOURCES)
-
-
 def main() -> None:
     """Write the pages of the labs that are named, else of all."""
     asked = [word for word in sys.argv[1:] if not word.startswith("-")]
-    for lab in asked or labs():
+    for lab in asked or SOURCES:
         sentences = judged(lab, {} if "--anew" in sys.argv else kept(lab))
         text = json.dumps(sentences, indent=1, ensure_ascii=False) + "\n"
         (TABLES / f"{lab}.json").write_text(text, encoding="utf-8")
