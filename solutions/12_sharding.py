@@ -730,10 +730,9 @@ figures.stacks(
 # %% [markdown]
 # ## Any optimizer, cut (optional)
 #
-# Nothing in this is about Adam. Write it for any class of `torch.optim`: your function makes an optimizer that a script uses
-# like every other one: `step()`, `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class,
-# those left at their defaults too. Rates may differ, and a scheduler may set any option. PyTorch calls its own
-# `ZeroRedundancyOptimizer`.
+# Nothing in this is about Adam. Write it for any class of `torch.optim`. A script uses your optimizer like every other one:
+# `step()`, `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class, defaults too. Rates
+# may differ, and a scheduler may set any option. PyTorch calls its own `ZeroRedundancyOptimizer`.
 #
 # Decide what a rank owns. *Whole parameters*: balance them by size, in an order that is the same on all ranks. Or *a piece of
 # each*: balanced to a number, but right only for optimizers that treat each number alone. Which do not?
@@ -768,33 +767,27 @@ def sharded_optimizer(fabric, parameters, kind, **options):
     n, rank = fabric.world_size, fabric.rank
     ### BEGIN SOLUTION
     class Sharded(Optimizer):
-        def __init__(self):
-            self.inner = None
-            super().__init__(parameters, options)
+        inner = None
 
         def add_param_group(self, group):
             super().add_param_group(group)
             group = self.param_groups[-1]
             own = {**group, "params": [p.data.view(-1).tensor_split(n)[rank] for p in group["params"]]}
-            if self.inner is None:
-                self.inner = kind([own], **options)
-            else:
+            if self.inner:
                 self.inner.add_param_group(own)
+            self.inner = self.inner or kind([own], **options)
             group.update({**self.inner.param_groups[-1], "params": group["params"]})
 
         def step(self):
-            pairs = []
             for group, own in zip(self.param_groups, self.inner.param_groups):
                 own.update({**group, "params": own["params"]})
-                pairs += [(p, piece) for p, piece in zip(group["params"], own["params"]) if p.grad is not None]
-            for p, piece in pairs:
-                piece.grad = reduce_scatter(fabric, p.grad.flatten()) / n
+                for p, piece in zip(group["params"], own["params"]):
+                    piece.grad = None if p.grad is None else reduce_scatter(fabric, p.grad.flatten()) / n
             self.inner.step()
-            self.inner.zero_grad()
-            for p, _ in pairs:
-                all_gather(fabric, p.data.view(-1))
-
-    return Sharded()
+            for p in sum((group["params"] for group in self.param_groups), []):
+                if p.grad is not None:
+                    all_gather(fabric, p.data.view(-1))
+    return Sharded(parameters, options)
     ### END SOLUTION
 
 # %% tags=["check:sharded_optimizer"] points=0

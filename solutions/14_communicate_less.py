@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Lab 14. Communicate less
 #
-# **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit of each number of a
-# gradient, or only the largest numbers, or two thin matrices in place of a large one, or nothing at all for many steps; show
-# what happens if what was not sent is thrown away, or if ranks with other data are alone for long; and say from three measured
-# numbers below which bandwidth each way pays.
+# **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit of each number, only the
+# largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or if
+# ranks with other data are alone for long; and say below which bandwidth each way pays.
 #
 # **Minutes:** 150 (two sittings: 70 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.

@@ -236,7 +236,7 @@ def test_a_half_written_notebook_keeps_its_stubs_and_names_them(tmp_path: Path) 
     out = tmp_path / "student.py"
     answer = worldsize("answers", lab_11(tmp_path, {"fill_buckets": FILLED}, HELPERS), "--out", out)
     assert answer.exit_code == 0, answer.output
-    assert "not yet written, and raise NotYet: flattened, overlapped, bucketed, accumulate" in said(answer)
+    assert "not yet written, and raise NotYet: flattened, overlapped, bucketed, wrap_module, accumulate" in said(answer)
     assert "1 answer (fill_buckets)" in said(answer)
 
     names = runpy.run_path(str(out))

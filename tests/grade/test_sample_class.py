@@ -88,6 +88,7 @@ def test_a_course_without_solutions_is_refused_before_anything_is_written(tmp_pa
     assert not (tmp_path / "class").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(_HANG_S)
 def test_the_commands_of_the_first_section_lead_to_marks_pages_and_a_sheet(tmp_path):
     try:

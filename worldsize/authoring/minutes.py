@@ -65,7 +65,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class LabPart:
+class TimedPart:
     """A part of a lab by its heading, `##` or an optional one below that: what it asks, and the exercises in it."""
 
     title: str
@@ -100,7 +100,7 @@ def first_sitting(source: Source) -> Sitting | None:
     return Sitting(ROUNDED_TO * round(before[stop] / ROUNDED_TO), _PART.match(cells[stop].text)[1])
 
 
-def parts(source: Source) -> list[LabPart]:
+def parts(source: Source) -> list[TimedPart]:
     """The parts of a lab from top to bottom. What follows an optional part below a `##` counts for that `##` again."""
     cells: dict[str, list[SourceCell]] = {}
     around = inside = ""
@@ -117,7 +117,7 @@ def parts(source: Source) -> list[LabPart]:
             cells.setdefault(inside or around, []).append(cell)
 
     return [
-        LabPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), tuple(c.exercise for c in own if c.exercise))
+        TimedPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), tuple(c.exercise for c in own if c.exercise))
         for title, own in cells.items()
     ]
 

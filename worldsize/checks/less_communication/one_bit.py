@@ -40,11 +40,11 @@ POINTS = {
     "8 signs in a byte, and a scale a block, from each rank to every other": 0.25,
 }
 AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
-# ranks, numbers, block, steps, dtype; the first two tell all slips apart; the last is of messages above 128 KiB, which no wire
-# copies
+# ranks, numbers, block, steps, dtype; the first two tell all slips apart; the last one's scales are messages above 128 KiB,
+# which no wire copies
 SIZES = (
     (3, 22, 5, 3, "float64"), (3, 37, 8, 3, "float32"), (1, 9, 4, 2, "float32"), (4, 16, 16, 3, "float32"),
-    (5, 41, 64, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 13, 1, 3, "float32"), (2, 1_100_003, 1000, 1, "float32"),
+    (5, 41, 64, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 13, 1, 3, "float32"), (2, 40_003, 1, 1, "float32"),
 )  # fmt: skip
 TOLD = 2
 ROUNDING = {"float32": 4e-6, "float64": 1e-10}
