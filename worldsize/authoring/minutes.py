@@ -116,10 +116,11 @@ def parts(source: Source) -> list[TimedPart]:
         if around:
             cells.setdefault(inside or around, []).append(cell)
 
-    return [
-        TimedPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), tuple(c.exercise for c in own if c.exercise))
-        for title, own in cells.items()
-    ]
+    found = []
+    for title, own in cells.items():
+        exercises = tuple(cell.exercise for cell in own if cell.exercise)
+        found.append(TimedPart(title.replace(OPTIONAL, "").strip(), OPTIONAL in title, _asked(own), exercises))
+    return found
 
 
 def said(source: Source) -> str:
