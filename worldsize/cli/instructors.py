@@ -1,4 +1,4 @@
-"""`worldsize sample-class`, `grade`, `export`, `books`, `feedback`, `similarity`, `gradescope`: the commands of instructors."""
+"""The commands of instructors: a made-up class, grading, exports, feedback, what a class misunderstood, exams."""
 
 from __future__ import annotations
 

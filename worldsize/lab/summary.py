@@ -174,7 +174,7 @@ class Summary:
 
     @property
     def travel_line(self) -> str:
-        """Where the predictions go."""
+        """Say where the predictions go."""
         if not any(row.predicted is not None for row in self.rows):
             return ""
         if self.handed_in is None:

@@ -34,7 +34,7 @@ _ABLE = re.compile(r"^\*\*After this lab.*?(?=\n\n|\Z)", re.DOTALL | re.MULTILIN
 
 @dataclass(frozen=True)
 class Slide:
-    """What stands on a slide, from top to bottom, as HTML but for `measured` and `alt`; `notes` are for the speaker."""
+    """Hold what stands on a slide, from top to bottom, as HTML but for `measured` and `alt`; `notes` are for the speaker."""
 
     heading: str
     kind: str = "part"
@@ -81,12 +81,12 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
 
 
 def _beside_the_picture(part: LabPart) -> list[str]:
-    """What of a part with a picture may have a slide of its own."""
+    """Return what of a part with a picture may have a slide of its own."""
     return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
 
 
 def _crowding(part: LabPart, what: str) -> float:
-    """How much a part loses where its question or its sentence stands on its picture's slide: room, and a question its lead."""
+    """Return what a part loses if its question or sentence stands on its picture's slide: room, and a question its lead."""
     _, shown = part.picture
     if shown.is_player:
         return math.inf
@@ -129,7 +129,7 @@ def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
 
 
 def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Slide]:
-    """What the run measured, on as many slides as it takes; the notes say what of the lab has no slide."""
+    """Make the slides of what the run measured, as many as it takes; the notes say what of the lab has no slide."""
     heading = next((part.heading for part in parts if part.is_summary), "What came out")
     kept = {part.heading for part in joined(chosen)} | {part.heading for part in chosen}
     left_out = [part.heading for part in parts if part.is_optional and part.heading not in kept]

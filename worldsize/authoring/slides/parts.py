@@ -47,7 +47,7 @@ class AskedInClass:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a student is asked to say in one sentence, and one to compare it with; Markdown."""
+    """Hold what a student is asked to say in one sentence, and a sentence to compare it with; Markdown."""
 
     text: str
     compare: str

@@ -33,7 +33,7 @@ def _levels(n: int) -> int:
 
 
 def _ring_bytes(n: int, size: float) -> float:
-    """What a rank sends, chunk by chunk."""
+    """Add up what a rank sends, chunk by chunk."""
     return sum(size / n for _ in range(n - 1)) + sum(size / n for _ in range(n - 1))
 
 

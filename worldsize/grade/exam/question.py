@@ -49,7 +49,7 @@ class Variant:
 
     @property
     def tolerance(self) -> float:
-        """How far off an answer may be, in the question's unit."""
+        """Return how far off an answer may be, in the question's unit."""
         return abs(self.answer) * TOLERANCE
 
 

@@ -27,7 +27,7 @@ def _makespan(g: Given, forward: float, backward: float) -> float:
 
 
 def _held(stages: int, micro_batches: int) -> list[int]:
-    """How many micro-batches each stage of 1F1B holds at most, counted along its schedule."""
+    """Count the micro-batches that each stage of 1F1B holds at most, along its schedule."""
     most = []
     for stage in range(stages):
         ahead = min(stages - stage - 1, micro_batches)

@@ -6,8 +6,6 @@ misjudged question is a group of students whose predictions are off by one facto
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 import statistics
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 
 from worldsize import units
 from worldsize.grade.marking.rows import NO_MARK, ExerciseRow, GradeRow
+from worldsize.grade.reports import sheet
 from worldsize.lab.handed_predictions import HandedPrediction
 from worldsize.lab.summary import CLOSE_RATIO, compare
 
@@ -61,7 +60,7 @@ class FactorGroup:
 
     @property
     def words(self) -> str:
-        """What they said and how far off it is, and where such a factor often comes from."""
+        """Say what they predicted, how far off it is, and where such a factor often comes from."""
         said = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
         large = max(self.factor, 1 / self.factor)
         usual = [why for factor, why in _FACTORS.items() if large / factor < SAME_FACTOR and factor / large < SAME_FACTOR]
@@ -90,7 +89,7 @@ class QuestionMap:
 
     @property
     def close(self) -> int:
-        """How many were right, to within 5 %."""
+        """Count who was right, to within 5 %."""
         return sum(1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO for ratio in self.ratios)
 
 
@@ -188,26 +187,18 @@ def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> l
 
 
 def as_csv(found: ClassMap) -> str:
-    """The map as CSV: a line for each cause and each group, with how many of how many students; no names."""
-    text = io.StringIO()
-    sheet = csv.writer(text, quoting=csv.QUOTE_ALL)
-    sheet.writerow(["lab", "kind", "id", "what", "students", "of"])
+    """Return the map as CSV: a line for each cause and each group, with how many of how many students; no names."""
+    rows: list[tuple[str, str, str, str, int, int]] = []
     for one in found.exercises:
-        sheet.writerow([one.lab, "exercise", one.id, "every point", one.passed, one.students])
-        sheet.writerow([one.lab, "exercise", one.id, "not written", one.unwritten, one.students])
+        rows.append((one.lab, "exercise", one.id, "every point", one.passed, one.students))
+        rows.append((one.lab, "exercise", one.id, "not written", one.unwritten, one.students))
         for cause in one.causes:
-            why = _plain(f"{cause.property}: {cause.sentence}")
-            sheet.writerow([one.lab, "cause", one.id, why, cause.students, one.students])
+            rows.append((one.lab, "cause", one.id, f"{cause.property}: {cause.sentence}", cause.students, one.students))
     for one in found.questions:
-        sheet.writerow([one.lab, "question", one.id, "within 5 %", one.close, one.students])
+        rows.append((one.lab, "question", one.id, "within 5 %", one.close, one.students))
         for group in one.groups:
-            sheet.writerow([one.lab, "factor", one.id, group.words, group.students, one.students])
-    return text.getvalue()
-
-
-def _plain(field: str) -> str:
-    """A field that no spreadsheet takes for a formula."""
-    return f"'{field}" if field[:1] in "=+-@\t\r" else field
+            rows.append((one.lab, "factor", one.id, group.words, group.students, one.students))
+    return sheet.text([("lab", "kind", "id", "what", "students", "of"), *(map(str, row) for row in rows)])
 
 
 def lines(found: ClassMap) -> list[str]:

@@ -45,7 +45,7 @@ def _in_lab(ones: Sequence[Any], lab: str) -> list[Any]:
 
 
 def finding(one: QuestionMap) -> str:
-    """What the strip of a question shows, in words."""
+    """Say what the strip of a question shows."""
     right = f"{one.close} of {one.students} within 5 %"
     groups = [f"{group.students} of {one.students} {group.words}" for group in one.groups]
     return "; ".join([right, *groups])
