@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
-from worldsize.checks.less_communication.returned import ByRank
+from worldsize.checks.less_communication.returned import ByRank, all_differ
 
 TRIES = 1000
 CLEAR = 1e-3  # what two slips differ by, in numbers between 0.3 and a few units
@@ -131,11 +130,7 @@ def order_shows(step: CodedStep) -> bool:
 def _tells(step: CodedStep) -> bool:
     averages = [step.average, *(given[0] for given in average_slips(step).values())]
     residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
-    return _all_differ(averages) and _all_differ(residuals)
-
-
-def _all_differ(arrays: Sequence[np.ndarray]) -> bool:
-    return all(np.abs(a - b).max() > CLEAR for a, b in combinations(arrays, 2))
+    return all_differ(averages, CLEAR) and all_differ(residuals, CLEAR)
 
 
 # ---- slips -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,8 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
     if got < right:
         return told + needed.fewer
     return told + needed.slips.get(got, needed.advice)
+
+
+def all_differ(arrays: Sequence[np.ndarray], clear: float) -> bool:
+    """Tell whether any two of `arrays` differ by more than `clear` in some number."""
+    return all(np.abs(a - b).max() > clear for a, b in combinations(arrays, 2))

@@ -6,14 +6,12 @@ something else than the right answer, and than every other slip. Left out: the j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
-from worldsize.checks.less_communication.returned import ByRank
+from worldsize.checks.less_communication.returned import ByRank, all_differ
 
 TRIES, LARGEST_TOLD = 1000, 100  # numbers of a case in which the slips are told apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not
@@ -120,11 +118,7 @@ def _tells(step: SparseStep) -> bool:
         return False
     averages = [step.average, *(given[0] for given in average_slips(step).values())]
     residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
-    return _all_differ(averages) and _all_differ(residuals)
-
-
-def _all_differ(arrays: Sequence[np.ndarray]) -> bool:
-    return all(np.abs(a - b).max() > CLEAR for a, b in combinations(arrays, 2))
+    return all_differ(averages, CLEAR) and all_differ(residuals, CLEAR)
 
 
 # ---- slips -----------------------------------------------------------------------------------
