@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -271,6 +272,27 @@ def starts_a_thread(fabric):
 def test_what_needs_processes_is_refused_with_the_way_out(fn, words):
     with pytest.raises(RankFailed, match=f"{words}.*launch\\(fn, world_size=2\\)"):
         simulate(fn, 2)
+
+
+def test_a_thread_that_is_no_rank_may_start_threads_while_ranks_have_their_turns():
+    turn, tried = threading.Event(), threading.Event()
+
+    def outside():
+        turn.wait()
+        try:
+            return threading.Thread(target=int).start()
+        finally:
+            tried.set()
+
+    def has_its_turn(fabric):
+        turn.set()
+        while not tried.is_set():
+            compute_s(0.001)
+
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(outside)
+        simulate(has_its_turn, 2)
+    assert started.result() is None
 
 
 def without_a_fabric(x):

@@ -134,7 +134,7 @@ class OwnState:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        world, places = self._world, [(threading.Thread, "start", _THREAD)]
+        world, owner, places = self._world, threading.get_ident(), [(threading.Thread, "start", _THREAD)]
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None:
             places.append((distributed, "init_process_group", _GROUP))
@@ -143,7 +143,7 @@ class OwnState:
 
         def refusing(way: Callable, words: str) -> Callable:
             def one(*given: Any, **more: Any) -> Any:
-                if world.current is None:
+                if world.current is None or threading.get_ident() != owner:  # a thread of the kernel's, which is no rank
                     return way(*given, **more)
                 raise RuntimeError(f"rank {world.current} {words}")
 
