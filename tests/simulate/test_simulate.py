@@ -249,6 +249,21 @@ def test_a_time_limit_that_passes_in_a_finaliser_ends_a_simulation(quick_ticks):
         simulate(drops_for_ever, 2, timeout_s=0.2)
 
 
+def test_a_time_limit_that_passes_in_an_import_lets_the_import_end(quick_ticks, tmp_path, monkeypatch):
+    slow = "from tests.simulate.test_simulate import compute_s\ncompute_s(0.6)\nended = True\n"
+    (tmp_path / "imported_slowly.py").write_text(slow)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imports_it(fabric):
+        while True:
+            import imported_slowly  # noqa: F401
+            compute_s(0.01)
+
+    with pytest.raises(RunTimedOut):
+        simulate(imports_it, 2, timeout_s=0.2)
+    assert sys.modules.pop("imported_slowly").ended
+
+
 def is_interrupted(fabric):
     fabric.compute(2.0)
     signal.raise_signal(signal.SIGINT)

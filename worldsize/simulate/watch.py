@@ -27,6 +27,7 @@ _TICK_S = 0.5
 _SOON_S = 0.002
 _TELLS_AFTER_S = 3.0  # and then after twice as long each time
 _STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
+_IMPORT_S = 30.0  # an import that is broken off leaves a package that no later import mends: it may end first
 _SWALLOWED = ("__del__", "_remove")  # finalisers, and callbacks of weak references
 _FINALIZE = weakref.finalize.__call__.__code__
 
@@ -70,7 +71,7 @@ class Watch:
 
         self._outside = getcurrent()
         self._told = sys.stdout
-        self._began_s = _real_monotonic()
+        self._began_s = self._due_s = _real_monotonic()
         self._ends_s = self._began_s + timeout_s
         self._tells_after_s = _TELLS_AFTER_S
         try:
@@ -137,12 +138,14 @@ class Watch:
             sys.unraisablehook = before
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
-        if getcurrent() is self._outside or _in_swallowed(frame):
+        if getcurrent() is self._outside or _in_swallowed(frame) or _imports(frame):
             self.due = KeyboardInterrupt()
             return  # the next turn raises it, or the next alarm in this one
         raise KeyboardInterrupt
 
     def _alarm(self, _: int, frame: FrameType | None) -> None:
+        if self.due is None:
+            self._due_s = _real_monotonic()
         if not isinstance(self.due, KeyboardInterrupt):
             reason = self._reason()
             if reason is not None:
@@ -150,8 +153,9 @@ class Watch:
         if self.due is None or getcurrent() is self._outside:
             return
 
-        if _in_swallowed(frame):
-            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would print what is raised there, and go on
+        may_end = _imports(frame) and _real_monotonic() < self._due_s + _IMPORT_S
+        if _in_swallowed(frame) or may_end:  # Python would print what is raised in a finaliser, and go on
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)
             return
         if isinstance(self.due, Abandoned):
             raise Abandoned(self.due.reason)  # what is due stays so: the rank's function may catch this one
@@ -189,6 +193,14 @@ def _queued_s() -> float:
 def _in_swallowed(frame: Any) -> bool:
     while frame is not None:
         if frame.f_code.co_name in _SWALLOWED or frame.f_code is _FINALIZE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _imports(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
         frame = frame.f_back
     return False
