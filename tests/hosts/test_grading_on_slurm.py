@@ -74,8 +74,9 @@ def results(found: tuple[GradeRow, ...]) -> list[tuple]:
 @pytest.mark.soak
 def test_two_nodes_say_what_one_machine_says(in_slurm, tmp_path):
     folder = submitted(tmp_path / "submitted", 2 * grading._LEAST_ROWS)
-    done = grading.grade_on_slurm(folder, tmp_path / "out", ONE_A_NODE, ROOT, SEED, jobs=1)
-    assert done.unfinished == () and done.tasks == 2
+    own_setup = f"{ONE_A_NODE},slurm_setup=touch {tmp_path}/set-up"
+    done = grading.grade_on_slurm(folder, tmp_path / "out", own_setup, ROOT, SEED, jobs=1)
+    assert done.unfinished == () and done.tasks == 2 and (tmp_path / "set-up").exists()
     assert {row.host for row in done.folder.rows} == {"n1", "n2"}
     alone = grade(folder, tmp_path / "alone", root=ROOT, seed=SEED)
     assert results(done.folder.rows) == results(alone.rows)

@@ -54,8 +54,8 @@ def total() -> tuple[list[float], str]:
     return x.tolist(), os.uname().nodename
 
 
-def opened(folder: Path, **given: object) -> None:
-    hosts.open(hosts.Slurm(nodes=2, timeout_min=10, folder=folder), **given)
+def opened(folder: Path, parameters: dict = {}, **given: object) -> None:  # noqa: B006, it is only read
+    hosts.open(hosts.Slurm(nodes=2, timeout_min=10, folder=folder, **parameters), **given)
 
 
 def left(slurm: Slurm) -> tuple[dict, set[int]]:
@@ -69,7 +69,8 @@ def no_job(slurm: Slurm, limit_s: float = LIMIT_S) -> None:
 def test_four_ranks_run_on_two_nodes_and_nothing_is_left(
     in_slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    opened(tmp_path / "slurm", idle_min=5)
+    opened(tmp_path / "slurm", {"slurm_setup": f"touch {tmp_path}/set-up", "slurm_srun_args": ["--unbuffered"]}, idle_min=5)
+    assert (tmp_path / "set-up").exists()
     said = capsys.readouterr().out
     assert "2 hosts are open: n1, n2" in said and "Closes after 5 idle minutes" in said
 

@@ -219,12 +219,13 @@ class _Rounds:
         if self._refusing:
             options["exclude"] = ",".join(sorted(self._refusing))
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
+        setup = [*given.pop("slurm_setup", ()), *_SETUP, path]
+        srun_args = [*given.pop("slurm_srun_args", ()), "--export=ALL"]
         try:
             executor.update_parameters(
                 **{"cpus_per_task": _CPUS, "slurm_signal_delay_s": 0, **given},
                 name="worldsize-grade", nodes=1, tasks_per_node=1, slurm_array_parallelism=at_once,
-                slurm_additional_parameters=options, slurm_setup=[*given.pop("slurm_setup", ()), *_SETUP, path],
-                slurm_srun_args=[*given.pop("slurm_srun_args", ()), "--export=ALL"],
+                slurm_additional_parameters=options, slurm_setup=setup, slurm_srun_args=srun_args,
             )  # fmt: skip
             with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too
                 return executor.map_array(grade_shard, calls)

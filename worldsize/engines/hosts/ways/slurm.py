@@ -78,6 +78,9 @@ class JobState(NamedTuple):
         return self.name not in ALIVE
 
 
+_LISTS = {"slurm_setup", "slurm_srun_args"}  # submitit takes lists of texts
+
+
 class Slurm:
     """`Slurm(nodes=2, gpus_per_node=8, timeout_min=60, slurm_partition="gpu")`: nodes of one job.
 
@@ -105,6 +108,9 @@ class Slurm:
         self.count = nodes
         asked = {"nodes": nodes, "gpus_per_node": gpus_per_node, "timeout_min": timeout_min, **parameters}
         self._parameters = {name: value for name, value in asked.items() if value is not None}
+        for name in _LISTS & set(self._parameters):
+            value = self._parameters[name]
+            self._parameters[name] = [value] if isinstance(value, str) else list(value)  # a text would be taken by letters
         self._address, self._ports = address, ports
         self._folder = Path(folder).expanduser() if folder else Path.home() / ".worldsize" / "slurm"
 
@@ -197,14 +203,16 @@ class Slurm:
         given = dict(self._parameters)
         options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
+        setup = [*given.pop("slurm_setup", ()), path]
+        srun_args = [*given.pop("slurm_srun_args", ()), *_SRUN]
         try:
             executor.update_parameters(
                 **{"slurm_signal_delay_s": 0, **given},
                 name=self._name,
                 tasks_per_node=1,
                 slurm_additional_parameters=options,
-                slurm_srun_args=[*given.pop("slurm_srun_args", ()), *_SRUN],
-                slurm_setup=[*given.pop("slurm_setup", ()), path],
+                slurm_srun_args=srun_args,
+                slurm_setup=setup,
             )
         except (NameError, AssertionError, TypeError) as error:
             raise ValueError(f"Slurm: {str(error).splitlines()[0]}") from None
