@@ -124,7 +124,7 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
 
 def _groups(parameters: list[nn.Parameter], second_rate: float) -> Iterator[nn.Parameter] | list[dict[str, Any]]:
     if not second_rate:
-        return iter(parameters)  # as model.parameters() is
+        return iter(parameters)  # an iterator, as model.parameters() is
     half = len(parameters) // 2
     return [{"params": parameters[:half]}, {"params": parameters[half:], "lr": second_rate}]
 

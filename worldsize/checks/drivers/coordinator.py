@@ -74,7 +74,7 @@ class Coordinator:
                 later, fn, args, kwargs = self._closures[number]
                 later.value = fn(*args, **kwargs)
         finally:
-            self._seen["stop"]()
+            self._seen["stop"]()  # also after a closure's error
 
     join = wait
 

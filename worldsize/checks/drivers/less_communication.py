@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric

@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.arrays import tensors
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric

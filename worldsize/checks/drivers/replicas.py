@@ -83,7 +83,7 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
 
     strategy = on_cpus(len(case["losses"]))
     losses = per_replica(strategy, case["losses"])
-    everybody = sum(map(len, case["losses"]))  # a Python number: tensors of any dtype can be divided by it
+    everybody = sum(map(len, case["losses"]))  # a Python number, which divides tensors of any dtype
     returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
 
     return list(strategy.experimental_local_results(returned))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric
@@ -80,9 +80,9 @@ class _Handle:
 
 
 def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """Return "returned", the result of `fn(fabric, task)`, and "held", the whole weights' number at each layer's work.
+    """Run `fn(fabric, task)`, and count the tensors as large as a whole weight at each layer's work.
 
-    "held" counts tensors as large as a weight; the weights are of one size, task["shapes"].
+    Returns "returned", the result, and "held", the counts. The weights are of one size: task["shapes"].
     """
     (rows, columns), *_ = task["shapes"]
     whole_bytes = rows * columns * task["parts"][0].itemsize
@@ -138,9 +138,9 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
 
 
 def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """Return "returned", the result of `fn(fabric, task)`, and "kept", the shapes that autograd kept for backward.
+    """Run `fn(fabric, task)`, and record the shapes of all tensors that autograd keeps for backward, each storage once.
 
-    Each storage counts once.
+    Returns "returned", the result, and "kept", the shapes.
     """
     import torch
 
@@ -167,9 +167,9 @@ def by_words(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> Any:
 
 
 def blocks_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """Return "returned", the result of `fn(fabric, task)`, and "held", the blocks at the work on each block.
+    """Run `fn(fabric, task)`, and count the tensors as large as a block of keys at the work on each block.
 
-    "held" counts tensors as large as a block of keys.
+    Returns "returned", the result, and "held", the counts.
     """
     block_bytes = task["k"].nbytes
     held: list[int] = []

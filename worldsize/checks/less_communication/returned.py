@@ -1,4 +1,4 @@
-"""Comparison of what ranks returned, step by step, and of the bytes they sent, with what is right and what known slips give."""
+"""Comparison of what ranks returned and sent, step by step, with what is right and what slips (known mistakes) give."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _tells(step: SparseStep) -> bool:
     """
     for chosen_by in (*step.gradients, np.mean(step.totals, axis=0)):
         last, next_one = np.sort(np.abs(chosen_by))[::-1][step.k - 1 : step.k + 1]
-        if np.isclose(last, next_one):  # a mean may be rounded in two ways
+        if np.isclose(last, next_one):  # nearly tied: a mean may round either way
             return False
 
     if step.senders.max() < 2 or np.any((step.senders > 0) != (step.average != 0)):

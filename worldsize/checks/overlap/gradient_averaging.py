@@ -1,8 +1,8 @@
 """Checks of lab 11: gradients averaged all at once, inside backward, in buckets, and after micro-batches.
 
-The final weights must match one process with all ranks' examples, also with tied, frozen and unused layers, and the trace must
-show one broadcast and, per step, one all-reduce of every learning tensor. `weights` explains wrong weights, `inside_backward`
-late messages, `graphs` micro-batches that stay in memory. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
+The final weights must match one process with all ranks' examples, also with tied, frozen and unused layers. The trace must show
+one broadcast and, per step, one all-reduce of every learning tensor. Complaints about weights come from `weights`, about late
+messages from `inside_backward`, about memory from `graphs`. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
 Left out: speed.
 """
 

@@ -22,7 +22,7 @@ from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
 
-TRIES = 4
+TRIES = 4  # the chance that a right answer fails: see `gradient_averaging.overlapped`
 _AS_LONG = 0.99  # fraction of the declared time: clocks are read a little before and after it
 
 
@@ -169,7 +169,7 @@ def _too_early(record: StepRecord) -> Complaint:
 
 
 def _too_late(record: StepRecord) -> Complaint:
-    """Return a complaint if a sum begins too late: in time, more bytes were sent than all earlier sums hold."""
+    """Return a complaint if a sum begins too late; a sum has begun once more bytes are sent than the earlier sums hold."""
     earlier_bytes = [0, *accumulate(one.size_bytes for one in record.sums)]
     after = accumulate((one.after for one in record.sums), max)  # a sum queues behind the sums before it
     for one, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):

@@ -1,4 +1,4 @@
-"""Parts of tensors that are sharded over the ranks: the values each rank should hold, and the known mistakes that explain others.
+"""Parts of tensors that are sharded over the ranks: the expected values, and the slips (known mistakes) that give other values.
 
 A rank is handed only its own part, or NaN elsewhere, so an answer that computes with other ranks' parts gets NaN, whatever
 messages it sends.

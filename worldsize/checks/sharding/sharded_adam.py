@@ -120,7 +120,7 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
         # the right number of bytes earns nothing if the weights are wrong
         MESSAGES: wrong or _wrong_messages(ended, n, task.steps, task.weights.nbytes),
     }
-    if too_large:  # the cause first: a full state explains wrong weights, not the reverse
+    if too_large:  # the cause first: keeping all state is what made the weights wrong
         return {STATE: found.pop(STATE), **found}
     return found
 

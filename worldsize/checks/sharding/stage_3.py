@@ -110,7 +110,7 @@ def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
-    """Return the result, with advice added if an unfinished gather broke or deadlocked the ranks."""
+    """Return the result, with advice if a gather that no rank waits for made ranks fail or deadlock."""
     if ended.state == "deadlock" and all(wait.op == "send" for wait in ended.waits):
         return replace(ended, message=f"{ended.message}\n{_UNTAKEN}", waits=())
     return with_advice(ended, {"which is what `out` is": _UNTAKEN})

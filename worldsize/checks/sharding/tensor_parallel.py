@@ -97,7 +97,7 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
 
 
 def _slips_are_told(shards: Shards) -> bool:
-    """Check that each slip would be named: if many hidden units are 0, two slips can agree, or one can be right."""
+    """Return whether each slip would be named; with many hidden units at 0, two slips can agree, or one can be right."""
     for words in shards.parts["y"][0].slips:
         slipped = [
             {key: tuple(part.slips[words][rank] for part in parts) for key, parts in shards.parts.items()}
@@ -290,7 +290,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
     names = ("its rows of up", "its part of up_bias", "its columns of down", "down_bias")
 
     x, steps = batches[0][0], len(batches)
-    # after one device's training, cut into shards
+    # one device's final weights, as shards
     end = MlpWeights(*(w[0] for w in right.weights)).cut(n)
     expected = {
         "y": {f"y of step {k}": [y[0]] * n for k, y in enumerate(right.y, 1)},
@@ -301,7 +301,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
-        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces of 2 (n − 1) x each
+        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces, each of 2 (n − 1) · x.nbytes
         collectives="two all-reduces a step",
     )
 

@@ -134,7 +134,7 @@ class WordsSlip:
     sums: str = "of all"  # or "own"
     right: str = "of all"  # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`
     mean: str = "of tokens"  # or "sum"; "of own": each rank averages its own target words, then the ranks average
-    hot: str = "own"  # "none", "clamped"
+    hot: str = "own"  # "none": nothing is subtracted; "clamped": 1 in every row, at the nearest own word
     divided: bool = True
 
 
