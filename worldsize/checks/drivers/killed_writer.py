@@ -245,7 +245,7 @@ class FolderWatch:
         return content, frozenset(os.listdir(self._path.parent))
 
     def _note_synced(self, descriptors: Iterable[int]) -> None:
-        """Note those of the open files that are as long as the data, so that the kernel has all of it."""
+        """Note the regular files among `descriptors` that are as long as the data, so that the kernel has all of it."""
         for descriptor in descriptors:
             with suppress(OSError):
                 found = os.fstat(descriptor)

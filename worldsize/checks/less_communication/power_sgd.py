@@ -248,7 +248,7 @@ def _by_own(steps: list[LowRankStep]) -> list[LowRankStep]:
 
 
 def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
-    """Return a complaint if q's columns do not span those of Q, as the next step needs.
+    """Return a complaint if q's columns do not span Q's columns, as the next step needs.
 
     P's basis does not matter: Q spans the same space for any, so any orthogonalization passes.
     """
@@ -268,7 +268,7 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
 
 
 def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
-    """Return whether the columns of `got` span those of `right`; both are [columns, r]."""
+    """Return whether the columns of `got` span the columns of `right`; both are [columns, r]."""
     if not np.isfinite(got).all():
         return False
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def orthonormal(matrix: np.ndarray) -> np.ndarray:
-    """Return orthonormal columns that span those of `matrix`, [rows, r]."""
+    """Return orthonormal columns that span the columns of `matrix`, [rows, r]."""
     return np.linalg.qr(matrix)[0]
 
 
@@ -93,7 +93,7 @@ def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 
 def q_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """Return {words for a slip: a matrix whose columns span those of the slip's q, by rank}."""
+    """Return {words for a slip: a matrix whose columns span the columns of the slip's q, by rank}."""
     n, totals = len(step.totals), step.totals
     return {
         "It is the q that came in: return Q, and each step begins where the last one ended (warm start).": [step.q] * n,

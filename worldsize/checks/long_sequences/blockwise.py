@@ -167,7 +167,7 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
 
 
 def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """Return the rows where blocks are taken for another rank's, or not masked at all."""
+    """Return {words for a slip: the rows with blocks masked as another rank's, or not masked, by rank}."""
     n = sequence.world_size
     found = {
         "No mask was laid over it: a query sees no later key.": attended(replace(sequence, causal=False)),

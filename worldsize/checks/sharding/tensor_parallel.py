@@ -202,7 +202,7 @@ _HOW = "Each rank holds a shard: what many have to know is added up or gathered 
 
 
 def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
-    """Return a complaint if the bytes sent differ from those of the collectives, or if nothing was sent."""
+    """Return a complaint if the ranks sent more or fewer bytes than the collectives need, or nothing."""
     complaint = none_sent(ended.trace, _HOW)
     if complaint:
         return complaint
