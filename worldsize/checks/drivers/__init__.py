@@ -1,6 +1,6 @@
-"""What a check runs in the process of the student's function, in TensorFlow or on a rank: no expected value, no judging.
+"""Code that a check runs in the process of the student's function, in TensorFlow or on a rank: no expected values, no judging.
 
-A sandbox lets a submission read these modules, and of the checks no others but `in_rank` and `verdict`. What a driver
-gets the function could read, and what it returns the function could have made up: so it gets inputs alone, and hands
-back values, which the check judges where no submission runs.
+A submission can read anything in its process and forge anything it reports. So a sandbox shows it these modules, and of the
+other checks only `in_rank` and `verdict`; a driver gets inputs alone, and the check judges its results where no submission
+runs.
 """

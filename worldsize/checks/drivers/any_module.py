@@ -1,7 +1,6 @@
-"""Run a student's wrapper of modules in a rank, round modules that the check chose: for lab 11.
+"""Run a student's wrapper on a rank, around modules that the check chose: for lab 11.
 
-Inputs and what came of them, no expected value. The loop is the driver's: a wrapper sees a module, and is called after
-backward.
+The training loop is the driver's: the wrapper sees a module, and its finish() is called after backward. No expected values.
 """
 
 from __future__ import annotations
@@ -9,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     from worldsize.fabric.interface import Fabric
 
 
 def trained(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each of given["tasks"]: the states that `torch_modules.train` tells, where `fn` has wrapped the module.
+    """Return the states that `torch_modules.train` reports for each of given["tasks"], with the module wrapped by `fn`.
 
-    given["caps"] are the caps of a bucket, in bytes.
+    given["caps"] has a bucket cap in bytes for each task.
     """
     import torch
 
     from worldsize.pytorch import torch_modules
 
-    torch.set_num_threads(1)  # a second one would wait for a core more often than it would compute
+    torch.set_num_threads(1)  # with a rank per process, a second thread mostly waits for a core
     told = []
     for task, cap_bytes in zip(given["tasks"], given["caps"], strict=True):
         model = torch_modules.module(task)
@@ -32,7 +31,7 @@ def trained(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> list[dict[st
 
 
 def timed(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what `timed_network.train` does for given["task"], whose network `fn` has wrapped."""
+    """Return what `timed_network.train` returns for given["task"], whose network `fn` has wrapped."""
     from worldsize.pytorch.timed_network import network, train
 
     task = given["task"]

@@ -1,7 +1,7 @@
-"""Train models of torch's own nn with an optimizer that a student's function makes of any class, for lab 12.
+"""Train torch.nn models with an optimizer that a student's function makes of any class, for lab 12.
 
-Models, batches and steps, no expected value: the check takes the same steps in one process with the whole optimizer. The bytes
-of state are noted in the function's own process, where this driver has watched each optimizer of the class that is made.
+No expected values: the check takes the same steps in one process with the whole optimizer. The function's own process counts
+the bytes of state, in all optimizers of the class that were made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Model(NamedTuple):
-    """`make()` makes it, `output(model, random, step)` is what it makes of a batch that is drawn from `random`."""
+    """A model: `make()` makes it, `output(model, random, step)` is its output for a batch drawn from `random`."""
 
     make: Callable[[], nn.Module]
     output: Callable[[nn.Module, torch.Generator, int], torch.Tensor]
@@ -58,7 +58,7 @@ MODELS = {
     "two layers": Model(
         lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), lambda model, random, _: model(drawn(random, 4, 5))
     ),
-    # without biases: a bias of keys has no gradient but rounding, which an adaptive optimizer makes a step of
+    # without biases: a key bias's gradient is only rounding, which an adaptive optimizer turns into full steps
     "an encoder layer": Model(
         lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, bias=False, batch_first=True),
         lambda model, random, _: model(drawn(random, 2, 3, 8)),
@@ -69,7 +69,7 @@ MODELS = {
         lambda model, random, _: model(drawn(random, 2, 2, 6, 6)),
     ),
     "frozen and unused layers": Model(_frozen, _frozen_output),
-    # large and small parameters by turns: who deals them out by number gives one of two ranks all large ones
+    # large and small parameters alternate, so dealing them out by number gives one of two ranks all large ones
     "six layers": Model(
         lambda: nn.Sequential(*(part for _ in range(6) for part in (nn.Linear(4, 4), nn.Tanh()))),
         lambda model, random, _: model(drawn(random, 4, 4)),
@@ -84,8 +84,8 @@ def model_of(name: str, seed: int) -> nn.Module:
 
 
 def loss_of(name: str, model: nn.Module, seed: int, step: int, rank: int) -> torch.Tensor:
-    """The loss of this rank's batch of this step."""
-    random = torch.Generator().manual_seed(seed + 1000 * (step + 1) + rank)
+    """Return the loss of this rank's batch of this step."""
+    random = torch.Generator().manual_seed(seed + 1000 * (step + 1) + rank)  # one batch per rank and step
     output = MODELS[name].output(model, random, step)
     return F.mse_loss(output, drawn(random, *output.shape))
 
@@ -94,12 +94,11 @@ def loss_of(name: str, model: nn.Module, seed: int, step: int, rank: int) -> tor
 
 
 def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Callable[[int], None]) -> Any:
-    """Steps with the optimizer `make(parameters)`, as a script writes them; `backward(step)` leaves the gradients. Returns it.
+    """Train with the optimizer `make(parameters)`, as a script does, and return it; `backward(step)` leaves the gradients.
 
-    given["second_rate"], if not 0: the second half of the parameters is a group of its own, with this rate. given["added_at"]:
-    the last two come as a group at this step, and the first group's rate is set anew; given["decay_at"]: AdamW's weight decay and
-    betas are.
-    given["schedule"] names a scheduler.
+    given["second_rate"], if not 0: the second half of the parameters is a group with this rate. given["added_at"], if not 0:
+    the last two parameters come as a group at this step, and the first group's rate changes. given["decay_at"], if not 0:
+    AdamW's weight decay and betas change at this step. given["schedule"] names a scheduler.
     """
     parameters = list(model.parameters())
     later = parameters[-2:] if given["added_at"] else []
@@ -125,7 +124,7 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
 
 def _groups(parameters: list[nn.Parameter], second_rate: float) -> Iterator[nn.Parameter] | list[dict[str, Any]]:
     if not second_rate:
-        return iter(parameters)  # as model.parameters() is
+        return iter(parameters)  # an iterator, as model.parameters() is
     half = len(parameters) // 2
     return [{"params": parameters[:half]}, {"params": parameters[half:], "lr": second_rate}]
 
@@ -137,7 +136,7 @@ def _schedule(name: str, optimizer: Any) -> Any:
 
 
 def watched(kind: type, made: list[Any]) -> type:
-    """The class of optimizers as a subclass, of which each one that is made is put on the list."""
+    """Return a subclass of the optimizer class `kind` whose instances are appended to `made`."""
 
     def note(self: Any, *given: Any, **more: Any) -> None:
         kind.__init__(self, *given, **more)
@@ -147,16 +146,16 @@ def watched(kind: type, made: list[Any]) -> type:
 
 
 def state_bytes(optimizers: Iterable[Any]) -> int:
-    """The bytes of the memory that the optimizers' state lies in, each storage once, without counts of steps."""
+    """Return the bytes of the storages that the optimizers' state lies in, each once, without step counts."""
     tensors = [x for one in optimizers for of_one in one.state.values() for x in of_one.values() if torch.is_tensor(x) and x.ndim]
     storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
     return sum(storages.values())
 
 
 def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
-    """The weights after steps with `fn(fabric, parameters, kind, **options)`, and the bytes of this rank's state.
+    """Return the weights after steps with `fn(fabric, parameters, kind, **options)`, and the bytes of this rank's state.
 
-    "made" is how many optimizers of the class were made.
+    "made" is the number of optimizers of the class that were made.
     """
     made: list[Any] = []
     kind = watched(getattr(torch.optim, given["kind"]), made)

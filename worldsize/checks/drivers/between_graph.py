@@ -1,6 +1,6 @@
-"""A between-graph worker as a student's function is called by it: the graph that it builds, and its steps.
+"""Drive a student's between-graph worker: note the graph that it builds, and its steps.
 
-Devices are noted while the graph is built; where they are wrong, nothing is run, since it could hang.
+Devices are noted while the graph is built; if they are wrong, nothing runs, since the run could hang.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE_S = 6.0
-GRACE_S = 120.0  # TensorFlow's own, where a session is not told how long to wait for threads
-TOO_MANY = 25  # steps after a worker's last: its session does not stop
+PATIENCE_S = 6.0  # a worker waits so long for the others, then raises TimeoutError
+GRACE_S = 120.0  # TensorFlow's default time to wait for threads at a session's end
+TOO_MANY = 25  # steps past a worker's last: its session did not stop
 
 
 class _Misplaced(Exception):
-    """What was built lies on the wrong devices, or a second chief would run it: it could hang."""
+    """The graph is on wrong devices, or the session is of the wrong kind, such as a second chief: a run could hang."""
 
 
 def drive(fn: Callable, own: dict) -> dict:
-    """Between-graph replication driven in the task, on each worker.
+    """Drive between-graph replication in the task, on each worker.
 
-    What a worker's `build` was told and where its graph lies; what `fn` returned; the weights on the server after.
+    Returns what `build` was told and where its graph lies, what `fn` returned, and the weights on the server afterwards.
     """
     config = json.loads(os.environ["TF_CONFIG"])
     noted: dict[str, Any] = {"built": 0}
@@ -79,7 +79,7 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
         return np.int64(noted["runs"])
 
     class Stop(tf.train.SessionRunHook):
-        """Stops after a worker's own steps. Its helper thread ends when the session has been asked to end, not before."""
+        """Ask to stop after this worker's own steps. A helper thread ends only once the session joins its threads."""
 
         def after_create_session(self, session: Any, coord: Any) -> None:
             noted["hooked"] = True
@@ -107,8 +107,10 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
 
 
 def _note_chiefs(index: int, noted: dict) -> None:
-    """Note what kind of session is made, and stop the wrong kind: a second chief would empty the variables again, and
-    without one everybody would wait for them."""
+    """Make the wrong kind of session raise _Misplaced, and note it.
+
+    A second chief would initialize the variables again; without a chief, all workers would wait for them.
+    """
     import tensorflow.compat.v1 as tf
 
     right, wrong = tf.train.ChiefSessionCreator, tf.train.WorkerSessionCreator
@@ -123,7 +125,7 @@ def _note_chiefs(index: int, noted: dict) -> None:
 
 
 def _weights_on(server: str, device: str) -> np.ndarray | None:
-    """The weights that all workers share, read by name from the server."""
+    """Return the weights that all workers share, read by name from the server; None if they are not initialized."""
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default(), tf.device(device):

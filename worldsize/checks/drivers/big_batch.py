@@ -1,7 +1,6 @@
-"""What the check of a big batch's step runs in a rank: the student's function with a model in DDP, over the fabric.
+"""Run a student's big-batch step on a rank, with a model in DDP over the fabric; no expected values.
 
-The model's layers declare their work, so that the record shows forward and backward; its process group is the fabric's, so
-that it shows what travels. Inputs and weights alone, no expected value.
+The model's layers declare their work, and its process group is the fabric's, so the trace shows forward, backward and messages.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from typing import Any
 
 
 def stepped(fn: Callable, fabric: Any, given: dict[str, Any]) -> list[Any]:
-    """The weights, [numbers], after each call of `fn(ddp, optimizer, parts)`.
+    """Return the weights, [numbers], after each call of `fn(ddp, optimizer, parts)`.
 
-    given["stepped"] has the number of a call for each optimizer.step() in it; given["held"] says of how many earlier parts there
-    were activations when the model went forward, at most. Both are noted in the function's own process.
+    given["stepped"] gets the number of the call at each optimizer.step(); given["held"] the most earlier parts whose
+    activations were alive when the model went forward. The function's own process notes both.
 
-    `given` has the model's "task" (`worldsize.pytorch.timed_network`), "rate" and "momentum", and "steps": for each step
-    this rank's parts, (x, y) each.
+    `given` has the model's "task" (`worldsize.pytorch.timed_network`), "rate" and "momentum", and "steps": for each step this
+    rank's parts, (x, y) each.
     """
     import torch
     from torch.nn.parallel import DistributedDataParallel
@@ -30,7 +29,7 @@ def stepped(fn: Callable, fabric: Any, given: dict[str, Any]) -> list[Any]:
     model = network(fabric, given["task"])
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=given["rate"], momentum=given["momentum"])
-    row_bytes = given["task"]["sizes"][1] * next(model.parameters()).itemsize  # of an example's first activations
+    row_bytes = given["task"]["sizes"][1] * next(model.parameters()).itemsize  # the first layer's activations of one example
 
     weights, given["stepped"], given["held"] = [], [], 0
     optimizer.register_step_post_hook(lambda *_: given["stepped"].append(len(weights)))

@@ -1,7 +1,7 @@
-"""A coordinator as a student's function meets it, whose order of closures the check decides from afar.
+"""A coordinator as a student's function sees it; the check decides the order of closures remotely.
 
-`seen` are the check's own callables: "schedule" numbers a closure (None: the server is lost), "next" says which one
-runs now, "stop" that none does. Left out: real workers (lab 09 has those).
+`seen` are the check's callables: "schedule" returns a closure's number (None: the server is lost), "next" the closure to run
+now, and "stop" is called when no more run. Left out: real workers (lab 09 has those).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ScheduledValue:
-    """What `schedule` returns."""
+    """The result of `schedule`, which may not be computed yet."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator, self.value = coordinator, None
@@ -25,7 +25,7 @@ class ScheduledValue:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same lists, tuples and dicts, with every value in them changed."""
+    """Apply `change` to every value in nested lists, tuples and dicts."""
     if isinstance(value, (list, tuple)):
         return type(value)(_each(v, change) for v in value)
     if isinstance(value, dict):
@@ -34,16 +34,16 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def lost_server() -> Exception:
-    """What TensorFlow raises where a parameter server does not answer."""
+    """Return the error that TensorFlow raises if a parameter server does not answer."""
     import tensorflow as tf
 
     return tf.errors.UnavailableError(None, None, "failed to connect to all addresses; Connection refused")
 
 
 class Coordinator:
-    """Runs what is scheduled when it is waited for; an `eager` one runs what is in the queue at the next `schedule` too.
+    """A coordinator that runs closures when they are waited for; an `eager` one also at the next `schedule`.
 
-    So a closure's error comes out of either, as with TensorFlow's, whose workers run while the chief goes on.
+    So a closure's error comes out of either call, as in TensorFlow, whose workers run while the chief goes on.
     """
 
     def __init__(self, seen: Mapping[str, Callable], eager: bool = False) -> None:
@@ -74,7 +74,7 @@ class Coordinator:
                 later, fn, args, kwargs = self._closures[number]
                 later.value = fn(*args, **kwargs)
         finally:
-            self._seen["stop"]()
+            self._seen["stop"]()  # also after a closure's error
 
     join = wait
 
@@ -86,7 +86,7 @@ class Coordinator:
 
 
 def scored(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What `fn` returned on each of the played coordinators."""
+    """Return `fn`'s results, one for each of the played coordinators."""
     import tensorflow as tf
 
     def answers_of(case: Mapping[str, Any]) -> Callable:

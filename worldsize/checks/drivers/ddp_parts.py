@@ -1,7 +1,7 @@
-"""What the check of a training with DDP hands to a student's function on a rank: a model, a loss, and who moved what.
+"""Hand a model and a loss to a student's training with DDP on a rank, and note what is moved to a device.
 
-The model is a line whose weights are shifted, the loss a multiple of the mean squared error; so a training that takes others
-has other weights. A device that is the CPU cannot be told from none by any value: the calls that move are noted.
+The model is linear with shifted weights, the loss a multiple of the mean squared error, so a training that uses its own ends
+with other weights. No value tells the CPU from no device, so the calls that move are noted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 def with_model_and_loss(
     fn: Callable, data: dict[str, Any], epochs: int, batch_size: int, rate: float, shift: float, scale: float
 ) -> dict[str, Any]:
-    """`fn(data, epochs, batch_size, rate, build, loss)`, with a `build` and a `loss` of the check's own.
+    """Run `fn(data, epochs, batch_size, rate, build, loss)`, with the check's own `build` and `loss`.
 
-    `build(data)` is the line of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is what came
-    back, "built" how often `build` was called, "moved" whether the model was, and the examples.
+    `build(data)` is the linear model of data plus `shift`, `loss` is `scale` times the mean squared error. "returned" is the
+    result, "built" the number of calls of `build`, "moved" whether the model was moved, and the examples.
     """
     from torch import nn
 
@@ -47,7 +47,7 @@ def with_model_and_loss(
 
 @contextmanager
 def _noted_moves(moved: dict[str, bool]) -> Iterator[None]:
-    """Notes in `moved` that a tensor which is no parameter was moved, in one of the ways that PyTorch has."""
+    """Note in `moved` if a tensor that is no parameter is moved, by `to` or by a `device` in its creation."""
     import torch
 
     original, made = torch.Tensor.to, {name: getattr(torch, name) for name in ("as_tensor", "tensor")}

@@ -1,6 +1,6 @@
-"""A student's functions among logical CPUs: their answers to names of devices, and the graphs of their sums.
+"""Run a student's functions among logical CPUs: their answers about device names, and the graphs of their sums.
 
-A graph is what a sum returns: `sums_and_moves` runs it in a process in which the student's function never was.
+A sum comes back as a graph, which `sums_and_moves` runs in a process where the student's function never ran.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ELEMENTS = 3
 
 
 def answers(fn: Callable, cases: Sequence[Sequence[str]]) -> list[Any]:
-    """The answer to each case."""
+    """Return the answer to each case."""
     return [answer(fn, list(case)) for case in cases]
 
 
 def answer(fn: Callable, case: Any) -> Any:
-    """What `fn(case)` returns; an error as {"raised": message}."""
+    """Return `fn(case)`, or {"raised": message} for an error. Raises NotYet."""
     try:
         return fn(case)
     except NotYet:
@@ -35,16 +35,16 @@ def answer(fn: Callable, case: Any) -> Any:
 
 
 def sum_graphs(fn: Callable, plans: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-    """For each (n, dtype) the traced graph of `fn` with n copies of that dtype, copy k on device k.
+    """Return, for each (n, dtype), the traced graph of `fn` with n copies of that dtype, copy k on device k.
 
-    "graph": its bytes, "copies" and "sums": names of its tensors; or "kind": what came in place of n sums.
+    "graph" is its bytes, "copies" and "sums" are names of its tensors; or "kind" describes what came in place of n sums.
     """
     found = []
     for n, dtype in plans:
         try:
             found.append(_sum_graph(fn, n, dtype))
         except Exception as error:
-            error.add_note(f"(with {n} devices)")
+            error.add_note(f"(with {n} devices)")  # tells which plan failed
             raise
     return found
 
@@ -84,9 +84,9 @@ def _sum_graph(fn: Callable, n: int, dtype: str) -> dict[str, Any]:
 
 
 def sums_and_moves(_: None, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each graph "sums" for each of its feeds, "moves" as (from, to), and "depth": the longest way of moves.
+    """Run each graph: "sums" for each of its feeds, "moves" as (from, to), and "depth", the longest chain of moves.
 
-    A feed has a row for each copy. "raised" says in place of all that why a graph cannot be run by itself.
+    A feed has a row for each copy. A graph that cannot run by itself gives only "raised", the reason.
     """
     rows = []
     for case in cases:
@@ -114,14 +114,14 @@ def _run(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[list[tuple[int, int]], int]:
-    """(from, to) for each tensor that goes to another device, once for each; and the longest chain of them.
+    """Return (from, to) for each tensor and device it moves to, and the length of the longest chain of moves.
 
-    What nobody uses is not run, so it does not count. Copy k comes from device k.
+    Operations that no result uses do not run, so they do not count; nor do constants and resources. Copy k comes from device k.
     """
     homes = {x.op.name: k for k, x in enumerate(copies)}
     moves, depths = {}, {}
     used = _used(results)
-    for op in graph.get_operations():  # inputs come first
+    for op in graph.get_operations():  # in topological order: inputs come first
         if op.name not in used:
             continue
 
@@ -134,7 +134,7 @@ def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[l
             if away:
                 moves[tensor.name, here] = (there, here)
 
-    for device, tensor in enumerate(results):  # where each of them is to be
+    for device, tensor in enumerate(results):  # result k belongs on device k
         there = _number(tensor.op.device)
         if there != device:
             moves[tensor.name, device] = (there, device)
@@ -143,7 +143,7 @@ def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[l
 
 
 def _used(results: Sequence[Any]) -> set[str]:
-    """The names of the operations that a result is made from, directly or not."""
+    """Return the names of the operations that the results depend on, directly or not."""
     waiting = [tensor.op for tensor in results]
     found: set[str] = set()
     while waiting:
@@ -156,6 +156,6 @@ def _used(results: Sequence[Any]) -> set[str]:
 
 
 def _number(device: str) -> int:
-    """The device's number; TensorFlow puts an operation with no device on CPU:0."""
+    """Return the device's number; TensorFlow puts an operation without a device on CPU:0."""
     found = re.search(r":(\d+)$", device)
     return int(found[1]) if found else 0

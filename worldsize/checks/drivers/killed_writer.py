@@ -1,9 +1,8 @@
-"""Saves whose writer is killed: each is a child process that dies at a byte, or at the moment at which its folder changes.
+"""Saves whose writer is killed: each is a child process that dies at a given byte, or when its folder changes.
 
-A child that may write `k` bytes into a file is killed by the kernel when it writes one more (RLIMIT_FSIZE, SIGXFSZ); where the
-disk is full, that write gives it an error. To die at a change, the child looks at its folder round every call
-(`sys.setprofile`) and sends itself SIGKILL. What is left in the folder is what a check gets. Left out: a machine that loses
-its power; what is on its disk then, no process can see.
+The kernel kills a child that writes past `k` bytes (RLIMIT_FSIZE, SIGXFSZ); on a full disk the write fails instead. To die at a
+change, the child looks at its folder around every call (`sys.setprofile`) and sends itself SIGKILL. Left out: power loss, since
+no process can see what is on the disk then.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
     from worldsize.fabric.interface import Fabric
 
 SYNCS = ("fsync", "fdatasync", "sync")
-MOST_FILES = 64  # of a folder that are handed back
+MOST_FILES = 64  # most entries of a folder that are returned
 _MEMORY = "/dev/shm"
-_DESCRIPTORS = range(3, 256)
-_SET_PDEATHSIG, _SET_DUMPABLE = 1, 4
+_DESCRIPTORS = range(3, 256)  # past stdin, stdout and stderr
+_SET_PDEATHSIG, _SET_DUMPABLE = 1, 4  # options of prctl(2)
 
 
 def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is left in a fresh folder after each scenario, and how its saves ended.
+    """Run each scenario in a fresh folder; return the files left there, and how its saves ended.
 
-    A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with
-    "name", "data", "dies" (None, ["byte", k], ["full", k] or ["change", j]) and "meets" (None, or [j, name, data]: another
-    process' save, from its beginning to its end, while this one stands still at its j-th change). A row has "files" and "ended",
-    a list that says of each save how it ended, and whether the change came for which it waited.
+    A scenario has "files", {name: bytes as uint8}, which are there at the start, and "saves" in their order: each with "name",
+    "data", "dies" (None, "here": no child, ["byte", k], ["full", k] or ["change", j]) and "meets" (None, or [j, name, data]:
+    another process's whole save, while this one stands still at its j-th change). A row has "files" and "ended", which tells of
+    each save how it ended, and whether the awaited change came. A scenario past the last change repeats the previous row.
     """
     rows: list[dict[str, Any]] = []
     for scenario in scenarios:
@@ -60,7 +59,7 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
 
 
 def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether the scenario waits for a change after one that never came."""
+    """Return whether the scenario waits for a change after one that never came."""
     last = scenario["saves"][-1]
     change = last["meets"][0] if last["meets"] else 0
     if last["dies"] and last["dies"][0] == "change":
@@ -69,13 +68,13 @@ def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) ->
 
 
 def _elsewhere() -> str | None:
-    """A folder in memory, so that no fsync waits for a disk, and of another file system than /tmp; None where there is none."""
+    """Return a folder in memory, so that no fsync waits for a disk, and not on /tmp's file system; None if there is none."""
     return _MEMORY if os.access(_MEMORY, os.W_OK) else None
 
 
 def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:
     path, data = folder / save["name"], _bytes(save["data"])
-    if save["dies"] == "here":  # in this process, so that an error is told with its place
+    if save["dies"] == "here":  # in this process, so that an error shows its line
         fn(path, data)
         return {"how": "returned"}
 
@@ -88,7 +87,7 @@ def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:
 
 
 def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any]:
-    """In the child: the save, and what was seen of it where it is not killed."""
+    """Save in the child, and return what was seen if the child is not killed."""
     kind, number = dies or (None, 0)
     if kind in ("byte", "full"):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "byte" else signal.SIG_IGN)
@@ -103,7 +102,7 @@ def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any
 
 
 def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], at: int) -> dict[str, Any]:
-    """`one` stands still at its change number `at`; `other` is saved meanwhile; then `one` goes on. How both ended."""
+    """Stop `one` at its change number `at`, save `other` meanwhile, then let `one` go on. Return how both ended."""
     (stands, stood), (goes, gone) = os.pipe(), os.pipe()
 
     def stand_still() -> None:
@@ -120,7 +119,7 @@ def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], a
     first = _Child(work)
     os.close(stood)
     os.close(goes)
-    stood_still = os.read(stands, 1)  # nothing, where it has ended before
+    stood_still = os.read(stands, 1)  # empty if the child ended before the change
     second = _Child(lambda: _called(fn, *other)).end()
     with suppress(BrokenPipeError):
         os.write(gone, b"!")
@@ -147,11 +146,11 @@ def _killed() -> NoReturn:
 
 
 class _Child:
-    """A process that does `work` and tells what came of it, unless it is killed."""
+    """A process that does `work` and reports the result, unless it is killed."""
 
     def __init__(self, work: Callable[[], dict[str, Any]]) -> None:
         self._reads, writes = os.pipe()
-        with warnings.catch_warnings():  # the child runs nothing but the save
+        with warnings.catch_warnings():  # fork with threads warns, but the child runs only the save
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = os.fork()
         if self._process == 0:
@@ -170,7 +169,7 @@ class _Child:
 def _do(work: Callable[[], dict[str, Any]], writes: int) -> NoReturn:
     try:
         libc = ctypes.CDLL(None)
-        libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives its parent
         libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
         os.write(writes, json.dumps(work()).encode())
     finally:
@@ -181,10 +180,10 @@ def _do(work: Callable[[], dict[str, Any]], writes: int) -> NoReturn:
 
 
 class FolderWatch:
-    """Looks at a folder round every call of a save, and counts changes: of the file's bytes, and of the names beside it.
+    """A watch on a save's folder around every call, which counts changes of the file's bytes or of the folder's names.
 
-    `on_disk`: whether the data were synced when the file had them for the first time; None where it never had them.
-    `elsewhere`: the folder of another file that was renamed to `path`, "" for its own.
+    `on_disk`: whether the data were synced when the file first had them; None if it never had them. `elsewhere`: the folder of
+    another file that was renamed to `path`, "" for its own folder.
     """
 
     def __init__(self, path: Path, data: bytes) -> None:
@@ -202,7 +201,7 @@ class FolderWatch:
         self._at, self._then = change, then
 
     def over(self, fn: Callable) -> dict[str, Any]:
-        """The save itself, which is watched, in a process that ends soon: an audit hook stays for good."""
+        """Run the save, watched, in a process that ends soon: an audit hook cannot be removed."""
         sys.addaudithook(self._audit)
         for name in ("fsync", "fdatasync"):
             if isinstance(getattr(os, name), BuiltinFunctionType):
@@ -214,7 +213,7 @@ class FolderWatch:
             sys.setprofile(None)
 
     def _seen_by_number(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
-        """The call, which notes the file that it syncs; a profile is not told the arguments of what is written in C."""
+        """Wrap a sync function so that it notes the file: a profile does not get the arguments of C functions."""
 
         def synced(fd: Any) -> None:
             sync(fd)
@@ -227,7 +226,7 @@ class FolderWatch:
         name = getattr(arg, "__name__", "") if event == "c_call" and frame.f_code not in self._own_code else ""
         if name == "sync":
             self._all_synced = any(p.stat().st_size == len(self._data) for p in self._path.parent.iterdir() if p.is_file())
-        elif name in SYNCS:  # by a name of the answer's own, as after `from os import fsync`: any file may be meant
+        elif name in SYNCS:  # called by the answer's own name, as after `from os import fsync`: it may mean any open file
             self._note_synced(_DESCRIPTORS)
         now = self._look()
         if now == self._seen:
@@ -246,7 +245,7 @@ class FolderWatch:
         return content, frozenset(os.listdir(self._path.parent))
 
     def _note_synced(self, descriptors: Iterable[int]) -> None:
-        """Those of the open files that hold all of the data, in the kernel's hands."""
+        """Note the regular files among `descriptors` that are as long as the data, so that the kernel has all of it."""
         for descriptor in descriptors:
             with suppress(OSError):
                 found = os.fstat(descriptor)
@@ -274,7 +273,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _files(folder: Path) -> dict[str, np.ndarray]:
-    """What is in the folder: {name: bytes as uint8}; of a folder in it the name alone."""
+    """Return {name: bytes as uint8} of the folder's first MOST_FILES entries; a subfolder has no bytes."""
     found = {}
     for path in sorted(folder.iterdir())[:MOST_FILES]:
         content = path.read_bytes() if path.is_file() else b""

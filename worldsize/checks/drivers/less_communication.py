@@ -1,6 +1,6 @@
-"""What a check runs beside a student's function on a rank: steps that hand on what is kept, and steps that a rank takes alone.
+"""Run a student's steps on a rank: steps that hand on a state, and steps that a rank takes alone.
 
-Inputs and what came of them, no expected value. Left out: what should have come (`checks.less_communication`).
+Only inputs go in. Left out: the expected values (`checks.less_communication`).
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric
 
 
 def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> list[Any]:
-    """`fn(fabric, gradient, *kept, *more)` once for each of given["gradients"], which are of equal shape.
+    """Run `fn(fabric, gradient, *kept, *more)` once for each of given["gradients"], which are of equal shape.
 
-    It begins with given["kept"], a list, and every step is handed what the step before returned beside its average. The list
-    holds what each step returned; it ends with the first that does not return an average and tensors like those in given["kept"].
-    given["after"] has the gradient of each step and what was kept, as they are after the step.
+    `kept` begins as the list given["kept"], and then is what the previous step returned after its average. Returns each step's
+    result, up to the first that is not an average and tensors shaped like given["kept"]. given["after"] gets the gradient and
+    `kept` of each step, as they are after the step.
     """
     kept, told = [value.clone() for value in given["kept"]], []
     given["after"] = []
@@ -34,7 +34,7 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
         told.append([value.detach().clone() for value in returned])
         kept = list(returned)[1:]
         if [value.shape for value in kept] != shapes:
-            break
+            break  # the next step could not use such a state
     return told
 
 
@@ -47,10 +47,10 @@ def _are_tensors(returned: Any, expected: int) -> bool:
 
 
 def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: int, rate: float, momentum: float) -> Any:
-    """`fn(fabric, weights, train_locally, rounds, rate, momentum)`, where this rank's `train_locally` is the check's.
+    """Return `fn(fabric, weights, train_locally, rounds, rate, momentum)`, with the check's own `train_locally`.
 
-    In round k it brings every weight nearer to that of given["targets"][k]: what is left of the distance is given["left"], of
-    the same shape. Where given["in_place"] it does so in its argument, and returns that.
+    In round k it moves every weight towards given["targets"][k], and leaves the fraction given["left"], of the same shape, of
+    the distance. If given["in_place"], it changes and returns its argument.
     """
     targets, left = given["targets"], given["left"]
 

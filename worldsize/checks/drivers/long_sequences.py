@@ -1,7 +1,7 @@
-"""Run a student's function in a rank beside the rank's expert, forwards and backwards, for the check of lab 17's experts.
+"""Run a student's function on a rank with the rank's expert, forward and backward, for the check of lab 17's experts.
 
-Inputs and what came of them, no expected value. A rank is handed the weight of its own expert and no other's. What is noted
-here is noted in the function's own process: a check lets it take points, and never give them.
+A rank is handed only its own expert's weight, and no expected value. The function's own process takes the notes, so a check
+lets them cost points, never earn them.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric
 
 
 def there_and_back(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, Any]:
-    """`fn(fabric, task, work)` with a rank's rows, then with the gradient of what came back, where `work` is the way back.
+    """Run `fn(fabric, task, work)` on a rank's rows, then on the gradient of the result with the backward `work`.
 
     given["task"] is the task, given["weight"] the rank's expert, [width, width], given["gradient"] the gradient of the rows.
-    "forward" and "backward" are what came back, "calls" how often the expert worked forwards.
+    "forward" and "backward" are the results, "calls" how often the expert worked forward.
     """
     task = given["task"]
     expert = _Expert(fabric, given["weight"])
@@ -29,7 +29,7 @@ def there_and_back(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[
 
 
 class _Expert:
-    """A rank's expert, tanh(rows weightᵀ); backwards it knows the rows that it has worked on."""
+    """A rank's expert, tanh(rows weightᵀ), which keeps its outputs for backward."""
 
     def __init__(self, fabric: Fabric, weight: torch.Tensor) -> None:
         self._rank, self._weight = fabric.rank, weight

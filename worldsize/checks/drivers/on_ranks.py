@@ -1,6 +1,6 @@
-"""What a check runs beside a student's function on a rank: aliases of its tensors, parts of a training, the state of generators.
+"""Run a student's function on a rank: through aliases of its tensors, with parts of a training, or watching generators.
 
-Inputs and what came of them, no expected value. Left out: what should have come (`checks.replicas`).
+Left out: the expected values (`checks.replicas`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from worldsize.arrays import tensors
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric
@@ -22,10 +22,10 @@ Tensors = list["torch.Tensor"]
 
 
 def in_memory(fn: Callable, fabric: Fabric, given: Tensors, *more: Any) -> dict[str, Any]:
-    """`fn(fabric, given, *more)` seen through an alias, as a model sees its weights.
+    """Run `fn(fabric, given, *more)`, watched through aliases of the tensors, as a model sees its weights.
 
-    "returned" is what came back, "memory" what the memory of each tensor holds afterwards, "same" whether the list still
-    has that tensor in its place, "more" the other arguments afterwards.
+    "returned" is the result, "memory" what each tensor's memory holds afterwards, "same" whether the list still has that tensor
+    in its place, "more" the other arguments afterwards.
     """
     before = list(given)
     aliases = [tensor.detach() for tensor in before]
@@ -38,12 +38,12 @@ def _in_place(given: Tensors, before: Tensors) -> list[bool]:
 
 
 def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> dict[str, Any]:
-    """`fn(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`, where the last two are the check's.
+    """Run `fn(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`; the check supplies the last two.
 
-    `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights plus `shift`; `average` gives them
-    `scale` times the mean over all examples. "returned" is what came back, "begun" how often `begin` was called, "counts"
-    the counts of each call of `average`; "memory" and "same" are of the weights, as in `in_memory`, "more" are the arguments
-    that came in `more`. A rank that is alone trains twice, at first copies of the weights: "drawn" is as in `answers`.
+    `more` ends with `shift` and `scale`. `begin` gives all ranks rank 0's weights plus `shift`; `average` gives them `scale`
+    times the mean over all examples. "returned" is the result, "begun" the number of calls of `begin`, "counts" the counts of
+    each call of `average`; "memory" and "same" are of the weights, as in `in_memory`, "more" are the other arguments. On a
+    single rank a first run trains copies of the weights: "drawn" is as in `answers`.
     """
     from worldsize.fabric.collectives import all_reduce, broadcast
 
@@ -67,7 +67,7 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
             if mine:
                 gradient.mul_(scale * mine / sum(counts))
             else:
-                gradient.zero_()
+                gradient.zero_()  # not mul_(0): the mean over no examples is NaN
             all_reduce(fabric, gradient)
 
     drawn: dict[str, list[list[float]]] = {}
@@ -89,10 +89,10 @@ def with_parts(fn: Callable, fabric: Fabric, weights: Tensors, *more: Any) -> di
 
 
 def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A plain function in one process: "returned" has `fn(*arguments)` for each of those asked.
+    """Run a plain function in one process: "returned" has `fn(*arguments)` for each of `asked`.
 
-    "drawn" has, by generator, the numbers that the process' own generators give after one call and after another. In
-    between they have gone on: where the numbers are the same, the call has set them back.
+    "drawn" has, by generator, the numbers that the process's own generators give after one call and after another. In between
+    they have advanced, so equal numbers mean that the call has reset them.
     """
     fn(*asked[0])
     one = _drawn()
@@ -102,7 +102,7 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
 
 
 def _drawn() -> dict[str, list[float]]:
-    """The next numbers of each of the process' own generators."""
+    """Return the next numbers of each of the process's own generators."""
     generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
     return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
 
@@ -119,5 +119,5 @@ def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:
 
 
 def with_named(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any) -> Any:
-    """Return what `fn(fabric, *values, *more)` returned, with the values of `given` in their order: what a rank alone has."""
+    """Return `fn(fabric, *values, *more)`, with the values of `given` in their order: what a rank alone has."""
     return fn(fabric, *given.values(), *more)

@@ -1,7 +1,7 @@
-"""A chief whose server may be lost, as a student's function meets it: variables and checkpoints are TensorFlow's.
+"""A chief whose server may be lost, as a student's function sees it; variables and checkpoints are TensorFlow's.
 
-When the server is lost, and what a step adds to the weights, the check says from afar. What is noted here of checkpoints
-gives a verdict its words; what it is worth follows from the weights. Left out: real tasks (lab 09 runs those).
+The check decides remotely when the server is lost and what a step adds to the weights. Notes on checkpoints only choose a
+verdict's words; its points follow from the weights. Left out: real tasks (lab 09 runs those).
 """
 
 from __future__ import annotations
@@ -16,30 +16,33 @@ import numpy as np
 
 from worldsize.checks.drivers.coordinator import Coordinator, lost_server
 
-GONE = -999  # what a variable of a lost server holds here
-NONE, NO_STEP = -1, -2  # in place of the step that a checkpoint holds
-MOST_WAITING = 100  # steps that are scheduled and never waited for, or handed to a lost server
+GONE = -999  # value of the variables of a lost server
+NONE, NO_STEP = -1, -2  # returned in place of a checkpoint's step
+MOST_WAITING = 100  # most steps scheduled without a wait, or handed to a lost server
 
 
 class TooOften(Exception):
-    """`start` has been called far more often than a server was lost, or far more steps tried, or scheduled, than asked for."""
+    """`start` was called, or steps were tried or scheduled, far more often than the case needs."""
 
 
 def broken_step() -> Exception:
-    """A step's own error, which no new server mends: one of TensorFlow's, as that of a lost server is."""
+    """Return a step's own error, which no new server mends; like a lost server's, it is one of TensorFlow's."""
     import tensorflow as tf
 
     return tf.errors.InvalidArgumentError(None, None, "this step's own error")
 
 
 class Chief:
-    """What `start` gives, and a record of the checkpoints in `folder`. `seen` are the check's own callables."""
+    """A chief whose `start` gives a played coordinator, a step and a state, with a record of checkpoints in `folder`.
+
+    `seen` are the check's callables.
+    """
 
     def __init__(self, folder: str, seen: Mapping[str, Callable], eager: bool) -> None:
         self.folder, self._seen, self._eager = folder, seen, eager
         self.starts = self.since_saved = self.most_unsaved = self.waiting = self.refused = 0
         self.broken: Exception | None = None
-        self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the checkpoint there was
+        self.began: list[list[int]] = []  # for each start that ran a step: its first step, and the newest checkpoint's step
         self._newest: bytes | None = None
 
     def start(self) -> tuple[Coordinator, Callable, dict[str, Any]]:
@@ -98,12 +101,12 @@ class Chief:
         if path is None:
             return
 
-        index = Path(f"{path}.index").read_bytes()  # its name and sums of what it holds: `write` takes the same name again
+        index = Path(f"{path}.index").read_bytes()  # names and checksums, since `write` reuses the same name
         if index != self._newest:
             self._newest, self.since_saved = index, 0
 
     def _newest_path(self) -> str | None:
-        """Where the newest checkpoint is: as TensorFlow says, or by its files, since `Checkpoint.write` leaves no note."""
+        """Return the newest checkpoint's path, from TensorFlow, or from the files: `Checkpoint.write` leaves no note."""
         import tensorflow as tf
 
         indexes = sorted(Path(self.folder).glob("*.index"), key=lambda file: file.stat().st_mtime_ns)
@@ -111,7 +114,7 @@ class Chief:
         return tf.train.latest_checkpoint(self.folder) or by_file
 
     def saved_step(self) -> int:
-        """The step that the newest checkpoint holds; NONE where there is none, NO_STEP where it holds no step."""
+        """Return the step in the newest checkpoint; NONE without a checkpoint, NO_STEP if it holds no step."""
         import tensorflow as tf
 
         path = self._newest_path()
@@ -123,10 +126,10 @@ class Chief:
 
 
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What came of `fn` in every case: its state, the files in the folder, and what was noted on the way.
+    """Return a row for every case: `fn`'s state, the files in the folder, and what was noted on the way.
 
-    A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that
-    are in the folder at the start.
+    A case has "steps", "every", "eager" (whether steps run while others are scheduled), "seen", and the "files" that are in the
+    folder at the start.
     """
     rows = []
     for case in cases:

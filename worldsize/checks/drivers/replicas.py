@@ -1,4 +1,4 @@
-"""Steps and losses of a student's function on the replicas of a MirroredStrategy, which are logical CPUs of one process."""
+"""Run a student's steps and losses on the replicas of a MirroredStrategy, which are logical CPUs of one process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from worldsize.checks.drivers.devices import answer
 
 
 def trained(fn: Callable, cases: list[dict]) -> list[Any]:
-    """A mirrored model trained in the task: for each case the weights after each step on every replica.
+    """Train a mirrored model in the task, for each case; an error comes as {"raised": message}.
 
-    What each step returned comes with them; an error comes as words.
+    Returns "weights" after each step on every replica, "losses", each step's result, and "applied", the optimizer's count of
+    steps.
     """
     return [answer(lambda case: _train(fn, case), case) for case in cases]
 
@@ -47,9 +48,9 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
 
 
 def on_cpus(n: int) -> Any:
-    """For the check of a mirrored step: MirroredStrategy on n replicas, each on a logical CPU.
+    """Return a MirroredStrategy on n replicas, each on a logical CPU; for the check of a mirrored step.
 
-    Gradients are added up on one device: the default's collectives would not let a process have a second strategy.
+    Gradients are summed on one device: the default collectives do not let a process have a second strategy.
     """
     import tensorflow as tf
 
@@ -57,7 +58,7 @@ def on_cpus(n: int) -> Any:
 
 
 def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
-    """For the check of a mirrored step: a value for each replica, as a distributed data set gives it."""
+    """Return a value for each replica, as a distributed data set does; for the check of a mirrored step."""
     import tensorflow as tf
 
     def share(context: Any) -> Any:
@@ -70,9 +71,9 @@ def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
 
 
 def losses_of_replicas(fn: Callable, cases: list[dict]) -> list[Any]:
-    """The loss on each replica, computed in the task.
+    """Compute the loss on each replica, in the task.
 
-    For each case what every replica returned; an error as {"raised": message}.
+    Returns for each case what every replica returned; an error comes as {"raised": message}.
     """
     return [answer(lambda case: _losses(fn, case), case) for case in cases]
 
@@ -82,7 +83,7 @@ def _losses(fn: Callable, case: dict) -> list[Any]:
 
     strategy = on_cpus(len(case["losses"]))
     losses = per_replica(strategy, case["losses"])
-    everybody = sum(map(len, case["losses"]))  # a Python number: tensors of any dtype can be divided by it
+    everybody = sum(map(len, case["losses"]))  # a Python number, which divides tensors of any dtype
     returned = strategy.run(fn, args=(losses, tf.constant(case["penalty"]), everybody))
 
     return list(strategy.experimental_local_results(returned))

@@ -1,8 +1,8 @@
-"""A training that is ended and begins again in another process, as a student's function meets it: parts, steps, checkpoints.
+"""A training that ends and resumes in another process, as a student's function sees it: parts, steps, checkpoints.
 
-The model is a line. Every rank adds noise of its own generator to its examples, and a step takes the mean of the ranks'
-gradients, so the weights depend on every part of the state of every rank. Whenever the ranks meet they say where they
-are, so that none waits for one that has gone another way. Left out: what the weights should be (`checks.resilience`).
+The model is linear. Each rank adds noise from its own generator to its examples, and a step takes the mean gradient, so the
+weights depend on every part of every rank's state. Ranks that meet first compare where they are, so that none waits for a rank
+that went another way. Left out: the expected weights (`checks.resilience`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 DECAY, WARM_UP, MOMENTUM, NOISE = 0.97, 5, 0.8, 0.2
 STEP, GATHER, END = range(3)
-MOST_STEPS = 60  # of one life
+MOST_STEPS = 60  # of one life, in case a function never stops
 NO_GROUP = "no process group is here: training.gather(value) hands every rank the values of all, and is the only way to others."
 
 
 class Ended(BaseException):
-    """The job is ended here; no `except Exception` should catch it."""
+    """The job ends here; a BaseException, so that no `except Exception` catches it."""
 
 
 class OutOfStep(BaseException):
-    """Ranks meet that are at different places."""
+    """Ranks meet at different places of the training."""
 
 
 class StatefulPart:
@@ -41,11 +41,11 @@ class StatefulPart:
         return self._values[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors in it are those of the part itself, not copies, as PyTorch's are."""
+        """Return the state. As in PyTorch, its tensors are the part's own, not copies."""
         return dict(self._values)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises KeyError where `state` has other keys."""
+        """Load `state`, tensors in place. Raises KeyError if `state` has other keys."""
         if not isinstance(state, dict) or set(state) != set(self._values):
             got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
             raise KeyError(f"load_state_dict: expected a dict with {sorted(self._values)}, got {got}")
@@ -66,14 +66,14 @@ class StatefulPart:
 
 
 class Generator(torch.Generator):
-    """A generator whose state may also be a row of a larger tensor, where PyTorch's own reads beyond its memory."""
+    """A generator that also takes a row of a larger tensor as its state; PyTorch's would read past the row."""
 
     def set_state(self, state: torch.Tensor) -> None:
         super().set_state(state.clone())
 
 
 class Training:
-    """What the exercise is given on each rank; the job ends before step number `ends`, counted from 0, of this life."""
+    """A rank's training in the exercise; the job ends before step number `ends` of this life, counted from 0."""
 
     def __init__(self, fabric: Fabric, case: dict[str, Any], tag: int) -> None:
         self.rank, self.world_size = fabric.rank, fabric.world_size
@@ -84,16 +84,16 @@ class Training:
         self.batches = case["x"].shape[1]
 
         self._fabric, self._tag = fabric, tag
-        self._x, self._y = case["x"], case["y"]  # [epochs, batches, ranks, inputs] and without the last
+        self._x, self._y = case["x"], case["y"]  # [epochs, batches, ranks, inputs]; y lacks the last dimension
         self._rate, self._ends = float(case["rate"]), int(case["ends"])
         self.taken: list[tuple[int, int]] = []
         self.over = False
 
     def step(self, epoch: int, batch: int) -> None:
-        """One step with all ranks, each on its own example of batch number `batch` of `epoch`.
+        """Take a step with all ranks, each on its own example of batch number `batch` of `epoch`.
 
-        It moves the model, the optimizer, the schedule and this rank's generator. Raises IndexError where there is no
-        such batch.
+        A step changes the model, the optimizer, the schedule and this rank's generator. Raises IndexError for a batch that does
+        not exist.
         """
         epoch, batch = int(epoch), int(batch)
         if self.over or len(self.taken) == self._ends or len(self.taken) == MOST_STEPS:
@@ -115,19 +115,19 @@ class Training:
         self.taken.append((epoch, batch))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks, in their order, on every rank: all call it together."""
+        """Return the values of all ranks, in their order, on every rank; all ranks must call it together."""
         if self.over:
             raise Ended
         data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         return [pickle.loads(got.numpy().tobytes()) for got in self._meet((GATHER, 0, 0), data)]
 
     def end(self) -> None:
-        """All ranks meet here when the function has returned, or the job was ended."""
+        """Meet all ranks, once the function has returned or the job has ended."""
         self._meet((END, 0, 0), torch.zeros(1))
 
     def _meet(self, place: tuple[int, int, int], own: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's tensor. Raises OutOfStep, on all ranks, where they are not at one place."""
-        header = torch.tensor([*place, len(own)])
+        """Return every rank's tensor. Raises OutOfStep, on all ranks, if they are at different places."""
+        header = torch.tensor([*place, len(own)])  # lengths too: gathered values may differ in size
         places = self._exchange([header] * self.world_size, header)
         found = [tuple(one[:3].tolist()) for one in places]
         for rank, other in enumerate(found):
@@ -148,7 +148,7 @@ class Training:
 
 
 def rate_at(rate: float, steps: int) -> float:
-    """The schedule: a warm-up in a straight line, and a slow decay."""
+    """Return the scheduled rate: a linear warm-up, and a slow decay."""
     return rate * min(1.0, (steps + 1) / WARM_UP) * DECAY**steps
 
 
@@ -161,11 +161,11 @@ def doing(place: tuple[int, int, int]) -> str:
 
 
 def lived(fn: Callable, fabric: Fabric, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What came of `fn(training, steps, every, load, save)` in every case, on this rank.
+    """Run `fn(training, steps, every, load, save)` in every case, and return a row for each, on this rank.
 
-    A case has "steps", "every", "ends" (-1: never), "file", the checkpoint as uint8, of length 0 where there is none, and what
-    `Training` needs. A row has "how" it ended (returned, ended, apart), "returned", the steps "taken", how many had been
-    when it "saved", and the "file" that this rank left, as uint8.
+    A case has "steps", "every", "ends" (-1: never), "file", the checkpoint as uint8, of length 0 for none, and what `Training`
+    needs. A row has "how" it ended (returned, ended, apart), "words" on ranks apart, "returned", the steps "taken", how many
+    had been at each "saved", and the last "file" that this rank saved, as uint8.
     """
     return [_life(fn, Training(fabric, case, tag), case) for tag, case in enumerate(cases)]
 
@@ -193,7 +193,7 @@ def _life(fn: Callable, training: Training, case: dict[str, Any]) -> dict[str, A
             if "no process group is here" not in str(error):
                 raise
             raise RuntimeError(NO_GROUP) from None
-        if training.over and row["how"] == "returned":  # it went on after its end
+        if training.over and row["how"] == "returned":  # the function caught Ended and went on
             row["how"] = "ended"
         training.end()
     except OutOfStep as apart:

@@ -1,7 +1,7 @@
-"""Run a student's function in a rank under meters of what it holds, with gradients at its weights: for labs 12 and 17.
+"""Run a student's function on a rank while metering what it holds, or with gradients at its current weights: labs 12 and 17.
 
-Inputs and what came of them, no expected value. What is noted here is noted in the function's own process: a check lets it take
-points, and never give them. Left out: what should have come (`checks.sharding`).
+The function's own process takes these notes, so a check lets them cost points, never earn them. Left out: the expected values
+(`checks.sharding`).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # a task of TensorFlow has no torch
+if TYPE_CHECKING:  # a TensorFlow task runs without torch
     import torch
 
     from worldsize.fabric.interface import Fabric
     from worldsize.pytorch.live_bytes import LiveBytes
 
-_CALLS = ("send", "isend", "recv", "compute")  # inside of them a simulated rank gives its turn to another
+_CALLS = ("send", "isend", "recv", "compute")  # inside these calls a simulated rank yields to another
 
 
 @contextmanager
 def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[LiveBytes], None]) -> Iterator[LiveBytes]:
-    """Inside, the rank's tensors are metered, and `at_work(meter)` is called whenever it declares work.
+    """Meter the rank's tensors in this context, and call `at_work(meter)` whenever the rank declares work.
 
-    In simulated time the ranks take turns inside the fabric's calls, where the meter is off: it meters this rank alone.
+    In simulated time the ranks take turns inside the fabric's calls, so the meter is off there: it must see this rank alone.
     """
     from worldsize.pytorch.live_bytes import LiveBytes
 
@@ -63,7 +63,7 @@ def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[Li
 
 
 class _Handle:
-    """The handle of an isend, whose wait gives the turn away."""
+    """The handle of an isend, with the meter off during its wait, when other ranks take their turns."""
 
     def __init__(self, handle: Any, off: Callable) -> None:
         self._handle, self._off = handle, off
@@ -80,9 +80,9 @@ class _Handle:
 
 
 def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """`fn(fabric, task)`, and how many tensors as large as a whole weight the rank held at each layer's work.
+    """Run `fn(fabric, task)`, and count the tensors as large as a whole weight at each layer's work.
 
-    The weights are of one size: task["shapes"].
+    Returns "returned", the result, and "held", the counts. The weights are of one size: task["shapes"].
     """
     (rows, columns), *_ = task["shapes"]
     whole_bytes = rows * columns * task["parts"][0].itemsize
@@ -97,7 +97,7 @@ def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str
 
 
 def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
-    """`fn(fabric, task)`, as a list where it is anything else that goes from part to part, such as a generator."""
+    """Return `fn(fabric, task)`, as a list if it is another iterable of parts, such as a generator."""
     returned = fn(fabric, task)
     if isinstance(returned, Iterable) and not isinstance(returned, (dict, str)) and getattr(returned, "ndim", 1):
         return list(returned)
@@ -108,11 +108,11 @@ def parts_of(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> Any:
 
 
 def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: float) -> dict[str, Any]:
-    """`fn(fabric, (weights, gradients), learning_rate)`, where `gradients` yields each gradient when it is asked for.
+    """Run `fn(fabric, (weights, gradients), learning_rate)`, where `gradients` yields each gradient on request.
 
-    It is that of given["gradients"] plus given["pull"] times the weights as they are by then; a weight that is NaN adds nothing.
-    "state" is what came back, "storage" the bytes that its tensors lie in, and "held", at each request, how many tensors as large
-    as all weights there are besides the weights and the gradient before.
+    A gradient is its item of given["gradients"] plus given["pull"] times the current weights, of which NaN count as 0. Returns
+    "state", the function's result; "storage", the bytes of the storages its tensors lie in; and "held", at each request, the
+    number of tensors as large as all weights, besides the weights, the items read so far and the previous gradient.
     """
     import torch
 
@@ -121,7 +121,7 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
     def gradients(meter: LiveBytes) -> Iterator[torch.Tensor]:
         gradient = None
         for number, base in enumerate(given["gradients"]):
-            others = 1 + number + (gradient is not None)  # the weights, what gradients have been made of, and the last one
+            others = 1 + number + (gradient is not None)  # the weights, the items read so far, and the last gradient
             held.append(sum(size >= weights.nbytes for size in meter.sizes()) - others)
             gradient = base + given["pull"] * weights.nan_to_num(0.0)
             yield gradient
@@ -138,13 +138,16 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
 
 
 def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """`fn(fabric, task)`, and the shapes of all tensors that autograd has kept for backward, each storage once."""
+    """Run `fn(fabric, task)`, and record the shapes of all tensors that autograd keeps for backward, each storage once.
+
+    Returns "returned", the result, and "kept", the shapes.
+    """
     import torch
 
     kept: dict[int, torch.Tensor] = {}
 
     def keep(x: torch.Tensor) -> torch.Tensor:
-        kept.setdefault(x.untyped_storage().data_ptr(), x)  # held, so that nothing else comes to lie in its place
+        kept.setdefault(x.untyped_storage().data_ptr(), x)  # held, so that no other tensor reuses its address
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
@@ -156,7 +159,7 @@ def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dic
 
 
 def by_words(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> Any:
-    """`fn(fabric, logits, targets, first)`, with what a rank is given of each."""
+    """Return `fn(fabric, logits, targets, first)`, with what a rank is given of each."""
     return fn(fabric, given["logits"], given["targets"], given["first"])
 
 
@@ -164,7 +167,10 @@ def by_words(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> Any:
 
 
 def blocks_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str, Any]:
-    """`fn(fabric, task)`, and how many tensors as large as a block of keys the rank held at the work on each block."""
+    """Run `fn(fabric, task)`, and count the tensors as large as a block of keys at the work on each block.
+
+    Returns "returned", the result, and "held", the counts.
+    """
     block_bytes = task["k"].nbytes
     held: list[int] = []
 

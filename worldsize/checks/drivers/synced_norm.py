@@ -1,4 +1,4 @@
-"""What the check of a batch norm over all ranks runs in a rank: the student's function on tensors, no expected value."""
+"""Run a student's batch norm over all ranks on a rank's tensors; no expected values."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def normed(fn: Callable, fabric: Any, given: Sequence[Any], eps: float) -> Any:
-    """`fn(fabric, x, weight, bias, grad, eps)`, where `given` is (x, weight, bias, grad)."""
+    """Return `fn(fabric, x, weight, bias, grad, eps)`, where `given` is (x, weight, bias, grad)."""
     return fn(fabric, *given, eps)

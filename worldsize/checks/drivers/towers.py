@@ -1,6 +1,6 @@
-"""Towers on logical devices, as a student's function is called by them: inside a `tf.function`.
+"""Run a student's function on towers on logical devices, inside a `tf.function`.
 
-What it gave comes back as arrays, and which variable stood beside each.
+Gradients come back as arrays, each with the number of its variable.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 
 def drive(fn: Callable, cases: list, lesson: dict) -> tuple[list, Any, str]:
-    """Towers driven in the task: what `fn` gave for each case, and the weights after each step of a training with it.
+    """Drive towers in the task: return `fn`'s result for each case, and the weights after each step of a training with it.
 
-    The third value says why that training broke off, empty where it did not.
+    The third value tells why that training broke off, empty if it did not.
     """
     got = [_told(fn, towers) for towers in cases]
     if any(isinstance(told, str) for told in got):
@@ -49,7 +49,7 @@ def _told(fn: Callable, towers: list) -> Any:
 
 
 def _place(variable: Any, variables: list) -> int:
-    """Which of the variables it is; -1 where it is none of them."""
+    """Return which of the variables `variable` is; -1 if it is none of them."""
     for k, one in enumerate(variables):
         if one is variable:
             return k
@@ -57,7 +57,7 @@ def _place(variable: Any, variables: list) -> int:
 
 
 def _rows(got: Any) -> tuple[str, list]:
-    """What came back as a list of pairs, or words that say what came instead."""
+    """Return ("", the result as a list of pairs), or (a complaint, []) if it is anything else."""
     if got is None:
         return "expected a list of (gradient, variable), got None (does the function return it?)", []
 
@@ -80,7 +80,7 @@ def _kind(got: Any) -> str:
 
 
 def _train(fn: Callable, lesson: dict) -> np.ndarray:
-    """A linear regression by towers of equal parts. Shape [steps, weights]."""
+    """Train a linear regression by towers of equal parts. Return the weights, [steps, weights]."""
     import tensorflow as tf
 
     with tf.device("CPU:0"):
@@ -89,7 +89,7 @@ def _train(fn: Callable, lesson: dict) -> np.ndarray:
     parts = [tf.split(tf.constant(lesson[name], tf.float32), lesson["towers"]) for name in "xy"]
 
     def tower(k: int) -> list:
-        with tf.device(f"CPU:{k + 1}"):
+        with tf.device(f"CPU:{k + 1}"):  # CPU:0 holds the variables
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((tf.linalg.matvec(parts[0][k], slope) + offset - parts[1][k]) ** 2)
             return list(zip(tape.gradient(loss, [slope, offset]), [slope, offset], strict=True))

@@ -1,4 +1,4 @@
-"""Each worker's data set as a student's function makes it, read out in one process."""
+"""Read out each worker's data set, as a student's function makes it, in one process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-MOST_STEPS = 50
+MOST_STEPS = 50  # most batches read, since a data set may be endless
 
 
 def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
-    """What each worker's data set holds, read in the task: for every plan and worker a list of steps, or words.
+    """Read each worker's data set in the task: for every plan and worker a list of steps, or an error in words.
 
     A plan is (examples, global batch, workers, whether the data set knows its length).
     """
@@ -21,7 +21,7 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
         numbers = np.arange(asked["first"], asked["first"] + examples)
         data = tf.data.Dataset.from_tensor_slices((numbers, asked["factor"] * numbers))
         if not known:
-            data = data.filter(lambda number, label: True)
+            data = data.filter(lambda number, label: True)  # keeps all, but forgets the length
 
         try:
             got = fn(data, batch, workers, index)

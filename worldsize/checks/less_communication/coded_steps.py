@@ -1,7 +1,7 @@
-"""Steps of an average of signs, as the check of `one_bit_average` draws them, and what slips would give in their place.
+"""Steps of an average of signs, drawn for the check of `one_bit_average`, and the results that slips would give.
 
-A step is drawn so that no luck decides: no number is near 0 but those that are 0, and in two small cases every slip gives
-something else than the right answer, and than every other slip. Left out: the judging (`one_bit`).
+No step leaves a verdict to luck: only exact zeros are near 0, and in two small cases every slip gives a result of its own. Left
+out: the judging (`one_bit`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from worldsize.checks.less_communication.returned import ByRank, all_differ
 
 TRIES = 1000
-CLEAR = 1e-3  # what two slips differ by, in numbers between 0.3 and a few units
+CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units
 
 
 def by_block(values: np.ndarray, block: int, scale_of: Callable[[np.ndarray], float]) -> np.ndarray:
-    """`scale_of` each block's values, in the place of each of them: [numbers]."""
+    """Return `scale_of` each block's values, repeated in the place of each of them: [numbers]."""
     scales = np.empty_like(values)
     for start in range(0, values.size, block):
         scales[start : start + block] = scale_of(values[start : start + block])
@@ -31,13 +31,13 @@ def mean_size(values: np.ndarray) -> float:
 
 
 def signs(values: np.ndarray) -> np.ndarray:
-    """1 for 0 and more, −1 for less, in the dtype of the values."""
+    """Return 1 for 0 and more, −1 for less, in the dtype of the values."""
     return np.where(values >= 0, 1, -1).astype(values.dtype)
 
 
 @dataclass(frozen=True)
 class CodedStep:
-    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `sent[rank]` what bits and scales say of it."""
+    """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; sent[rank] its signs times scales."""
 
     gradients: ByRank
     residuals: ByRank
@@ -76,9 +76,9 @@ class CodedStep:
 def draw_steps(
     generator: np.random.Generator, n: int, numbers: int, block: int, steps: int, dtype: str, told: bool
 ) -> list[CodedStep]:
-    """Steps of which the first has zeros, and a block of nothing else where there are several.
+    """Draw steps, the first with zeros in it and, given two whole blocks or more, a block of zeros.
 
-    `told`: it tells the slips apart, too, and the order in which the ranks are added up.
+    `told`: redraw until the first step tells all slips, and orders of addition, apart. Raises AssertionError after TRIES draws.
     """
     for _ in range(TRIES):
         first = _first(generator, n, numbers, block, dtype)
@@ -89,6 +89,7 @@ def draw_steps(
 
     drawn = [first]
     while len(drawn) < steps:
+        # totals, not gradients, must be clear of zero: their signs are sent
         gradients = [_clear_of_zero(generator, numbers, dtype) - kept for kept in drawn[-1].kept]
         drawn.append(CodedStep(gradients, drawn[-1].kept, block))
     return drawn
@@ -100,7 +101,7 @@ def _clear_of_zero(generator: np.random.Generator, numbers: int, dtype: str) -> 
 
 
 def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dtype: str) -> CodedStep:
-    """Residuals are whole, and so add up with the gradients to 0 where that is wanted."""
+    """Draw a step with zeros: integer residuals cancel exactly against gradients."""
     gradients, residuals = [], []
     for _ in range(n):
         residual = generator.integers(-3, 4, numbers).astype(dtype)
@@ -117,7 +118,7 @@ def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dty
 
 
 def order_shows(step: CodedStep) -> bool:
-    """Whether ranks that each begin with their own numbers come to averages that differ in their last bits."""
+    """Return whether sums that begin with different ranks' numbers give averages that differ in their last bits."""
     n, added = len(step.sent), []
     for rank in range(n):
         total = np.zeros_like(step.sent[0])
@@ -137,7 +138,7 @@ def _tells(step: CodedStep) -> bool:
 
 
 def average_slips(step: CodedStep) -> dict[str, ByRank]:
-    """{words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the step that it gives, by rank}."""
     n, block, totals, gradients, sent = len(step.totals), step.block, step.totals, step.gradients, step.sent
     right, mean = step.average, np.mean(totals, axis=0)
     own_signs, mean_scale = [signs(t) for t in totals], np.mean(step.scales, axis=0)
@@ -207,19 +208,19 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
 
 
 def _signs_of_summed_bytes(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """What the bits of the sum of all ranks' packed bytes say: 1 or −1. A byte goes on at 0 after 255."""
+    """Return the signs, 1 or −1, that the sum of all ranks' packed bytes decodes to; bytes wrap after 255."""
     summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
     return signs(np.unpackbits(summed, count=totals[0].size).astype(totals[0].dtype) - 0.5)
 
 
 def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:
-    """Each eight in reverse; the last are filled up with −1 before, and cut off after."""
+    """Return the values with each eight in reverse; −1 pads the last eight, and is cut off afterwards."""
     padded = np.concatenate([values, -np.ones(-values.size % 8, values.dtype)])
     return padded.reshape(-1, 8)[:, ::-1].reshape(-1)[: values.size]
 
 
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:
-    """{words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n, totals, sent, residuals = len(step.totals), step.totals, step.sent, step.residuals
     mean_scale = np.mean(step.scales, axis=0)
     return {

@@ -1,11 +1,10 @@
-"""The check of `local_sgd`: ranks that train alone for a while, and then take one outer step together.
+"""Check of `local_sgd`: ranks train alone for a while, and then take one outer step together.
 
-The local training is the check's: in every round each rank draws its weights towards targets of its own, with a strength of its
-own for every weight, so that no later average makes up for one that was left out. Sometimes it works in its argument, as a
-training does, and returns it. The outer gradient of a round is its start minus the mean of the ranks' ends; the outer step is
-Nesterov's, as torch.optim.SGD(nesterov=True) takes it: buffer = momentum · buffer + g, weights −= rate · (g + momentum · buffer).
-A. Douillard et al., "DiLoCo", arXiv:2311.08105, 2023, algorithm 1; with momentum 0 and rate 1 it is the averaging of S. Stich,
-"Local SGD converges fast and communicates little", ICLR 2019. Left out: the inner optimizer's state, which stays on its rank.
+In each round the check's own local training draws a rank's weights towards targets of its own. The outer gradient is the
+round's start minus the mean of the ranks' ends; the outer step is Nesterov's, as in torch.optim.SGD(nesterov=True): buffer =
+momentum·buffer + g, weights −= rate·(g + momentum·buffer). A. Douillard et al., "DiLoCo", arXiv:2311.08105, 2023, algorithm 1;
+with momentum 0 and rate 1, the averaging of S. Stich, "Local SGD converges fast and communicates little", ICLR 2019. Left out:
+the inner optimizer's state, which stays on its rank.
 """
 
 from __future__ import annotations
@@ -38,7 +37,10 @@ ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Rounds of local training. `start` [numbers]; targets[rank] [rounds, numbers]; left[rank] [numbers], of a distance."""
+    """Rounds of local training: `start` [numbers], targets[rank] [rounds, numbers], left[rank] [numbers].
+
+    A round leaves the fraction `left` of each weight's distance to its target.
+    """
 
     start: np.ndarray
     targets: ByRank
@@ -56,7 +58,7 @@ class LocalTraining:
         return len(self.targets[0])
 
     def end(self, rank: int, weights: np.ndarray, number: int) -> np.ndarray:
-        """The rank's weights after its local steps in round `number`."""
+        """Return the rank's weights after its local steps in round `number`."""
         target = self.targets[rank][number]
         return target + self.left[rank] * (weights - target)
 
@@ -71,46 +73,46 @@ class LocalTraining:
 
 
 class Shared(Enum):
-    """What the ranks make of their ends in a round."""
+    """The combination that ranks make of their ends in a round; MEAN is right."""
 
     MEAN = auto()
     SUM = auto()
-    SUM_OF_GRADIENTS = auto()  # of start minus end
+    SUM_OF_GRADIENTS = auto()  # a gradient is start minus end
     NOTHING = auto()
 
 
 @dataclass(frozen=True)
 class OuterMistake:
-    """What goes wrong in the outer steps; with nothing set they are right."""
+    """A mistake in the outer steps; the defaults are no mistake."""
 
     shared: Shared = Shared.MEAN
-    start_moves: bool = False  # the start was changed in place, and is the rank's own end
+    start_moves: bool = False  # the start was changed in place to the rank's own end
     uphill: bool = False
-    from_mean: bool = False  # the outer step is taken from the ranks' mean, not from the round's start
+    from_mean: bool = False  # the outer step begins at the ranks' mean, not at the round's start
     own_start: bool = False  # every round begins at the rank's own end
     first_round_only: bool = False
-    keeps: float = 1.0  # of the buffer, from round to round
+    keeps: float = 1.0  # fraction of the buffer that lasts to the next round
     nesterov: bool = True
     dampened: bool = False
     rate: float | None = None
     momentum: float | None = None
     rounds_left_out: int = 0
-    last_ends: bool = False  # the ranks' mean end of the last round is returned, without an outer step
+    last_ends: bool = False  # returns the last round's mean end, without an outer step
 
 
 def local_sgd(arena: Arena, fn: Callable) -> Verdict:
-    """Check of local training with an outer step: `local_sgd(fabric, weights, train_locally, rounds, rate, momentum)`.
+    """Check local training with an outer step: `local_sgd(fabric, weights, train_locally, rounds, rate, momentum)`.
 
     weights [numbers] are the same on every rank; train_locally(weights, number) is a rank's own. It returns the weights after
-    `rounds` outer steps, the same on every rank. Nothing that is drawn decides whether a right answer passes; that a wrong
-    one gives 5 weights or more to 1e-10 has a chance far under 1e-30.
+    `rounds` outer steps, the same on every rank. A right answer passes whatever is drawn; a wrong one gives 5 weights or more
+    to within 1e-10 with a chance far under 1e-30.
     """
     return judge("local_sgd", POINTS, _cases(arena, fn), waits=BYTES)
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     between = arena.draws.uniform
-    # with two ranks a step from their mean is one with twice the outer gradient: three tell them apart
+    # three ranks: with two, a step from their mean equals a step by the summed gradients
     yield _case(arena, fn, AVERAGING, draw_training(arena, 3, 6, 3, 1.0, 0.0))
     yield _case(arena, fn, AVERAGING, draw_training(arena, 2, 5, 4, 1.0, 0.0, in_place=True))
 
@@ -119,7 +121,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, OUTER, draw_training(arena, 2, 5, 2, between(0.4, 0.6), 0.0, in_place=True))
     yield _case(arena, fn, OUTER, draw_training(arena, 1, 5, 3, between(0.5, 0.8), between(0.8, 0.95)))
     yield _case(arena, fn, OUTER, draw_training(arena, 5, 8, 1, between(0.5, 0.8), between(0.8, 0.95), in_place=True))
-    # messages above 128 KiB, which no wire copies
+    # its messages exceed 128 KiB, which no wire copies
     large = draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")
     yield _case(arena, fn, OUTER, large)
 
@@ -128,12 +130,13 @@ def draw_training(
     arena: Arena, n: int, numbers: int, rounds: int, rate: float, momentum: float, in_place: bool = False,
     dtype: str = "float64",
 ) -> LocalTraining:  # fmt: skip
-    """A training of `n` ranks, whose targets and strengths are each rank's own."""
+    """Draw a training of `n` ranks, each with its own targets and strengths."""
     generator = np.random.default_rng(arena.draws.getrandbits(32))
 
     def normal(*shape: int) -> np.ndarray:
         return generator.normal(size=shape).astype(dtype)
 
+    # a strength per weight, so that no later average makes up for a missing one
     left = [generator.uniform(0.2, 0.8, numbers).astype(dtype) for _ in range(n)]
     return LocalTraining(normal(numbers), [normal(rounds, numbers) for _ in range(n)], left, rate, momentum, in_place)
 
@@ -171,7 +174,7 @@ _ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: 
 
 
 def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """The weights that each rank has after all rounds."""
+    """Return the weights that each rank has after all rounds."""
     n = task.world_size
     rate = task.rate if mistake.rate is None else mistake.rate
     momentum = task.momentum if mistake.momentum is None else mistake.momentum
@@ -203,7 +206,7 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
 
 
 def _shared(ends: ByRank, how: Shared) -> ByRank:
-    """What each rank takes for the end of the round."""
+    """Return what each rank takes for the end of the round."""
     if how is Shared.NOTHING:
         return ends
     return [np.sum(ends, axis=0) if how is Shared.SUM else np.mean(ends, axis=0)] * len(ends)
@@ -243,7 +246,7 @@ _NAMED = {
 
 
 def _slips(task: LocalTraining) -> dict[str, ByRank]:
-    """{words for a slip: the weights that each rank has with it}."""
+    """Return {words for a slip: the weights that each rank has with it}."""
     found = {words: outer_steps(task, mistake) for mistake, words in _NAMED.items()}
     return found | {"These are the weights that came in.": [task.start] * task.world_size}
 
@@ -260,7 +263,7 @@ def _needed(task: LocalTraining) -> Needed:
         {
             2 * one * rounds: (
                 "Two all-reduces a round: every rank can keep a buffer of its own, they stay the same on all."
-                if task.start.dtype == "float64"  # such cases come first
+                if task.start.dtype == "float64"  # float64 cases come first, so more bytes cannot be a wider dtype
                 else "Have the weights travelled in 8 bytes a number? They are float32, and so is what is added up."
             ),
             one * (rounds + 1): "That is an all-reduce more than there are rounds: the start and the last step are alike anyway.",

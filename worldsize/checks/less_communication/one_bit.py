@@ -1,12 +1,10 @@
-"""The check of `one_bit_average`: of every number its sign travels, as a bit, with a scale a block; the rest is not lost.
+"""Check of `one_bit_average`: each number travels as a sign bit, with a scale per block, and the rest is kept.
 
-A rank codes its gradient plus what its bits have not said so far, the residual; so the check plays several steps, each with the
-residual that the step before returned. Codes do not add up on the way: each rank needs those of all others, and adds them up in
-one order, or the ranks' weights drift apart by their last bits.
-F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech DNNs",
-Interspeech 2014, for bits and the residual; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, for the scale,
-the mean size. Left out: two scales, one for each sign (Seide), and a second coding of the average (H. Tang et al., "1-bit Adam",
-ICML 2021).
+A rank codes its gradient plus the residual that earlier bits left; so the check plays several steps, each with the residual
+that the previous step returned. F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel
+distributed training of speech DNNs", Interspeech 2014, for bits and residual; S. P. Karimireddy et al., "Error feedback fixes
+SignSGD", ICML 2019, for the scale, the mean size. Left out: two scales, one for each sign (Seide), and a second coding of the
+average (H. Tang et al., "1-bit Adam", ICML 2021).
 """
 
 from __future__ import annotations
@@ -46,17 +44,17 @@ SIZES = (
     (3, 22, 5, 3, "float64"), (3, 37, 8, 3, "float32"), (1, 9, 4, 2, "float32"), (4, 16, 16, 3, "float32"),
     (5, 41, 64, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 13, 1, 3, "float32"), (2, 40_003, 1, 1, "float32"),
 )  # fmt: skip
-TOLD = 2
+TOLD = 2  # so many cases tell all slips apart
 ROUNDING = {"float32": 4e-6, "float64": 1e-10}
 NOT_FINITE = "are not finite."
 
 
 def one_bit_average(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the average of signs: `one_bit_average(fabric, gradient, residual, block)` returns (average, residual).
+    """Check the average of signs: `one_bit_average(fabric, gradient, residual, block)` returns (average, residual).
 
-    gradient, residual and average have shape [numbers]. In the first step of each case some numbers are 0, and where there are
-    several blocks, one of them is. In the first two cases every slip that has words gives something else than the right answer:
-    what is drawn is drawn again until it does. `tests/checks/test_less_communication.py` counts how often.
+    gradient, residual and average have shape [numbers]. The first step of each case has zeros and, given two whole blocks or
+    more, a block of zeros. The first two cases are redrawn until every slip with words gives a wrong result;
+    `tests/checks/test_less_communication.py` counts how often.
     """
     return judge("one_bit_average", POINTS, _cases(arena, fn), waits=BYTES)
 
@@ -112,7 +110,7 @@ def _with_block_of_zeros(complaint: Complaint) -> Complaint:
 
 
 def _differs_by_rank(held: Sequence[np.ndarray], number: int) -> Complaint:
-    """Words where ranks hold averages that are right and yet not one: they were added up in different orders."""
+    """Return a complaint if ranks hold right averages that differ in their last bits, from other orders of addition."""
     for rank, got in enumerate(held):
         places = np.flatnonzero(got != held[0])
         if places.size:
@@ -133,6 +131,7 @@ def _needed(steps: list[CodedStep]) -> Needed:
     item, blocks = steps[0].gradients[0].itemsize, -(-numbers // block)
     pairs = n * (n - 1) * len(steps)
     bits, scales = -(-numbers // 8), blocks * item
+    # what blocks take that are packed one by one, each with a last byte of its own
     by_blocks = sum(-(-min(block, numbers - start) // 8) for start in range(0, numbers, block))
     return Needed(
         pairs * (bits + scales),

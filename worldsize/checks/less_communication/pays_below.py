@@ -1,11 +1,8 @@
-"""The check of `pays_below`: the bandwidth below which the way that sends less reaches the target first.
+"""Check of `pays_below`: the bandwidth below which the way that sends less reaches the target first.
 
-A way needs `steps` steps, each of `work_s` seconds and `bytes` bytes of a rank: steps · (work_s + bytes/B) seconds at B
-bytes a second, with nothing hidden behind work. Two such lines in 1/B meet where the bytes that are saved in all take as long
-as the work that is added in all. One that sends more and works less wins above a bandwidth and below none. One that sends as much
-in all wins at any bandwidth where it works less, and at none where it works as long: before is before. Left out: latency.
-S. Agarwal et al., "On the utility of gradient compression in distributed training
-systems", MLSys 2022, ask the same question with a step's time, and with communication that overlaps.
+A way takes steps · (work_s + bytes/B) seconds at B bytes/s, with nothing hidden behind work. Two ways tie where the bytes saved
+in all take as long as the work added in all. Left out: latency. S. Agarwal et al., "On the utility of gradient compression in
+distributed training systems", MLSys 2022, ask the same of one step's time, with communication that overlaps.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ POINTS = {
     "always where it works no longer and sends less, never where it sends more": 0.5,
 }
 CROSSING, EDGES = POINTS
-MOMENT_S = 2**-12  # works are whole multiples of it, so that equal work is equal in floats however it is worked out
-CLEAR, TRIES = 0.01, 1000
+MOMENT_S = 2**-12  # work is a whole multiple of 2**-12 s, so that equal work is equal in floats, however computed
+CLEAR, TRIES = 0.01, 1000  # least relative difference of a slip; draws
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,11 @@ class TimedWay:
 
 
 def pays_below(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a decision by formula: `pays_below(plain, other)` returns bytes a second.
+    """Check a decision by formula: `pays_below(plain, other)` returns bytes a second.
 
-    Each is a dict with "steps" (math.inf where the target is never reached), "work_s" and "bytes". Ways that differ in their
-    steps are drawn again until every slip that has words is 1 % off or more, which more than 95 of 100 draws are (measured);
-    if it were 50, that 1,000 are not enough would have a chance of 0.5 ** 1000 < 1e-300.
+    Each is a dict with "steps" (math.inf if the target is never reached), "work_s" and "bytes". Ways that differ in their steps
+    are redrawn until every slip with words is 1 % off or more. Over 95 of 100 draws are (measured); even at 50, the chance that
+    1,000 are not enough is 0.5 ** 1000 < 1e-300.
     """
     return judge("pays_below", POINTS, _cases(arena, fn))
 
@@ -94,9 +91,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def draw_ways(
     arena: Arena, steps: tuple[float, float], work: tuple[float, float], sent: tuple[float, float]
 ) -> tuple[TimedWay, TimedWay]:
-    """Plain, and another whose steps, work and bytes a step are so many times those of plain, from and to.
+    """Draw plain, and another way whose steps, work and bytes are plain's times factors from the given (low, high).
 
-    Where they differ in their steps, no slip gives the right answer.
+    If their steps differ, no slip gives the right answer. Raises AssertionError after TRIES draws.
     """
     for _ in range(TRIES):
         work_s = _moments(arena.draws.uniform(0.01, 0.2))
@@ -110,7 +107,7 @@ def draw_ways(
 
 
 def _tells(plain: TimedWay, other: TimedWay) -> bool:
-    """Whether no slip that has words gives the right answer."""
+    """Return whether no slip with words gives the right answer."""
     right = crossing(plain, other)
     values = [value for value in _mistakes(plain, other).values() if math.isfinite(value)]
     return not any(close(value, right, CLEAR, near_zero=0.0) for value in values)
@@ -133,12 +130,12 @@ def _case(arena: Arena, fn: Callable, plain: TimedWay, other: TimedWay, name: st
 
 
 def crossing(plain: TimedWay, other: TimedWay) -> float:
-    """The bandwidth at which both take as long; inf where the other is always first, 0 where it never is."""
+    """Return the bandwidth at which both take equally long; inf if the other is always first, 0 if it is first below none."""
     if math.isinf(other.steps):
         return 0.0
     saved = plain.all_bytes - other.all_bytes
     added_s = other.all_work_s - plain.all_work_s
-    if saved <= 0:
+    if saved <= 0:  # more bytes but less work wins above some bandwidth, and below none
         return math.inf if saved == 0 and added_s < 0 else 0.0
     if added_s <= 0:
         return math.inf
@@ -168,7 +165,7 @@ def _bandwidth(bytes_per_s: float) -> str:
 
 
 def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
-    """Why there is no bandwidth at which both come in together, and what a negative one is."""
+    """Explain why the two ways never tie, and that a bandwidth is not negative."""
     if math.isinf(other.steps):
         neither = ", nor does plain: it is never before plain" if math.isinf(plain.steps) else ""
         return f": the other never reaches the target{neither}"
@@ -197,7 +194,7 @@ def _slip(found: float, plain: TimedWay, other: TimedWay) -> str:
 
 
 def _beside(found: float, plain: TimedWay, other: TimedWay) -> str:
-    """What both take at the bandwidth that came back."""
+    """Tell how long both ways take at the bandwidth that came back."""
     if not 0 < found < math.inf:
         return ". There is one bandwidth at which both take as long"
     return f". At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"

@@ -1,14 +1,9 @@
-"""The check of `power_sgd_average`: an average of low rank, by one step of a power iteration that goes on from step to step.
+"""Check of `power_sgd_average`: a low-rank average by one step of a power iteration that continues from step to step.
 
-With M = gradient + residual of each rank: P = mean of M q, its columns made orthonormal; Q = mean of Mᵀ P; the average is P Qᵀ.
-Which basis P is does not matter: the product is the same, and Q spans the same space; so any orthogonalisation passes. All
-that has to travel is M q and Mᵀ P, two small all-reduces; whoever sends M has the values, and saves nothing.
-T. Vogels, S. P. Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. A residual may be M
-minus the average, or M minus the rank's own P (Mᵀ P)ᵀ: the ranks' mean is the same, and only that is ever used. Where M has a
-lower rank than r, the average must leave less of M than there was. The paper's own code does: its Gram-Schmidt divides by a
-length + 1e-8, so a column of rounding is a shorter copy of the one before, and the average less than twice M's mean; the
-residual makes up for that (S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019, ask for no more). NaN does
-not, nor does a column that counts twice in full. Left out: matrices that rounding alone keeps from a lower rank.
+With M = gradient + residual on each rank: P = mean of M q, its columns made orthonormal; Q = mean of Mᵀ P; the average is P Qᵀ.
+Only M q and Mᵀ P have to travel, in two small all-reduces: sending M gives the values, but saves nothing. T. Vogels, S. P.
+Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. Left out: an M that only rounding
+keeps from a lower rank.
 """
 
 from __future__ import annotations
@@ -47,19 +42,19 @@ POINTS = {
     "two small all-reduces: r (rows + columns) numbers": 0.25,
 }
 AVERAGE, FEEDBACK, WARM, KEPT, BYTES = POINTS
-# ranks, rows, columns, r, steps, dtype; the last is of messages above 128 KiB, which no wire copies
+# ranks, rows, columns, r, steps, dtype; the last has messages above 128 KiB, which no wire copies
 SIZES = (
     (2, 6, 5, 2, 3, "float64"), (3, 7, 4, 1, 3, "float64"), (5, 4, 9, 3, 2, "float32"), (1, 5, 6, 2, 2, "float64"),
     (4, 3, 8, 3, 2, "float64"), (2, 20_000, 3, 2, 1, "float64"),
 )  # fmt: skip
 ROUNDING = {"float32": 1e-3, "float64": 1e-5}
-WORST, TRIES = 20.0, 1000
-LESS = 1 - 1e-9
+WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
+LESS = 1 - 1e-9  # below 1 by more than rounding
 
 
 @dataclass(frozen=True)
 class LowRankStep:
-    """A step of all ranks. gradients and residuals [rows, columns] of each rank, q [columns, r] that all begin with."""
+    """A step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
 
     gradients: ByRank
     residuals: ByRank
@@ -89,23 +84,25 @@ class LowRankStep:
         return [total - self.average for total in self.totals]
 
     def kept_by_own(self) -> list[np.ndarray]:
-        """Each rank's M without its own part in P, as in algorithm 2 of the paper."""
+        """Return each rank's M minus its own P (Mᵀ P)ᵀ, as in algorithm 2.
+
+        Such residuals are right too: only the ranks' mean is ever used, and it is the mean of `kept`.
+        """
         return [total - self.p @ (total.T @ self.p).T for total in self.totals]
 
     @property
     def condition(self) -> float:
-        """How near the worse of P and Q is to a lower rank: its largest singular value over its least."""
+        """The worse condition number (largest over least singular value) of the mean of M q and of Q."""
         return max(np.linalg.cond(self.mean @ self.q), np.linalg.cond(self.next_q))
 
 
 def power_sgd_average(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the low-rank average: `power_sgd_average(fabric, gradient, residual, q)` returns (average, residual, q).
+    """Check the low-rank average: `power_sgd_average(fabric, gradient, residual, q)` returns (average, residual, q).
 
-    gradient, residual and average have shape [rows, columns], q [columns, r]. Matrices are drawn again until those that are
-    made orthonormal are well away from a lower rank, a condition of 20 at most. Between 62 and 100 of 100 draws are, by case
-    (measured); if it were 50, that 1,000 draws are not enough would have a chance of 0.5 ** 1000 < 1e-300. A q that does not
-    come from this step spans the right space, to the 1e-5 that is looked at, with a chance under 1e-25: in the first case alone
-    it has r (columns − r) = 6 angles to meet.
+    gradient, residual and average have shape [rows, columns], q [columns, r]. Inputs are redrawn until both matrices to
+    orthonormalize have a condition under 20. By case, 62 to 100 of 100 draws qualify (measured); even at 50, the chance that
+    1,000 draws are not enough is 0.5 ** 1000 < 1e-300. A q from elsewhere spans the right space, to within 1e-5, with a chance
+    under 1e-25: even in the first case it has r (columns − r) = 6 angles to meet.
     """
     return judge("power_sgd_average", POINTS, _cases(arena, fn), waits=BYTES)
 
@@ -143,7 +140,10 @@ _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r],
 def draw_steps(
     generator: np.random.Generator, n: int, shape: tuple[int, int], r: int, steps: int, dtype: str
 ) -> list[LowRankStep]:
-    """Steps of which each begins with the residuals and the Q of the one before, all of them well away from a lower rank."""
+    """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
+
+    Raises AssertionError after TRIES draws.
+    """
     for _ in range(TRIES):
         residuals = [0.5 * part for part in _gradients(generator, n, shape, dtype)]
         drawn = [LowRankStep(_gradients(generator, n, shape, dtype), residuals, _normal(generator, (shape[1], r), dtype))]
@@ -156,7 +156,7 @@ def draw_steps(
 
 
 def _gradients(generator: np.random.Generator, n: int, shape: tuple[int, int], dtype: str) -> list[np.ndarray]:
-    """What the ranks have in common, and as much that is a rank's own."""
+    """Draw a gradient per rank: a common part, and a part of the rank's own that is as large."""
     common = _normal(generator, shape, dtype)
     return [common + _normal(generator, shape, dtype) for _ in range(n)]
 
@@ -191,7 +191,10 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
 
 
 def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """M has a lower rank than r, so P and Q are not one thing. Their product is all of the mean, or more by less than that."""
+    """Check a step whose M has a rank below r, so that P and Q are not unique.
+
+    P Qᵀ must equal M's mean, or leave less of the mean than there was.
+    """
     complaint = not_as_asked(ended, "(average, residual, q)", 3)
     if complaint:
         return {AVERAGE: complaint}
@@ -204,10 +207,12 @@ def _examine_deficient(step: LowRankStep, ended: ArenaResult) -> dict[str, Compl
 
 
 def _leaves_less(average: np.ndarray, mean: np.ndarray) -> bool:
-    """Whether less is left of the mean than there was: residuals can make up for it.
+    """Return whether less is left of the mean than there was; residuals then make up for it.
 
-    By Gram-Schmidt with lengths + 1e-8 and r = 2 it is LESS or more with a chance under 1e-9: of two normal numbers the second
-    would have to be 1e9 times as large as the first.
+    Error feedback asks for no more (S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019). The paper's
+    Gram-Schmidt divides by a length + 1e-8, so a column of rounding becomes a shorter copy of the previous one, and the average
+    stays below twice the mean. With r = 2 that leaves LESS or more with a chance under 1e-9: the second of two normal numbers
+    would have to be 1e9 times the first.
     """
     if average.shape != mean.shape or average.dtype != mean.dtype or not np.isfinite(average).all():
         return False
@@ -235,7 +240,7 @@ def _wanted_residual(step: LowRankStep, by_own: LowRankStep, number: int) -> Awa
 
 
 def _by_own(steps: list[LowRankStep]) -> list[LowRankStep]:
-    """The same steps with the residuals of algorithm 2: other ones on every rank, and the same mean."""
+    """Return the same steps with the residuals of algorithm 2, which differ by rank but have the same mean."""
     found = steps[:1]
     for step in steps[1:]:
         found.append(replace(step, residuals=found[-1].kept_by_own()))
@@ -243,7 +248,10 @@ def _by_own(steps: list[LowRankStep]) -> list[LowRankStep]:
 
 
 def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
-    """Words for a q whose columns do not span those of Q: the next step would begin elsewhere."""
+    """Return a complaint if q's columns do not span Q's columns, as the next step needs.
+
+    P's basis does not matter: Q spans the same space for any, so any orthogonalization passes.
+    """
     right, name = step.next_q, f"q of step {number}"
     rounding = ROUNDING[str(right.dtype)]
     for rank, got in enumerate(held):
@@ -260,7 +268,7 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
 
 
 def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
-    """Whether two matrices [columns, r] have columns of one space: each column of the second lies in the first's."""
+    """Return whether the columns of `got` span the columns of `right`; both are [columns, r]."""
     if not np.isfinite(got).all():
         return False
 

@@ -1,6 +1,6 @@
-"""What slips in PowerSGD would give, in the place of the average, the residual and q: words for a mistake by its result.
+"""Results of known mistakes in PowerSGD, by the words that explain each: for the average, the residual and q.
 
-Left out: what is right, and the judging (`power_sgd`).
+Left out: the right values, and the judging (`power_sgd`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def orthonormal(matrix: np.ndarray) -> np.ndarray:
-    """Orthonormal columns that span those of `matrix`, [rows, r]."""
+    """Return orthonormal columns that span the columns of `matrix`, [rows, r]."""
     return np.linalg.qr(matrix)[0]
 
 
 def average_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """{words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the step that it gives, by rank}."""
     n, totals, mean, q = len(step.totals), step.totals, step.mean, step.q
     raw = mean @ q
     own = [orthonormal(total @ q) for total in totals]
@@ -29,7 +29,7 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
     columns = raw / (np.linalg.norm(raw, axis=0) + NO_WEIGHT)
     gradient = np.mean(step.gradients, axis=0)
     half = orthonormal(gradient @ q)
-    everywhere = {
+    everywhere = {  # the same wrong average on every rank
         "The residual was not added: M is gradient + residual.": _projected(gradient, q),
         "The residual was not added for Q: M is gradient + residual in both products.": step.p @ (gradient.T @ step.p).T,
         "The residual was not added for P: M is gradient + residual in both products.": half @ (mean.T @ half).T,
@@ -76,7 +76,7 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 
 def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """{words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n, average, kept = len(step.totals), step.average, step.kept()
     return {
         "It is M: what is in the average has to be taken off, or it counts again.": step.totals,
@@ -93,7 +93,7 @@ def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 
 def q_slips(step: LowRankStep) -> dict[str, ByRank]:
-    """{words for a slip: a matrix whose columns span what q spans with it, by rank}."""
+    """Return {words for a slip: a matrix whose columns span the columns of the slip's q, by rank}."""
     n, totals = len(step.totals), step.totals
     return {
         "It is the q that came in: return Q, and each step begins where the last one ended (warm start).": [step.q] * n,

@@ -1,4 +1,4 @@
-"""What ranks returned step by step, held against what they should have: where it differs, and which slip gives just that."""
+"""Comparison of what ranks returned and sent, step by step, with what is right and what slips (known mistakes) give."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from worldsize.trace import Trace
 from worldsize.units import times
 
 ByRank = Sequence[np.ndarray]
-Slips = Callable[[], dict[str, ByRank]]  # worked out where something is wrong
-NO_WEIGHT = 1e-12  # what is divided by, where a scale is zero
-SINGLE = 1e-6  # what a number that went through float32 is off by, at most
-HALF = 2.0**-6  # and one that went through bfloat16, of 8 bits, or float16, where a few are added up, for a few rounds
+Slips = Callable[[], dict[str, ByRank]]  # called only if something is wrong
+NO_WEIGHT = 1e-12  # added to scales and norms, so that none is zero
+SINGLE = 1e-6  # largest relative error of a number that went through float32
+HALF = 2.0**-6  # the same for bfloat16 (8 bits) or float16, after a few sums and rounds
 
 
 @dataclass(frozen=True)
 class Awaited:
-    """A tensor in the reader's words, what each rank should hold of it, what is right too, and what slips would give.
+    """A tensor's name in messages, its right value on each rank, other right values, and slips.
 
-    `slips()`: {words for a slip: what it gives, by rank}. `rounding` is what a value may differ by, as a part of the largest.
+    `slips()` returns {words for a slip: its result by rank}. `rounding` is the error allowed, relative to each value and to the
+    largest.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Awaited:
 
 
 def wrong(held: Sequence[Any], wanted: Awaited) -> Complaint:
-    """Words for the first rank whose tensor is not the wanted one; None where all are right."""
+    """Return a complaint about the first rank whose tensor is not the wanted one; None if all are right."""
     margin = {"tolerance": wanted.rounding, "near_zero": wanted.near_zero}
     for rank, got in enumerate(held):
         complaint = first_difference(got, wanted.expected[rank], rank, wanted.name, **margin)
@@ -59,7 +60,7 @@ def _alike(got: Any, expected: np.ndarray, margin: dict[str, float]) -> bool:
 
 
 def _as_number(got: Any, expected: np.ndarray) -> str:
-    """What can be said of values whatever they stand for: that they are not finite, or have too few digits."""
+    """Return what can be said whatever the values mean: a wider dtype, not finite, or too few digits."""
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         return ""
     if got.dtype != expected.dtype and got.dtype.itemsize > expected.dtype.itemsize:
@@ -77,9 +78,9 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
 
 
 def changed_arguments(ended: ArenaResult, names: Sequence[str]) -> Complaint:
-    """Words where a step has changed its gradient or what was kept, called `names`; for `drivers.less_communication`.
+    """Return a complaint if a step changed its gradient or what was kept, called `names`.
 
-    Each step is handed what the one before returned beside its average.
+    For `drivers.less_communication`: each step is handed what the previous one returned after its average.
     """
     for rank, (told, given) in enumerate(zip(ended.returned, ended.inputs, strict=True)):
         kept = given["kept"]
@@ -96,7 +97,7 @@ def changed_arguments(ended: ArenaResult, names: Sequence[str]) -> Complaint:
 
 
 def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
-    """Words where a rank did not return `count` tensors, called `names`, at each of its steps."""
+    """Return a complaint if a rank did not return a tuple of `count` tensors, called `names`, at each step."""
     for rank, told in enumerate(ended.returned):
         for step, got in enumerate(told, 1):
             if not isinstance(got, tuple):
@@ -114,9 +115,9 @@ def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
 
 @dataclass(frozen=True)
 class Needed:
-    """The bytes that all ranks together have to send, for what, and {bytes that a slip sends: words for it}.
+    """The bytes that all ranks together have to send, what for, and {bytes that a slip sends: words for it}.
 
-    `fewer`: words for fewer bytes; empty where they are right as long as the values are.
+    `fewer`: words for fewer bytes; empty if fewer are right as long as the values are.
     """
 
     size_bytes: int
@@ -130,7 +131,7 @@ TOO_FEW = "With fewer no sum over the ranks is whole: a buffer needs the dtype o
 
 
 def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
-    """Words for more bytes than are needed, for fewer where that is wrong, or for no message at all."""
+    """Return a complaint about too many bytes, too few if `needed.fewer` is set, or no message at all."""
     complaint = none_sent(trace, needed.advice)
     got, right = trace.total_bytes(), needed.size_bytes
     if complaint or got == right or (got < right and not needed.fewer):
@@ -146,5 +147,5 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
 
 
 def all_differ(arrays: Sequence[np.ndarray], clear: float) -> bool:
-    """Tell whether any two of `arrays` differ by more than `clear` in some number."""
+    """Return whether every two of `arrays` differ by more than `clear` in some number."""
     return all(np.abs(a - b).max() > clear for a, b in combinations(arrays, 2))

@@ -1,7 +1,7 @@
-"""Steps of a sparse average, as the check of `top_k_average` draws them, and what slips would give in their place.
+"""Steps of a sparse average, drawn for the check of `top_k_average`, and the results that slips would give.
 
-A step is drawn so that no luck decides: numbers of a rank have sizes that differ, and in small cases every slip gives
-something else than the right answer, and than every other slip. Left out: the judging (`top_k`).
+No step leaves a verdict to luck: a rank's numbers differ in size, and in small cases every slip gives a result of its own. Left
+out: the judging (`top_k`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from worldsize.checks.less_communication.returned import ByRank, all_differ
 
-TRIES, LARGEST_TOLD = 1000, 100  # numbers of a case in which the slips are told apart
+TRIES, LARGEST_TOLD = 1000, 100  # draws; the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not
-CLEAR = 1e-3  # what two of them differ by, in numbers that are whole, or thirds
+CLEAR = 1e-3  # least difference of two slips; numbers are integers or thirds
 
 
 @dataclass(frozen=True)
 class SparseStep:
-    """A step of all ranks. `totals[rank]` is gradient plus residual, [numbers]; `places[rank]` of what it has to send, [k]."""
+    """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; places[rank] where it must send, [k]."""
 
     gradients: ByRank
     residuals: ByRank
@@ -36,12 +36,12 @@ class SparseStep:
 
     @cached_property
     def sent(self) -> list[np.ndarray]:
-        """Dense: what each rank sends in its place, zeros elsewhere."""
+        """The numbers that each rank sends, each in its place, with zeros elsewhere."""
         return [_only(total, at) for total, at in zip(self.totals, self.places, strict=True)]
 
     @cached_property
     def senders(self) -> np.ndarray:
-        """How many ranks send each number."""
+        """The number of ranks that send each index."""
         return np.sum([own != 0 for own in self.sent], axis=0)
 
     @cached_property
@@ -67,7 +67,10 @@ def _only(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, steps: int, dtype: str) -> list[SparseStep]:
-    """Steps whose totals have sizes that differ, and whose first tells the slips apart where there is anything to tell."""
+    """Draw steps whose totals differ in size; in small cases the first tells all slips apart.
+
+    Raises AssertionError after TRIES draws.
+    """
     told = n > 1 and k < numbers <= LARGEST_TOLD
     for _ in range(TRIES):
         first = _step(generator, [_sized(generator, numbers, dtype) // 4 for _ in range(n)], k, dtype)
@@ -83,7 +86,7 @@ def draw_steps(generator: np.random.Generator, n: int, numbers: int, k: int, ste
 
 
 def _sized(generator: np.random.Generator, numbers: int, dtype: str) -> np.ndarray:
-    """Whole numbers in any order, each of a size of its own, half of them negative; float32 holds all sums of them."""
+    """Draw integers of distinct sizes in any order, with random signs; float32 holds all sums of them."""
     sizes = 4 + 3 * generator.permutation(numbers)
     return (sizes * generator.choice([-1, 1], numbers)).astype(dtype)
 
@@ -93,7 +96,7 @@ def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str)
     for residual in residuals:
         total = _sized(generator, residual.size, dtype)
         if dtype == "float64":
-            total += np.sign(total) / 3  # what float32 would round
+            total += np.sign(total) / 3  # float32 would round it
         elif residual.size <= LARGEST_TOLD:
             total += np.sign(total) * PAST_HALF
         gradients.append(total - residual)
@@ -101,14 +104,14 @@ def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str)
 
 
 def _tells(step: SparseStep) -> bool:
-    """Whether rank 0 gives itself away by every slip, and by no two in the same way.
+    """Return whether every slip gives rank 0 a result of its own.
 
-    Some index is chosen by several ranks, and what is sent nowhere adds up to 0 or to what one of them sends; no two sizes at
-    the border of a choice are one.
+    That needs an index that several ranks choose. What is sent for an index must not add up to 0, nor to one rank's number, and
+    two sizes at the border of a choice must differ.
     """
     for chosen_by in (*step.gradients, np.mean(step.totals, axis=0)):
         last, next_one = np.sort(np.abs(chosen_by))[::-1][step.k - 1 : step.k + 1]
-        if np.isclose(last, next_one):  # a mean may be rounded in two ways
+        if np.isclose(last, next_one):  # nearly tied: a mean may round either way
             return False
 
     if step.senders.max() < 2 or np.any((step.senders > 0) != (step.average != 0)):
@@ -125,7 +128,7 @@ def _tells(step: SparseStep) -> bool:
 
 
 def average_slips(step: SparseStep) -> dict[str, ByRank]:
-    """{words for a slip: the average of the step that it gives, by rank}."""
+    """Return {words for a slip: the average of the step that it gives, by rank}."""
     n, k, totals, sent = len(step.totals), step.k, step.totals, step.sent
     right, mean = step.average, np.mean(totals, axis=0)
     senders = np.maximum(1, step.senders)
@@ -160,7 +163,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
 
 
 def residual_slips(step: SparseStep) -> dict[str, ByRank]:
-    """{words for a slip: the residual after the step that it gives, by rank}."""
+    """Return {words for a slip: the residual after the step that it gives, by rank}."""
     n, totals, sent = len(step.totals), step.totals, step.sent
     return {
         "What was sent is still in it, and will be sent again.": totals,

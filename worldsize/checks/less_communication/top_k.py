@@ -1,12 +1,11 @@
-"""The check of `top_k_average`: of every gradient only the k largest numbers travel, and what stays behind is not lost.
+"""Check of `top_k_average`: only the k largest numbers of each gradient travel, and the rest is kept.
 
-A rank chooses from its gradient plus what it has not sent so far, the residual; so the check plays several steps, each with the
-residual that the step before returned. The bytes are those of k numbers and k indices from each rank to every other: whoever
-sends tensors in which most is zero has the values, and saves nothing.
-F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014, for the residual; A. F. Aji and K. Heafield, "Sparse
+A rank chooses from its gradient plus the residual that earlier steps left unsent; so the check plays several steps, each with
+the residual that the previous step returned. Sending dense tensors of mostly zeros gives the values, but saves nothing. F.
+Seide et al., "1-bit stochastic gradient descent", Interspeech 2014, for the residual; A. F. Aji and K. Heafield, "Sparse
 communication for distributed gradient descent", EMNLP 2017, for the largest; S. Stich, J.-B. Cordonnier and M. Jaggi,
 "Sparsified SGD with memory", NeurIPS 2018, for why it converges. Left out: momentum (Y. Lin et al., "Deep gradient
-compression", ICLR 2018), and ties, which no case has.
+compression", ICLR 2018).
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ POINTS = {
     "k numbers and k indices of 4 bytes from each rank to every other": 0.25,
 }
 AVERAGE, FEEDBACK, KEPT, BYTES = POINTS
-# ranks, numbers, k, steps, dtype; in the first, ways to send too much differ in their bytes, and with two ranks they would not,
-# and what has 8 bytes beside its values is an index; the last is of messages above 128 KiB, which no wire copies, and of more
-# numbers than two bytes can count
+# ranks, numbers, k, steps, dtype. The first has three ranks, since with two the ways to send too much have equal bytes, and
+# float64, so that only an index can be too wide. The last has messages above 128 KiB, which no wire copies, and more numbers
+# than two bytes can count
 SIZES = (
     (3, 14, 3, 3, "float64"), (3, 20, 4, 3, "float32"), (1, 9, 2, 2, "float32"), (4, 15, 1, 3, "float32"),
     (5, 8, 8, 2, "float64"), (7, 23, 6, 2, "float32"), (2, 12, 3, 3, "float32"), (2, 90_000, 40_000, 1, "float32"),
@@ -54,12 +53,11 @@ ROUNDING = {"float32": 2e-6, "float64": 1e-10}
 
 
 def top_k_average(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the sparse average: `top_k_average(fabric, gradient, residual, k)` returns (average, residual).
+    """Check the sparse average: `top_k_average(fabric, gradient, residual, k)` returns (average, residual).
 
-    gradient, residual and average have shape [numbers]. In no step do two numbers of a rank have one size, and in the first
-    steps of small cases every slip that has words gives something else than the right answer: what is drawn is drawn again
-    until both hold, so that neither is left to luck. Between 3 and 50 of 100 draws do, by case (measured); if it were 2, that
-    1,000 draws are not enough would have a chance of 0.98 ** 1000 < 1e-8.
+    gradient, residual and average have shape [numbers]. In all cases but one a rank's numbers differ in size. First steps of
+    small cases are redrawn until every slip with words is wrong. By case, 3 to 50 of 100 draws qualify (measured); even at 2,
+    the chance that 1,000 are not enough is 0.98 ** 1000 < 1e-8.
     """
     return judge("top_k_average", POINTS, _cases(arena, fn), waits=BYTES)
 
@@ -75,7 +73,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _tied_case(arena: Arena, fn: Callable) -> Case:
-    """On every rank several numbers have the size of the k-th largest, so that which of them travel is the answer's choice."""
+    """Return a case in which several numbers tie for the k-th largest, so that the answer may choose among them."""
     n, numbers, k = 3, 12, 4
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     totals = []
@@ -128,7 +126,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
 
 def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """Whichever numbers of one size a rank sends, they are k, they are no smaller than what stays, and the average has them."""
+    """Check the tied case: each rank sends k numbers, none smaller than one that stays, and the average has them."""
     complaint = not_as_asked(ended, "(average, residual)", 2)
     if complaint:
         return {AVERAGE: complaint}
@@ -187,7 +185,7 @@ _SHARED = (
 # ---- bytes -----------------------------------------------------------------------------------
 
 
-_EIGHT_BYTES = {  # a case of float64 comes first
+_EIGHT_BYTES = {  # by the item size of the gradient; a float64 case comes first
     8: "Have the indices 8 bytes? torch gives them as int64; int32 is enough.",
     4: "Have the values 8 bytes? They go in the gradient's dtype, here float32: is the buffer that they are gathered in of it?",
 }

@@ -1,1 +1,1 @@
-"""The checks of lab 17: attention over a ring of ranks, and experts that live on other ranks."""
+"""Checks of lab 17: attention over a ring of ranks, and experts that live on other ranks."""

@@ -1,7 +1,7 @@
-"""The check of `attention_seconds`: how long one layer's attention takes, round a ring and with its heads dealt out.
+"""Check of `attention_seconds`: the time of one layer's attention, round a ring and with its heads dealt out (all-to-all).
 
-A formula's value, held against that of `formulas.attention` for drawn sizes, and each slip by its own value. Before the ring
-wins by its hidden blocks, or the heads by their fewer bytes, is another question: the lab draws it.
+Results are compared with `formulas.attention` for drawn sizes; a slip is named by its value. Left out: from where on either way
+wins, which the lab draws.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ POINTS = {
     "heads dealt out, where the ranks divide them": 0.5,
 }
 RING, HEADS = POINTS
-CLEAR, TRIES = 1e-4, 1000
+CLEAR, TRIES = 1e-4, 1000  # least relative difference of a slip; draws
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer's attention on `ranks` ranks; `work_s` is what all of it takes on one device, `bytes_per_s` a rank's card."""
+    """A layer's attention on `ranks` ranks.
+
+    `work_s` is the time of all its work on one device, `bytes_per_s` the bandwidth of a rank's network card.
+    """
 
     ranks: int
     tokens: int
@@ -57,7 +60,7 @@ class Layer:
 
 
 def attention_seconds(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a formula: `attention_seconds(layer)` returns (seconds round the ring, seconds with heads dealt out).
+    """Check a formula: `attention_seconds(layer)` returns (seconds round the ring, seconds with heads dealt out).
 
     `layer` is a dict with the fields of `Layer`; the second is math.inf where the ranks do not divide the heads.
     """
@@ -82,7 +85,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, float]) -> Layer:
-    """A layer whose slips can be told from what is right, which nearly all drawn ones can."""
+    """Draw a layer whose slips differ from the right values, as nearly all do. Raises AssertionError after TRIES draws."""
     draws = arena.draws
     for _ in range(TRIES):
         tokens = ranks * draws.randint(500, 5000)
@@ -105,7 +108,8 @@ def _tells(layer: Layer) -> bool:
         math.isfinite(right) and close(value, right, CLEAR, near_zero=0.0)
         for right, slips in pairs
         for value in slips.values()
-        if not math.isclose(value, right, rel_tol=1e-12)  # such as the way where only the work is seen
+        # a slip may be exact, such as counting only the work where it hides all messages
+        if not math.isclose(value, right, rel_tol=1e-12)
     )
 
 

@@ -1,9 +1,8 @@
-"""Attention whose keys and values lie in blocks on several ranks: the right rows, and those that slips give.
+"""Attention whose keys and values lie in blocks on several ranks: the right rows, and the rows that slips give.
 
-A block's part of a row is (greatest score, sum of exp, weighted sum of values); two parts are merged by the greater of their
-scores. M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867, 2018; H. Liu et al., "Ring
-Attention with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023. Left out: the messages
-(`ring_attention`).
+A block's part of a row is (greatest score, sum of exp, weighted sum of values); two parts are merged at the greater score. M.
+Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867, 2018; H. Liu et al., "Ring Attention
+with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023. Left out: the messages (`ring_attention`).
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import numpy as np
 
 from worldsize.checks.weighed_work import WeighedRank, WeighedWork
 
-WORK_S = 0.001  # declared for each block, so that the record says when a rank works on it
-_UNSEEN = np.finfo(np.float64).min  # the greatest score of a row that sees no key of a block
+WORK_S = 0.001  # declared for each block, so that the trace shows when a rank works on it
+_UNSEEN = np.finfo(np.float64).min  # greatest score of a row that sees no key of a block; finite, as −inf − −inf is NaN
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Sequence1D:
-    """A sequence of tokens that is spread over ranks: `q`, `k`, `v` [length, width], and the numbers of each rank's tokens.
+    """A token sequence sharded over ranks: `q`, `k`, `v` [length, width], and the numbers of each rank's tokens.
 
-    `work` is the declared work of the real ranks, None where none was weighed.
+    `work` is the real ranks' declared work, None if it was not weighed.
     """
 
     q: np.ndarray
@@ -41,11 +40,11 @@ class Sequence1D:
         return len(self.tokens)
 
     def of(self, x: np.ndarray, rank: int) -> np.ndarray:
-        """The rows of `x` whose tokens a rank owns."""
+        """Return the rows of `x` whose tokens a rank owns."""
         return x[list(self.tokens[rank])]
 
     def block_bytes(self, rank: int) -> int:
-        """Bytes of a rank's keys and values together."""
+        """Return the bytes of a rank's keys and values together."""
         return self.of(self.k, rank).nbytes + self.of(self.v, rank).nbytes
 
     def inputs(self) -> list[dict[str, Any]]:
@@ -60,11 +59,11 @@ class Sequence1D:
         ]  # fmt: skip
 
     def ring_order(self, rank: int) -> list[int]:
-        """Whose block a rank has in each round, its own first, where blocks go to the next rank."""
+        """Return the owner of the block that a rank has in each round, if blocks go to the next rank: its own first."""
         return [(rank - step) % self.world_size for step in range(self.world_size)]
 
     def parts(self, rank: int, masked_as: Callable[[int], int] = lambda source: source) -> dict[int, Part]:
-        """{source: the part of a rank's rows that its block gives}; `masked_as` says whose numbers a block is taken to have."""
+        """Return {source: its block's part of a rank's rows}; a block is masked as if `masked_as(source)` owned it."""
         ranks = WeighedRank(rank, self.work and self.work[rank])
         found = {}
         for source in self.ring_order(rank):
@@ -76,6 +75,7 @@ class Sequence1D:
         q, k, v = self.of(self.q, rank), self.of(self.k, source), self.of(self.v, source)
         scores = q.astype(np.float64) @ k.T.astype(np.float64) / k.shape[1] ** 0.5
         if self.causal:
+            # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
             theirs = np.resize(self.tokens[numbered_as], len(k))
             scores = np.where(theirs[None, :] > np.array(self.tokens[rank])[:, None], -np.inf, scores)
         greatest = np.maximum(scores.max(axis=1, keepdims=True), _UNSEEN)
@@ -84,7 +84,7 @@ class Sequence1D:
 
 
 def merged(parts: Sequence[Part]) -> np.ndarray:
-    """A rank's rows, [own tokens, width]: all blocks under one softmax."""
+    """Return a rank's rows, [own tokens, width]: all blocks under one softmax."""
     top = np.max([greatest for greatest, _, _ in parts], axis=0)
     factors = [np.exp(greatest - top) for greatest, _, _ in parts]
     total = sum(f * s for f, (_, s, _) in zip(factors, parts, strict=True))
@@ -92,7 +92,7 @@ def merged(parts: Sequence[Part]) -> np.ndarray:
 
 
 def attended(sequence: Sequence1D) -> list[np.ndarray]:
-    """The right rows of each rank, with the work as it was weighed."""
+    """Return the right rows of each rank, with the work as it was weighed."""
     return [merged(list(sequence.parts(rank).values())) for rank in range(sequence.world_size)]
 
 
@@ -109,13 +109,13 @@ def _without_scaling(parts: Sequence[Part]) -> np.ndarray:
 
 
 def _weighted_alone(parts: Sequence[Part]) -> np.ndarray:
-    """The sums of exp are scaled, and the sums of values are not."""
+    """Rescale the sums of exp, but not the weighted sums of values."""
     top = np.max([greatest for greatest, _, _ in parts], axis=0)
     return sum(o for _, _, o in parts) / sum(np.exp(m - top) * s for m, s, _ in parts)
 
 
 def _new_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """Merge, and leave what was merged before in its old scale when a greater score comes."""
+    """Merge, but leave earlier blocks in their old scale when a greater score comes."""
     top, total, weighted = parts[0]
     for greatest, s, o in parts[1:]:
         new = np.maximum(top, greatest)
@@ -124,7 +124,7 @@ def _new_part_alone(parts: Sequence[Part]) -> np.ndarray:
 
 
 def _old_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """Merge, and add what comes in its own scale."""
+    """Merge, but add each new block in its own scale."""
     top, total, weighted = parts[0]
     for greatest, s, o in parts[1:]:
         new = np.maximum(top, greatest)
@@ -154,7 +154,7 @@ _MERGES: dict[str, Callable[[Sequence[Part]], np.ndarray]] = {
 
 
 def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """{words for a slip: the rows that it gives, by rank}. No slip is told where there is one rank and one block."""
+    """Return {words for a slip: the rows that it gives, by rank}; on one rank, only the missing division and mask."""
     n = sequence.world_size
     found = {}
     with np.errstate(all="ignore"):
@@ -167,7 +167,7 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
 
 
 def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """Return the rows where blocks are taken for another rank's, or not masked at all."""
+    """Return {words for a slip: the rows with blocks masked as another rank's, or not masked, by rank}."""
     n = sequence.world_size
     found = {
         "No mask was laid over it: a query sees no later key.": attended(replace(sequence, causal=False)),
@@ -181,7 +181,7 @@ def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
              lambda rank, source: (source - 1) % n),
         ):  # fmt: skip
             if all(numbered_as(rank, source) == source for rank in range(n) for source in range(n)):
-                continue  # of two ranks each is before and after the other
+                continue  # with two ranks, next and previous are the same rank
             found[words] = [
                 merged(list(sequence.parts(rank, lambda source, rank=rank, of=numbered_as: of(rank, source)).values()))
                 for rank in range(n)

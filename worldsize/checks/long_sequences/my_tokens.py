@@ -1,9 +1,9 @@
-"""The check of `my_tokens`: which tokens a rank owns, so that under a causal mask no rank of the ring idles.
+"""Check of `my_tokens`: which tokens a rank owns, so that under a causal mask no rank of the ring idles.
 
-A query sees its own token and the earlier ones, so a block of a ring's round costs as many pairs as its mask leaves. A round
-lasts as long as its busiest rank works. Dealt out one by one (W. Brandon et al., "Striped Attention", arXiv:2311.09431, 2023)
-or folded in 2n parts (zigzag: J. Zhu's ring-flash-attention; Llama 3, arXiv:2407.21783, section 3.3.2), rounds are even to within
-a token; any other layout passes that is as even. Left out: what travels (`ring_attention`).
+A query sees its own and earlier tokens, so a block costs as many pairs as its mask leaves, and a round lasts as long as its
+busiest rank works. Any layout passes whose rounds are even to within 2 %, such as tokens dealt out one by one (W. Brandon et
+al., "Striped Attention", arXiv:2311.09431, 2023) or folded in 2n parts (zigzag: J. Zhu's ring-flash-attention; Llama 3,
+arXiv:2407.21783, section 3.3.2). Left out: what travels (`ring_attention`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ POINTS = {
 }
 OWNERS, EVEN = POINTS
 SMALL = ((2, 8), (3, 10), (1, 5), (4, 4), (5, 23))  # (ranks, tokens)
-RANKS = (4, 2, 3, 7)  # of long sequences, whose lengths are drawn
+RANKS = (4, 2, 3, 7)  # world sizes of long sequences, whose lengths are drawn
 TOKENS_OF_A_RANK = (400, 800)
-MOST = 1.02
+MOST = 1.02  # times the duration of even work
 
 
 def my_tokens(arena: Arena, fn: Callable) -> Verdict:
-    """Check of who owns which tokens: `my_tokens(rank, world_size, length)` returns the numbers of a rank's tokens."""
+    """Check the owners of tokens: `my_tokens(rank, world_size, length)` returns the numbers of a rank's tokens."""
     return judge("my_tokens", POINTS, _cases(arena, fn))
 
 
@@ -85,7 +85,7 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
 
 
 def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
-    """Words where the rounds of a causal ring take over 2 % longer than even work would."""
+    """Return a complaint if the rounds of a causal ring take over 2 % longer than even work would."""
     n = len(tokens)
     pairs = attention.pairs_by_round(tokens)
     even = attention.causal_pairs(length) / n

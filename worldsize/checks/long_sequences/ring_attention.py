@@ -1,10 +1,8 @@
-"""The check of `ring_attention`: blocks of keys and values travel round the ring, and the softmax over all of them is exact.
+"""Check of `ring_attention`: blocks of keys and values travel round the ring, under one exact softmax.
 
-Rows must be those of one device. What a rank holds is seen by what it receives: no more than one block beyond the one that it
-works on; who keeps blocks besides is found by counting tensors as large as a block, which the function's own process notes, and
-which can only take points. A block is on its way while a rank works on it: it is sent before the work begins, and most of the
-next ones have not arrived by then. Only the order of a rank's own acts decides.
-H. Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023.
+Rows must match one device's. A rank may receive no more than one block beyond the one it works on, and must send each block
+before its own work on it begins; both show in the order of a rank's own events, so no clock decides. H. Liu et al., "Ring
+Attention with Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ POINTS = {
 VALUES, BYTES, TWO, AHEAD = POINTS
 
 NEAR = {"float64": 1e-10, "float32": 2e-5}
-SLOW = Link("1 GB/s", "30 ms")  # so that what a helper thread receives is not there when a rank that lags begins to work
+SLOW = Link("1 GB/s", "30 ms")  # so slow that a helper thread lacks the next block even if the rank's work begins late
 LARGE = 1000.0  # the exp of such a score is infinite
 
 
@@ -58,12 +56,12 @@ SIZES = (
     RingCase(4, 12, 5, True, "dealt out"), RingCase(5, 13, 2, True, "at random"), RingCase(3, 8, 3, greatest_score=LARGE),
     RingCase(3, 7, 4, True, dtype="float32"),
 )  # fmt: skip
-METERED = RingCase(9, 54, 16)
-MOST_HELD = 12  # keys and values of two blocks in turn, a copy of what is sent, the sum, the part that is added, what they give
+METERED = RingCase(9, 54, 16)  # enough ranks that keeping all blocks exceeds MOST_HELD
+MOST_HELD = 12  # keys and values of two blocks, a copy of what is sent, the sum, the part being added, and their results
 
 
 def ring_attention(arena: Arena, fn: Callable) -> Verdict:
-    """Check of attention over a sequence that is cut over the ranks.
+    """Check attention over a sequence that is sharded over the ranks.
 
     `ring_attention(fabric, task)` returns this rank's rows, [own tokens, width]. task["q"], ["k"] and ["v"] are its own rows,
     task["tokens"] the numbers of every rank's tokens in the sequence.
@@ -96,7 +94,7 @@ _ADVICE = {
 
 
 def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
-    """A sequence in which every slip would show."""
+    """Draw a sequence on which every slip would show."""
     while True:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
         if size.greatest_score:
@@ -108,6 +106,7 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
 
 
 def _differs(rows: Sequence[np.ndarray], right: Sequence[np.ndarray], dtype: str) -> bool:
+    # clear of the tolerance, so that rounding cannot hide a slip
     return any(not same(a, b, 100 * NEAR[dtype]) for a, b in zip(rows, right, strict=True))
 
 
@@ -124,7 +123,7 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     metered = [told["held"] for told in ended.returned if isinstance(told, dict) and "held" in told]
     returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
     sequence = replace(sequence, work=ended.work)
-    # a grader weighs the work on each block, so rows that came of other work are not comparable
+    # a grader weighs the work on each block, so rows made with other work cannot be compared
     unread = _wrong_work(ended.trace, sequence.world_size)
     wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "The keys of other ranks come over the fabric alone.") or _wrong_blocks(ended.trace, sequence)
@@ -134,6 +133,7 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
 
     rounds = _RingRounds(ended.trace, sequence)
     invented = _invented_work(sequence)
+    # `metered` is counted in the function's own process: it can only cost points
     held = invented or rounds.too_many_held() or (metered and _too_many_tensors(metered))
     found[TWO] = though_right("the rows", held or None)
     found[AHEAD] = though_right("the rows", invented or rounds.not_ahead(slow))
@@ -171,7 +171,7 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
 
 
 def _changed(after: Sequence[Any], sequence: Sequence1D) -> Complaint:
-    """Words where a rank's queries, keys or values were written to: the backward pass needs them."""
+    """Return a complaint if a rank's queries, keys or values were overwritten: the backward pass needs them."""
     for rank, (task, given) in enumerate(zip(after, sequence.inputs(), strict=True)):
         for key in ("q", "k", "v"):
             complaint = changed(task[key], given[key], f'task["{key}"]', rank)
@@ -195,7 +195,7 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
     blocks = [sequence.block_bytes(source) for source in range(n)]
     for rank in range(n):
         got = trace.sent_bytes(rank)
-        # all but the block that the next rank has had from the start
+        # all blocks but the next rank's own; the ring may turn either way
         expected = {sum(blocks) - blocks[(rank + step) % n] for step in (1, -1)}
         if got in expected:
             continue
@@ -217,7 +217,7 @@ def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
 
 
 def _wrong_work(trace: Trace, n: int) -> Complaint:
-    """Words where a rank did not work once on each block."""
+    """Return a complaint if a rank did not work once on each block."""
     for rank in range(n):
         got = len(declared_work(trace, rank))
         if got != n:
@@ -226,7 +226,7 @@ def _wrong_work(trace: Trace, n: int) -> Complaint:
 
 
 class _RingRounds:
-    """A rank's own acts in order: its work on each block, what it had received by then, and what it had sent."""
+    """A rank's own events in order: its work on each block, and the bytes received and sent by then."""
 
     def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
         self._trace, self._sequence = trace, sequence
@@ -234,7 +234,7 @@ class _RingRounds:
         self._step = -1 if stray(trace, ring_links(n)) else 1
 
     def too_many_held(self) -> Complaint:
-        """Words where a rank has received more than the block after the one at hand when it begins to work."""
+        """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
         for rank, spans, blocks in self._each():
             for work, span in enumerate(spans):
                 received = self._bytes(span.start_s, dst=rank)
@@ -247,9 +247,9 @@ class _RingRounds:
         return None
 
     def not_ahead(self, slow: bool) -> Complaint:
-        """Words where a block is sent only after the work on it, or the next one is waited for before that work.
+        """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
 
-        The latter is told over `slow` links alone: over others a helper thread may have the next block at once.
+        The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
         """
         for rank, spans, blocks in self._each():
             for work, span in enumerate(spans[:-1]):
@@ -262,7 +262,7 @@ class _RingRounds:
             early = [
                 work for work, span in enumerate(spans[:-1]) if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2])
             ]
-            if slow and 2 * len(early) > len(spans) - 1:
+            if slow and 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
                 return (
                     f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the one at hand: work first, "
                     f"and receive then."
@@ -270,7 +270,7 @@ class _RingRounds:
         return None
 
     def _each(self) -> Iterator[tuple[int, list[Span], list[int]]]:
-        """(rank, its work in order, the bytes of the blocks in the order in which it has them)."""
+        """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
         n = self._sequence.world_size
         for rank in range(n):
             order = [(rank - self._step * k) % n for k in range(n)]
@@ -284,7 +284,7 @@ class _RingRounds:
 
 
 def _whole_blocks(received: int, blocks: Sequence[int]) -> int:
-    """Return how many of the blocks, in their order, are whole within so many bytes."""
+    """Return how many of the blocks, in order, fit in `received` bytes."""
     return int(np.searchsorted(np.cumsum(blocks), received, side="right"))
 
 
@@ -300,7 +300,7 @@ def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
 
 
 def _invented_work(sequence: Sequence1D) -> Complaint:
-    """Words for declared work on other numbers than the parts of blocks."""
+    """Return a complaint if work was declared on other numbers than the parts of blocks."""
     if sequence.work is None:
         return None
     plain = replace(sequence, work=None)

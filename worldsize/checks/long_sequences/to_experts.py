@@ -1,9 +1,8 @@
-"""The check of `to_experts`: each token goes to its expert's rank and comes back to its place, within a capacity.
+"""Check of `to_experts`: each token goes to its expert's rank and comes back to its place, within a capacity.
 
-A rank has its own tokens and the weight of its one expert alone, so rows have to travel. The same function is called with the
-gradient of the rows and the expert's way back: both must be those of one device. Rows are counted link by link; how often an
-expert works is noted in the function's own process, and can only take points.
-D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes so many.
+A rank has only its own tokens and its one expert's weight. The function is called again with the gradient of the rows and the
+expert's backward; both results must match one device's, and rows are counted link by link. D. Lepikhin et al., "GShard",
+arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an expert takes at most its capacity.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ NEAR = {"float64": 1e-10, "float32": 2e-5}
 
 
 class MixtureCase(NamedTuple):
-    tokens: tuple[int, ...]  # of each rank
+    tokens: tuple[int, ...]  # on each rank
     width: int
     capacity: int | None = None
-    hot: float = 0.0  # the part of the tokens that goes to expert 0
+    hot: float = 0.0  # probability with which a token is redirected to expert 0
     dtype: str = "float64"
 
 
@@ -52,7 +51,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Mixture:
-    """Tokens of each rank and the expert that each of them has chosen; `weights[rank]` is the rank's expert, [width, width]."""
+    """Each rank's tokens and their chosen experts; `weights[rank]` is the rank's expert, [width, width]."""
 
     x: tuple[np.ndarray, ...]
     gradient: tuple[np.ndarray, ...]
@@ -75,7 +74,7 @@ class Mixture:
         return experts.kept(self.chosen[rank], self.capacity)
 
     def forward(self, rank: int) -> np.ndarray:
-        """A rank's rows as if no token were dropped."""
+        """Return a rank's rows as if no token were dropped."""
         return np.stack([np.tanh(x @ self.weights[e].T) for x, e in zip(self.x[rank], self.chosen[rank], strict=True)])
 
     def backward(self, rank: int) -> np.ndarray:
@@ -85,10 +84,11 @@ class Mixture:
 
 
 def to_experts(arena: Arena, fn: Callable) -> Verdict:
-    """Check of tokens that go to experts on other ranks.
+    """Check tokens that go to experts on other ranks.
 
     `to_experts(fabric, task, work)` returns (rows, dropped): rows [own tokens, width], zeros where a token was dropped, and the
-    places of those. task["x"] are a rank's tokens, task["chosen"] their experts' ranks; `work(rows)` is the rank's own expert.
+    places of the dropped tokens. task["x"] are a rank's tokens, task["chosen"] their experts' ranks; `work(rows)` is the rank's
+    own expert.
     """
     return judge("to_experts", POINTS, _cases(arena, fn))
 
@@ -247,7 +247,8 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
     n, item = mixture.world_size, mixture.x[0].itemsize
     width = mixture.x[0].shape[1]
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
-    said = 2 * 8 * (n + 1)  # the function runs twice, and may tell each rank each time how many rows go to whom
+    # the function runs twice, and each time may tell each rank how many rows go to whom, in 8 bytes a number
+    said = 2 * 8 * (n + 1)
     got = trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
@@ -276,7 +277,7 @@ def _known_bytes(sent: int, rows: int, src: int, mixture: Mixture) -> str:
 
 def _worked_often(returned: Sequence[Any]) -> Complaint:
     for rank, told in enumerate(returned):
-        if told["calls"] > 1:
+        if told["calls"] > 1:  # counted in the function's own process: it can only cost points
             return (
                 f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, one product of "
                 f"matrices is faster than many."

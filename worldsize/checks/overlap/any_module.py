@@ -1,10 +1,9 @@
-"""The check of `wrap_module`: any module becomes a replica, whose gradients are averaged in buckets inside backward.
+"""Check of `wrap_module`: any module becomes a replica, whose gradients are averaged in buckets inside backward.
 
-Modules of torch's own nn are trained for ten steps and held against one process with everybody's rows: with buffers, a tied
-weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every rank draws from a seed of its own, and the
-loop is the check's. A gradient has to travel once a step, in buckets of the cap. When they travel is seen on the timed network
-(`inside_backward`). Left out: BatchNorm's statistics in training, which are each rank's own.
-S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2.3 and 4.1.
+torch.nn modules with buffers, tied or frozen weights, skipped layers or two dtypes are trained for ten steps, and compared with
+one process that has all rows. Each gradient must travel once a step, in buckets of the cap; the timed network shows when
+(`inside_backward`). S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2.3 and 4.1. Left out: BatchNorm's statistics in
+training, which each rank keeps for itself.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ VALUES = "ten steps give every module the weights of one process"
 ONCE = "each gradient travels once a step, in buckets of the cap"
 POINTS = {VALUES: 0.0, ONCE: 0.0, INSIDE: 0.0}
 
-NEAR = {"float64": 1e-10, "float32": 1e-5}  # of ten steps; a float32 weight among others counts as float32
+NEAR = {"float64": 1e-10, "float32": 1e-5}  # after ten steps; one float32 weight makes a whole module float32
 RANKS = dict(zip(MODULES, (2, 3, 4, 3, 2, 3, 2), strict=True))
 MANY, MANY_STEPS = 5, 3
-TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # a weight has 120 to 200 bytes
+TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # caps; a weight has 120 to 200 bytes
 
 HINTS = {
     "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and can have no hook. Rank 0's is still "
@@ -51,7 +50,7 @@ HINTS = {
 
 @dataclass(frozen=True)
 class ModuleTraining:
-    """A module trained on several ranks, and what it has to come to. `tasks[rank]` differ in their seeds alone."""
+    """A module's training on several ranks, and its expected results. `tasks[rank]` differ only in their seeds."""
 
     tasks: tuple[ModuleTask, ...]
     cap_bytes: int
@@ -74,12 +73,12 @@ class ModuleTraining:
 
     @cached_property
     def starts(self) -> list[dict[str, np.ndarray]]:
-        """What each rank draws for itself."""
+        """The state that each rank draws for itself."""
         return [_arrays(torch_modules.state(torch_modules.module(task))) for task in self.tasks]
 
     @cached_property
     def own(self) -> list[dict[str, np.ndarray]]:
-        """Each rank's own gradient of the first step, at rank 0's weights; without those that it has not."""
+        """Each rank's own gradients of the first step, at rank 0's weights; a dict lacks weights without a gradient."""
         found = []
         for rank, task in enumerate(self.tasks):
             model = torch_modules.module(self.tasks[0])
@@ -102,7 +101,7 @@ class ModuleTraining:
 
     @property
     def buckets(self) -> int:
-        """How many a step has. A bucket holds one dtype, and closes as soon as it holds the cap."""
+        """The number of buckets in a step. A bucket holds one dtype, and closes as soon as it holds the cap."""
         closed = 0
         for dtype in {x.dtype for x in self.learning.values()}:
             room = 0
@@ -117,7 +116,7 @@ class ModuleTraining:
         return len({x.dtype for x in self.learning.values()}) > 1
 
     def near(self, x: np.ndarray) -> float:
-        """How far a value may be off: what has no dtype of its own here, such as a count, is held like a float32."""
+        """Return the tolerance for `x`; integers such as counters get float32's."""
         return NEAR["float32" if self.is_mixed or str(x.dtype) not in NEAR else str(x.dtype)]
 
 
@@ -126,10 +125,10 @@ def _arrays(state: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def wrap_module(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a wrapper that makes any module a replica.
+    """Check a wrapper that makes any module a replica.
 
-    `wrap_module(fabric, module, cap_bytes)` gives it rank 0's parameters and buffers, and hooks that begin the sums of buckets
-    inside backward. It returns finish(), which leaves the means in p.grad. Luck decides as for `overlapped`.
+    `wrap_module(fabric, module, cap_bytes)` gives the module rank 0's parameters and buffers, and hooks that begin the sums of
+    buckets inside backward. It returns finish(), which leaves the means in p.grad. For the role of chance, see `overlapped`.
     """
     return judge("wrap_module", POINTS, _cases(arena, fn))
 
@@ -156,7 +155,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(arena: Arena, name: str, n: int, **given: Any) -> ModuleTraining:
-    """The cap is a half, a third or a quarter of all gradients; of layers used in turn each has a bucket."""
+    """Draw a training whose cap is 1/2, 1/3 or 1/4 of all gradients; layers used in turn get a bucket each."""
     tasks = tuple(module_task(name, seed=arena.draws.getrandbits(32), **given) for _ in range(n))
     learning = ModuleTraining(tasks, 1).learning
     parts = len(learning) // 2 if name == "layers used in turn" else arena.draws.randint(2, 4)
@@ -179,7 +178,7 @@ def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTr
 def _run_timed(
     arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraining, cap_bytes: int
 ) -> ArenaResult:
-    """The training's first run that shows what it can show, or the last one tried."""
+    """Run up to `kind.tries` times, and return the first run that passes, or the last."""
     given = [{"task": {**task, "buckets": []}, "cap_bytes": cap_bytes} for task in training.tasks]
     for _ in range(kind.tries):
         ended = arena.ranks(fn, given, link=kind.link, driver=any_module.timed)
@@ -255,7 +254,7 @@ def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str
 
 
 def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
-    """The gradient that a mistake would have left in the first step, by the words for it."""
+    """Return {words for a mistake: the gradient that it would have left in the first step}."""
     n, zeros = training.world_size, np.zeros_like(training.learning[name])
     own = [gradients.get(name, zeros) for gradients in training.own]
     having = sum(name in gradients for gradients in training.own)
@@ -283,15 +282,15 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
         return None
 
     states = sum(x.nbytes for one in trainings for x in one.starts[0].values())
-    twice = sum(one.tied_bytes for one in trainings)  # a state_dict has a tied weight twice, and so it is broadcast twice
+    twice = sum(one.tied_bytes for one in trainings)  # broadcasting a state_dict sends a tied weight twice
     each = sum(2 * one.steps * sum(x.nbytes for x in one.learning.values()) for one in trainings)
     extra = trace.total_bytes() / (n - 1) - states - each
     if extra not in (0, twice):
         return _known_bytes(extra, each, twice, trainings)
 
     if any(one.is_mixed for one in trainings):
-        return None  # buckets of two dtypes may close in another order
-    sums = sent_by_each(trace)[n - 1] / (2 * (n - 1))  # the last rank has nothing to send at the start
+        return None  # buckets of two dtypes may close in any order
+    sums = sent_by_each(trace)[n - 1] / (2 * (n - 1))  # the last rank sends nothing in the initial broadcast
     expected = sum(one.steps * one.buckets for one in trainings)
     if sums == expected:
         return None

@@ -1,7 +1,7 @@
-"""The check of buckets: which gradients travel together. Sizes and a cap go in, lists of numbers come out.
+"""Check of buckets, which gradients travel together: sizes and a cap go in, lists of tensor numbers come out.
 
-The rule is that of torch's DDP: in the order of backward, a bucket closes as soon as it holds the cap or more (S. Li
-et al., "PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`gradient_averaging`).
+The rule is that of torch's DDP: in the order of backward, a bucket closes as soon as it holds the cap or more (S. Li et al.,
+"PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`gradient_averaging`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POINTS = {"every tensor once, the last one first": 0.25, "a bucket closes as soo
 
 
 def fill_buckets(arena: Arena, fn: Callable) -> Verdict:
-    """Check of filling buckets with gradients in the order in which backward makes them.
+    """Check filling buckets with gradients in the order in which backward makes them.
 
     `fill_buckets(sizes, cap)` returns lists of numbers of tensors.
     """
@@ -36,7 +36,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         tasks.append((generator.integers(1, 30, length).tolist(), int(generator.integers(20, 60))))
 
     for number, (sizes, cap) in enumerate(tasks):
-        untried = POINTS if number >= fixed else ()
+        untried = POINTS if number >= fixed else ()  # an answer that only knows the fixed cases earns nothing
         yield Case(
             f"sizes {sizes}, cap {cap}",
             lambda sizes=sizes, cap=cap: arena.call(fn, sizes, cap),

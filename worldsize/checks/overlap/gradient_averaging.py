@@ -1,10 +1,9 @@
-"""The checks of lab 11: gradients averaged all at once, inside backward, in buckets, and after micro-batches.
+"""Checks of lab 11: gradients averaged all at once, inside backward, in buckets, and after micro-batches.
 
-The weights at the end must be those of one process with everybody's examples, with ranks that draw different weights,
-with tied, frozen and unused layers. Every rank draws from a seed of its own. The record must show one broadcast, and of
-every learning tensor one all-reduce a step. The words for weights are in `weights`, those for messages that travel
-inside backward in `inside_backward`, those for micro-batches in memory in `graphs`. Left out: speed. S. Li et al.,
-"PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
+The final weights must match one process with all ranks' examples, also with tied, frozen and unused layers. The trace must show
+one broadcast and, per step, one all-reduce of every learning tensor. Complaints about weights come from `weights`, about late
+messages from `inside_backward`, about memory from `graphs`. S. Li et al., "PyTorch Distributed", VLDB 2020, sections 3.2 and 4.
+Left out: speed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ BUCKETED = {VALUES: 0.5, BUCKETS: 0.5, INSIDE: 1.0}
 ACCUMULATE = {VALUES: 0.25, SPARE: 0.25, GRAPHS: 0.5}
 
 SIZES = [3, 5, 5, 5, 4]
-SLOW = Link("100 MB/s", "3 ms")  # slow enough that a sum is not there the moment after it was begun
+SLOW = Link("100 MB/s", "3 ms")  # so slow that a sum cannot have arrived as soon as it begins
 SLOWER = Link("100 MB/s", "50 ms")  # a sum of two ranks takes 100 ms, and four layers' declared work 20 ms
 LONG_WORK_S, SHORT_WORK_S = 0.05, 0.005
 
@@ -49,9 +48,9 @@ Examine = Callable[[Trace, OverlapTraining], Complaint]
 
 @dataclass(frozen=True)
 class TrainingKind:
-    """A training that a case tries, by its name in the reader's words; `given` is what `task` is told of it.
+    """A training that a case runs: its name for the reader, and what `task` is given.
 
-    `examine` are properties that it alone shows. It runs up to `tries` times, until they do.
+    `examine` are properties that only this training shows; it runs up to `tries` times, until they hold.
     """
 
     name: str
@@ -103,28 +102,24 @@ ON_ITS_WAY = (
 
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
-    """Check of gradient averaging after backward: in `flattened(fabric, task)` one all-reduce takes everything.
-
-    It trains, with that one all-reduce at each step.
-    """
+    """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
     return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _sums_of(1, "one all-reduce of all of them")}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
-    """Check of gradient averaging inside backward: in `overlapped(fabric, task)` hooks begin the all-reduces.
+    """Check gradient averaging inside backward: `overlapped(fabric, task)` trains with an all-reduce per tensor, from its hook.
 
-    It trains; each tensor's all-reduce begins in its hook. All ranks use the same layers. A right answer is turned away
-    where in each of four runs its helper thread gets no turn for 50 ms, or backward for 85 ms: under 1e-6
-    where one run in forty has that.
+    All ranks use the same layers. A right answer fails only if, in each of four runs, its helper thread gets no turn for 50 ms,
+    or backward none for 85 ms: a chance under 1e-6 if one run in forty has that.
     """
     return judge("overlapped", OVERLAPPED, _cases(arena, fn, (PLAIN, TIED, FROZEN, NEVER, LONGER, EARLY, STEADY, ALONE)))
 
 
 def bucketed(arena: Arena, fn: Callable) -> Verdict:
-    """Check of gradient averaging inside backward, where hooks begin an all-reduce for several gradients together.
+    """Check gradient averaging inside backward, where hooks begin an all-reduce for several gradients together.
 
-    `bucketed(fabric, task)` trains. task["buckets"] are lists of numbers of learning tensors, in their order;
-    each is one all-reduce. Luck decides as for `overlapped`.
+    `bucketed(fabric, task)` trains. task["buckets"] are lists of numbers of learning tensors, in their order; each list is one
+    all-reduce. For the role of chance, see `overlapped`.
     """
     whole, three = [[3, 2], [1, 0]], [[2], [1, 0]]
     trainings = (
@@ -146,11 +141,11 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
 
 
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
-    """Check of gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
+    """Check gradient averaging after micro-batches: `accumulate(fabric, task)` averages once a step.
 
     It trains with task["parts"] micro-batches a step; the average is over the ranks, and all gradients are in one sum.
     """
-    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # none over 4 is a number of ranks
+    parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # no number over 4 is also a number of ranks
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
     def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
@@ -165,7 +160,7 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
 def _cases(
     arena: Arena, fn: Callable, trainings: Sequence[TrainingKind], everywhere: dict[str, Examine] | None = None
 ) -> Iterator[Case]:
-    """A case for each training. `everywhere` are the properties that all of them show."""
+    """Yield a case for each training. `everywhere` are the properties that all of them show."""
     seeds = [arena.draws.getrandbits(32) for _ in range(max(kind.world_size for kind in trainings))]
     for kind in trainings:
         training = OverlapTraining(tuple(
@@ -180,7 +175,7 @@ def _cases(
 
 
 def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraining) -> ArenaResult:
-    """The training's first run that shows what it alone can show, or the last one tried."""
+    """Run up to `kind.tries` times, and return the first run that passes `kind.examine`, or the last."""
     for _ in range(kind.tries):
         ended = arena.ranks(fn, list(training.tasks), link=kind.link)
         if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
@@ -202,7 +197,7 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
     found = {VALUES: wrong}
     for name, examine in properties.items():
         complaint = _silent(ended.trace) or examine(ended.trace, training)
-        if name in (INSIDE, GRAPHS):  # which declared work shows
+        if name in (INSIDE, GRAPHS):  # properties that declared work shows
             complaint = complaint or training.invented_work(wrong is None)
         if name == GRAPHS:
             complaint = complaint or kept(ended.returned)
@@ -221,14 +216,14 @@ def _silent(trace: Trace) -> Complaint:
 
 
 def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
-    """Once all weights to every rank, and at each step one all-reduce of what learns: the exact sum."""
+    """Return a complaint unless all weights reached every rank once, and each step all-reduced exactly what learns."""
     others, steps = training.world_size - 1, training.task["steps"]
     sizes = [w.nbytes for w in training.expected]
     learning = sum(compress(sizes, training.learns))
     shared = sum(size for k, size in enumerate(sizes) if len(training.layers(k)) > 1)
     sent, at_the_start = trace.total_bytes(), others * sum(sizes)
     extra = sent - at_the_start - steps * 2 * others * learning
-    if extra in (0, others * shared):  # a state_dict has a tied tensor twice, and so it is broadcast twice
+    if extra in (0, others * shared):  # broadcasting a state_dict sends a tied tensor twice
         return None
 
     if extra == -steps * others * learning:
@@ -244,7 +239,7 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
 
 
 def _known_by_size(each: float, training: OverlapTraining, every: int, learning: int, shared: int) -> Complaint:
-    """Words where the bytes too many, `each` a step and rank but one, are just those of a known mistake."""
+    """Return words for the mistake that explains `each`, the excess bytes per step and per rank but one; else None."""
     parts = training.task["parts"]
     mistakes = {
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
@@ -257,11 +252,11 @@ def _known_by_size(each: float, training: OverlapTraining, every: int, learning:
 
 
 def _sums_of(expected: int, wanted: str) -> Examine:
-    """Words for another number of all-reduces a step, or wrong bytes. The last rank has nothing to send at the start."""
+    """Return an examiner that complains about wrong bytes, or another number of all-reduces a step."""
 
     def examine(trace: Trace, training: OverlapTraining) -> Complaint:
         n, steps = training.world_size, training.task["steps"]
-        sent = sent_by_each(trace)[n - 1]
+        sent = sent_by_each(trace)[n - 1]  # the last rank sends nothing in the initial broadcast
         each = sent / max(1, 2 * (n - 1) * steps)
         if n == 1 or each == expected:
             return _wrong_bytes(trace, training)

@@ -1,8 +1,8 @@
-"""Words for micro-batches whose graphs are in memory at once, read from the record of declared work alone.
+"""Complaints about micro-batches whose graphs are in memory at once, read from the trace of declared work alone.
 
-Forward and backward of each layer declare work, of other lengths, and whoever keeps the record notes them. A graph is
-there from its forward to its backward; so the order of the two says how many there were at a time, and no clock decides.
-What a process keeps of a graph whose backward is over (`retain_graph`) only that process can see: it counts (`kept`).
+Each layer's forward and backward declare work of different lengths. A graph lives from its forward to its backward, so the
+order of the two shows how many lived at once, and no clock decides. Only the process itself can see graphs kept after backward
+(`retain_graph`), and it counts them (`kept`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from worldsize.trace import Trace
 
 
 class InParts(Protocol):
-    """A training whose task says how many layers, steps and micro-batches there are, and what work they declare."""
+    """A training whose task gives the number of layers, steps and micro-batches, and the work they declare."""
 
     @property
     def task(self) -> TrainingTask: ...
 
 
 def too_many(trace: Trace, training: InParts) -> Complaint:
-    """Words for a rank that runs the forward of a micro-batch before the backward of the one before it."""
+    """Return a complaint if a rank runs a micro-batch's forward before the previous one's backward."""
     task = training.task
     layers = len(task["sizes"]) - 1
     expected = layers * task["parts"] * task["steps"]
@@ -36,7 +36,7 @@ def too_many(trace: Trace, training: InParts) -> Complaint:
                 f"times; expected {expected} of each."
             )
 
-        at_once = -(-most // layers)
+        at_once = -(-most // layers)  # rounded up: one layer into a second micro-batch makes two
         if at_once > 1:
             return (
                 f"on rank {rank} the graphs of {at_once} micro-batches were in memory at once: "
@@ -47,7 +47,7 @@ def too_many(trace: Trace, training: InParts) -> Complaint:
 
 
 def kept(returned: Sequence[Any]) -> Complaint:
-    """Words for a rank on which autograd kept the tensors of several micro-batches at once. `returned` is what `train` gave."""
+    """Return a complaint if autograd kept several micro-batches' tensors at once. `returned` is what `train` returned."""
     for rank, told in enumerate(returned):
         most = told.get("graphs", 1) if isinstance(told, dict) else 1
         if most > 1:
@@ -59,14 +59,14 @@ def kept(returned: Sequence[Any]) -> Complaint:
 
 
 def passes(trace: Trace, rank: int, task: TrainingTask) -> tuple[int, int, int]:
-    """Layers that went forward, and backward, by the declared work on a rank, and by how many forward was ahead at most."""
+    """Return how many layers a rank's trace shows going forward, and backward, and the largest lead of forward."""
     labels = [f"{task[name]:g} s declared" for name in ("forward_s", "backward_s")]
     done = [0, 0]
     most = 0
     for span in sorted(trace.spans, key=lambda s: s.start_s):
         if span.rank != rank or span.label not in labels:
             continue
-        done[labels.index(span.label)] += 1
+        done[labels.index(span.label)] += 1  # labels differ, because forward_s and backward_s do
         most = max(most, done[0] - done[1])
 
     return done[0], done[1], most

@@ -1,16 +1,14 @@
-"""Words for sums that do not travel while backward computes, read from the record of two ranks alone.
+"""Complaints about sums that do not travel while backward computes, read from the trace of two ranks alone.
 
-Backward declares its work layer by layer, and whoever keeps the record times it. So a step's declared work must be the
-task's, one layer after the other, and what a rank sends must be of layers whose work is over, and of this step. Two
-trainings show the rest, and both by the order of events:
+Backward declares each layer's work, so the trace times it. A step may send only the sums of layers whose work is over, and two
+trainings show the rest, by the order of events:
 
-- `late`: links cost nothing and a layer's work is long. Every sum begins before the work after its last gradient ends.
-- `held_up`: links are slow and a layer's work is short. The last layer's work begins before the first sum is there, which
-  no backward does that waits for one of them on the way. Where no sum begins inside backward it shows nothing: `late` does.
+- `late`: free links and long layers. Every sum begins before the work after its last gradient ends.
+- `held_up`: slow links and short layers. The last layer's work begins before the first sum arrives, so backward waits for no
+  sum. If no sum begins inside backward, `held_up` passes, and `late` fails.
 
-A busy machine can hide an overlap (a helper thread gets no turn while a layer works), and never shows one that is not
-there. So such a training is tried again, up to `TRIES` times, until it shows. Left out: what the messages hold, which the
-weights tell (`weights`).
+A busy machine can hide an overlap (a helper thread gets no turn while a layer works), but never fake one, so a training is run
+up to `TRIES` times. Left out: the messages' contents (`weights`).
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
 
-TRIES = 4
-_AS_LONG = 0.99  # of the declared time: clocks are read a little before and after it
+TRIES = 4  # the chance that a right answer fails: see `gradient_averaging.overlapped`
+_AS_LONG = 0.99  # fraction of the declared time: clocks are read a little before and after it
 
 
 @dataclass(frozen=True)
 class Sum:
-    """One all-reduce of a step: what it adds up, after the work of how many layers that is there, and its bytes."""
+    """An all-reduce of a step: a name for what it adds up, the number of layers whose work it needs, and its bytes."""
 
     name: str
     after: int
@@ -39,9 +37,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A rank's work in the backward of one step, in order, and what it sent and received from its beginning to the next.
+    """A rank's work in one step's backward, in order, and its messages from there to the next step's backward.
 
-    `sums` are those that the step owes, in the order in which they begin.
+    `sums` are the sums that the step owes, in the order in which they begin.
     """
 
     rank: int
@@ -57,17 +55,17 @@ class StepRecord:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was sent before the work of the last layer was over."""
+        """True if nothing was sent before the last layer's work was over."""
         return all(t.start_s >= self.work[-1].end_s for t in self.sent)
 
 
 def late(trace: Trace, training: OverlapTraining) -> Complaint:
-    """Words for a rank of two on which, in some step, a sum begins later than it can."""
+    """Return a complaint if on a rank of two, in some step, a sum begins later than it can."""
     return _in_some_step(trace, training, _too_early, _too_late, _wrong_sums)
 
 
 def held_up(trace: Trace, training: OverlapTraining) -> Complaint:
-    """Words for a rank of two on which, in some step, backward waits for a sum."""
+    """Return a complaint if on a rank of two, in some step, backward waits for a sum."""
     return _in_some_step(trace, training, _too_early, _stands_still, _wrong_sums)
 
 
@@ -136,7 +134,7 @@ def _steps(trace: Trace, rank: int, work: Sequence[Span], training: OverlapTrain
 
 
 def _sums(training: OverlapTraining) -> list[Sum]:
-    """A step's sums: of each bucket in its order, or, where the task has none, of each tensor, the last one first."""
+    """Return a step's sums: one per bucket in the given order, or, without buckets, one per tensor, the last first."""
     learning = list(compress(range(len(training.expected)), training.learns))
     buckets = training.task["buckets"]
     what = "bucket" if buckets else "tensor"
@@ -145,7 +143,7 @@ def _sums(training: OverlapTraining) -> list[Sum]:
     found = []
     for number in numbers:
         members = [learning[k] for k in (buckets[number] if buckets else [number])]
-        first = min(layer for k in members for layer in training.layers(k))
+        first = min(layer for k in members for layer in training.layers(k))  # backward reaches this layer last
         size_bytes = sum(training.expected[k].nbytes for k in members)
         found.append(Sum(f"{what} {number}", _layers(training) - first, size_bytes))
     return found
@@ -155,7 +153,7 @@ def _sums(training: OverlapTraining) -> list[Sum]:
 
 
 def _too_early(record: StepRecord) -> Complaint:
-    """Of two ranks each sends all of a tensor once, when they add it up."""
+    """Return a complaint if more was sent than the finished layers' sums hold; each of two ranks sends a sum's bytes once."""
     sent_bytes = 0
     for message in record.sent:
         over = sum(span.end_s <= message.start_s for span in record.work)
@@ -171,12 +169,12 @@ def _too_early(record: StepRecord) -> Complaint:
 
 
 def _too_late(record: StepRecord) -> Complaint:
-    """A sum has begun once more bytes were sent than all sums before it have."""
+    """Return a complaint if a sum begins too late; a sum has begun once more bytes are sent than the earlier sums hold."""
     earlier_bytes = [0, *accumulate(one.size_bytes for one in record.sums)]
-    after = accumulate((one.after for one in record.sums), max)  # a sum begins behind those before it
+    after = accumulate((one.after for one in record.sums), max)  # a sum queues behind the sums before it
     for one, before_bytes, over in zip(record.sums, earlier_bytes, after, strict=False):
         if over == len(record.work):
-            break  # backward has ended by then
+            break  # no work is left to overlap with
 
         until_s = record.work[over].end_s
         sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
@@ -195,7 +193,7 @@ def _too_late(record: StepRecord) -> Complaint:
 
 
 def _stands_still(record: StepRecord) -> Complaint:
-    """The first sum is there when as many bytes have come as it has."""
+    """Return a complaint if the first sum, by its number of bytes, arrives before all layers' work has begun."""
     first, came_bytes = record.sums[0], 0
     for message in record.received:
         came_bytes += message.size_bytes

@@ -1,7 +1,7 @@
-"""Words for wrong weights after a training on several ranks, held against one process that has all their examples.
+"""Complaints about wrong weights after a training on several ranks, compared with one process that has all their examples.
 
-A mistake has a signature in the very first step: n times too long, its own rank's gradient alone, a step from other
-weights than rank 0's. Left out: messages, and which trainings are run (`gradient_averaging`).
+A mistake shows in the first step: n times too long, the rank's own gradient alone, or a step from other weights than rank 0's.
+Left out: messages, and the choice of trainings (`gradient_averaging`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from worldsize.pytorch import timed_network
 from worldsize.pytorch.timed_network import Network, TrainingTask
 from worldsize.units import number
 
-SIGNATURES_AFTER_STEPS = 1  # later ones mix too much
-NEAR_ZERO = 1e-9  # weights and steps are about 1, sums over ranks in any order: float64 errs by far less
+SIGNATURES_AFTER_STEPS = 1  # after more steps, mistakes mix too much to be told apart
+NEAR_ZERO = 1e-9  # weights and steps are about 1: sums over ranks in any order err by far less in float64
 
 _same = partial(same, near_zero=NEAR_ZERO)
 
 
 @dataclass(frozen=True)
 class OverlapTraining:
-    """A training on several ranks, and what it has to come to. `tasks[rank]` differ in their seeds alone.
+    """A training on several ranks, and its expected results. `tasks[rank]` differ only in their seeds.
 
-    So no rank can draw another's weights or examples: what it knows of them came in a message. `work` is the declared work of
-    the real ranks, None where it was not weighed: what it was multiplied by counts here too.
+    So a rank can know another's weights or examples only from messages. `work` is the real ranks' declared work, None if it was
+    not weighed; the expected results are weighed in the same way.
     """
 
     tasks: tuple[TrainingTask, ...]
@@ -41,7 +41,7 @@ class OverlapTraining:
 
     @property
     def task(self) -> TrainingTask:
-        """What is alike on all ranks."""
+        """Rank 0's task, for the values that are equal on all ranks."""
         return self.tasks[0]
 
     @property
@@ -55,7 +55,7 @@ class OverlapTraining:
 
     @cached_property
     def expected(self) -> list[np.ndarray]:
-        """The weights at the end: rank 0's start, then descent on the mean loss over everybody's examples."""
+        """The final weights: rank 0's start, then descent on the mean loss over all ranks' examples."""
         return _arrays(self._trained[1][0])
 
     @cached_property
@@ -72,10 +72,10 @@ class OverlapTraining:
         return ranks, networks
 
     def invented_work(self, weights_are_right: bool) -> Complaint:
-        """Words for a rank whose declared work was on other numbers than it had to work on.
+        """Return a complaint about a rank that declared work on other numbers than its own.
 
-        What those are follows from weights. Where the weights at the end are wrong, the first step is looked at alone, from
-        rank 0's start or from the rank's own.
+        The right numbers follow from the weights. If the final weights are wrong, only the first step counts, from rank 0's
+        start or from the rank's own.
         """
         if self.work is None or not (self.task["forward_s"] or self.task["backward_s"]):
             return None
@@ -97,7 +97,7 @@ class OverlapTraining:
 
     @cached_property
     def own(self) -> list[list[np.ndarray]]:
-        """Each rank's own gradient of the first step, at rank 0's weights; zeros where it has none."""
+        """Each rank's own gradients of the first step, at rank 0's weights; zeros for a missing gradient."""
         networks, found = _sharing(self._networks()), []
         for rank in range(self.world_size):
             self._backward(networks, [rank], 0)
@@ -106,7 +106,7 @@ class OverlapTraining:
         return found
 
     def from_start(self, start: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The weights after the first step, had all ranks begun with `start`."""
+        """Return the weights after the first step if all ranks begin with `start`."""
         networks = _sharing(self._networks())
         with torch.no_grad():
             for p, values in zip(networks[0].parameters(), start, strict=True):
@@ -120,13 +120,13 @@ class OverlapTraining:
         return [p.requires_grad for p in Network(WeighedRank(0), self.task).parameters()]
 
     def layers(self, k: int) -> list[int]:
-        """The layers that use parameter k."""
+        """Return the layers that use parameter k."""
         network = Network(WeighedRank(0), self.task)
         parameter = list(network.parameters())[k]
         return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
 
     def without(self, k: int) -> list[int]:
-        """The ranks whose first loss does not reach parameter k."""
+        """Return the ranks whose first loss does not reach parameter k."""
         return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
 
     def _ranks(self) -> list[WeighedRank]:
@@ -146,7 +146,7 @@ class OverlapTraining:
 
 
 def _sharing(networks: list[Network]) -> list[Network]:
-    """The same networks, all of them on rank 0's very weights."""
+    """Make all networks use rank 0's weights themselves, and return them."""
     for network in networks:
         network.weights = networks[0].weights
     return networks
@@ -163,13 +163,13 @@ def _gradient(parameter: torch.nn.Parameter) -> np.ndarray:
 
 
 def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complaint:
-    """Words for wrong weights after a training that overlaps: the first rank and tensor that are not one process's."""
+    """Return a complaint about the first rank and tensor that differ from one process's; None if all are right."""
     for rank, result in enumerate(returned):
         if not _has_weights(result, training):
             return f"rank {rank}: expected what `train` returns; leave the given last line as it is"
 
     held = [result["weights"] for result in returned]
-    for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen ones spoil the others
+    for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen first: they spoil the others
         expected = training.expected[k]
         for rank, weights in enumerate(held):
             if not _same(weights[k], expected):
@@ -223,7 +223,7 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
 
 
 def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining) -> str:
-    """Whose weights all ranks began with, where it explains one step, and these are not rank 0's; else empty."""
+    """Describe the weights that all ranks began with, if these explain one step and are not rank 0's; else empty."""
     if training.world_size == 1 or training.task["steps"] > 1 or training.task["forward_s"] or training.task["backward_s"]:
         return ""
 
@@ -241,7 +241,7 @@ def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining
 
 
 def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
-    """`step`: what the rank's weight has moved by, as a gradient."""
+    """Name the mistake behind a first step; `step` is the gradient that explains the weight's change."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
     layers, without = training.layers(k), training.without(k)
     if 0 < len(without) < n:

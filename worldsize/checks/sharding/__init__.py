@@ -1,1 +1,1 @@
-"""Checks of lab 12: tensor parallelism and the sharded optimizer."""
+"""Checks of lab 12: tensor parallelism and sharded optimizers."""

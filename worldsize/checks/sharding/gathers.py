@@ -1,8 +1,7 @@
-"""Which layer's weight is gathered when, read from a rank's own record: how many are whole at once, and what comes early.
+"""The gathers of a stage 3 run on two ranks, read from the trace: how many layers are whole at once, and which begin ahead.
 
-For two ranks, where a message tells by its size what it is: the part of a layer's weight that a rank sends in a gather, or
-the other rank's part of its gradient. So layers have odd numbers of weights that differ. A rank's own sends and its own
-work are on one clock and in its program's order: nothing here hangs on how busy the machine is.
+With two ranks, a message's size identifies a layer's weight part, or the other rank's gradient part, if the layers have odd
+sizes that differ. Each rank's sends and work are on one clock and in program order, so a busy machine changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from worldsize.trace import Span, Trace, Transfer
 
 @dataclass(frozen=True)
 class _Gather:
-    """A gather for one stretch of work of a rank: `work` counts all of them, forwards and backwards, step after step."""
+    """A rank's gather of a layer; `work` is the index of the work that needs it, counted over passes and steps."""
 
     rank: int
     layer: int
@@ -27,7 +26,10 @@ class _Gather:
 
 
 class LayerGathers:
-    """The gathers of a run of two ranks, by layer and by the work that they are for. `layers`: numbers in each weight."""
+    """The gathers of a run of two ranks, by layer and by the work that needs them.
+
+    `layers` are the numbers of elements of each weight. Raises ValueError unless two ranks' parts all differ in size.
+    """
 
     def __init__(self, layers: Sequence[int], item_bytes: int, steps: int, trace: Trace) -> None:
         self._layers, self._item_bytes, self._steps, self._trace = layers, item_bytes, steps, trace
@@ -36,21 +38,21 @@ class LayerGathers:
             raise ValueError(f"LayerGathers: expected two ranks and layers whose parts differ in size, got {layers!r}")
 
     def too_many_at_once(self) -> Complaint:
-        """Words for a gather that begins while the two layers before it are still to work with."""
+        """Return a complaint if a gather begins before the work of two layers earlier has ended."""
         return self._unread() or self._over_all(self._too_early)
 
     def not_ahead(self) -> Complaint:
-        """Words for a gather that begins only when its layer is next, or that is waited for before the work it should hide in."""
+        """Return a complaint if a gather begins after the previous layer's work does, or if most arrive before it."""
         return self._unread() or self._over_all(self._too_late) or self._mostly_waited_for()
 
     # ---- reading -----------------------------------------------------------------------------
 
     def _own_sizes(self, rank: int) -> list[int]:
-        """Bytes of this rank's part of each layer: the first part is the larger."""
+        """Return the bytes of this rank's part of each layer; rank 0's part is the larger."""
         return [(size + 1 - rank) // 2 * self._item_bytes for size in self._layers]
 
     def _works(self) -> list[int]:
-        """The layer of each stretch of work in a step: forwards, then backwards."""
+        """Return the layer of each piece of work in a step: forward, then backward."""
         forwards = list(range(len(self._layers)))
         return [*forwards, *reversed(forwards)]
 
@@ -58,13 +60,13 @@ class LayerGathers:
         return declared_work(self._trace, rank)
 
     def _gather_messages(self, rank: int) -> list[tuple[int, Transfer]]:
-        """(layer, message) of the parts of weights that this rank sends, in their order."""
+        """Return (layer, message) of the weight parts that this rank sends, in order."""
         sizes = self._own_sizes(rank)
         sent = sorted((t for t in self._trace.transfers if t.src == rank), key=lambda t: t.start_s)
         return [(sizes.index(t.size_bytes), t) for t in sent if t.size_bytes in sizes]
 
     def _unread(self) -> Complaint:
-        """Words where there is not the work, or not the gathers, of a stage 3."""
+        """Return a complaint if the trace lacks the work or the gathers of a stage 3."""
         works, last = self._works(), len(self._layers) - 1
         for rank in (0, 1):
             expected, got = len(works) * self._steps, len(self._spans(rank))
@@ -75,7 +77,7 @@ class LayerGathers:
                 )
 
             order = [layer for layer, _ in self._gather_messages(rank)]
-            kept = [*works[: last + 1], *works[last + 2 :]]  # the last layer's weight stays for its backward pass
+            kept = [*works[: last + 1], *works[last + 2 :]]  # the last layer's weight may stay for its backward pass
             if order not in (works * self._steps, kept * self._steps):
                 return self._wrong_order(rank, order, works)
 
@@ -101,14 +103,14 @@ class LayerGathers:
             of_work = [k for k in of_work if k != len(self._layers)]
 
         arrivals = self._arrivals(rank)
-        found, step = [], -1
+        found, step = [], -1  # the first work of each step, k = 0, counts it up
         for (layer, sent), k, arrived_s in zip(messages, of_work, arrivals, strict=True):
             step += k == 0
             found.append(_Gather(rank, layer, step * len(works) + k, sent.start_s, arrived_s))
         return found
 
     def _arrivals(self, rank: int) -> list[float]:
-        """When the other rank's parts of weights had arrived here, in the order in which they were sent."""
+        """Return when the other rank's weight parts arrived here, in the order in which they were sent."""
         return [message.end_s for _, message in self._gather_messages(1 - rank)]
 
     # ---- judging -----------------------------------------------------------------------------
@@ -133,7 +135,7 @@ class LayerGathers:
 
     def _too_late(self, gather: _Gather, spans: list[Span]) -> Complaint:
         place = gather.work % len(self._works())
-        if place in (0, len(self._layers)):  # nothing comes before a step, and at the turn the same layer works twice
+        if place in (0, len(self._layers)):  # no work precedes a step, and at the turn one layer works twice in a row
             return None
 
         if gather.begun_s > spans[gather.work - 1].start_s:
@@ -144,12 +146,12 @@ class LayerGathers:
         return None
 
     def _mostly_waited_for(self) -> Complaint:
-        """Words where most gathers that begin ahead are over before the work that they should hide in."""
+        """Return a complaint if most prefetched gathers arrive before the work that should hide them begins."""
         for rank in (0, 1):
             spans = self._spans(rank)
             ahead = [g for g in self._gathers(rank) if g.work % len(self._works()) not in (0, len(self._layers))]
             early = [g for g in ahead if g.arrived_s < spans[g.work - 1].start_s]
-            if 2 * len(early) > len(ahead):
+            if 2 * len(early) > len(ahead):  # most, not any: a helper thread may receive some early
                 return (
                     f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer "
                     f"at hand: begin the gather, work, and only then wait."

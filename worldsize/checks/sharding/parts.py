@@ -1,7 +1,7 @@
-"""Parts of tensors that are spread over the ranks: what each rank should hold, and which slip gives what came instead.
+"""Parts of tensors that are sharded over the ranks: the expected values, and the slips (known mistakes) that give other values.
 
-A rank is handed its part alone, or NaN in what is not its part: whoever computes with it gets NaN, whatever messages are
-sent besides.
+A rank is handed only its own part, or NaN elsewhere, so an answer that computes with other ranks' parts gets NaN, whatever
+messages it sends.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from worldsize.checks.kit.values import first_difference, first_slip, same, type_in_words
 from worldsize.checks.verdict import Complaint
 
-NEAR, NEAR_ZERO = 1e-9, 1e-11  # of a value, and of the largest: float64, and sums in another order
-SINGLE = 1e-5  # what numbers that went through float32 are off by, after some steps
+NEAR, NEAR_ZERO = 1e-9, 1e-11  # relative to the value, and to the largest: float64 sums in another order
+SINGLE = 1e-5  # relative error after some steps in float32
 SINGLE_WORDS = "So far off are numbers that went through float32: all is float64 here, and so is what travels."
 
 ByRank = Sequence[np.ndarray]
@@ -24,10 +24,7 @@ ByRank = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor in the reader's words, what each rank should hold of it, and what slips would give.
-
-    `slips`: {words for a slip: what it gives, by rank}.
-    """
+    """A tensor's name in messages, the part each rank should hold, and {words for a slip: its result by rank}."""
 
     name: str
     expected: ByRank
@@ -35,15 +32,12 @@ class Part:
 
 
 def cut(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
-    """The values that the ranks should hold of a tensor that is spread over them: one part for each rank.
-
-    It cuts as torch's `tensor_split`.
-    """
+    """Split a tensor into one part per rank, as torch's `tensor_split` does."""
     return np.array_split(x, n, axis)
 
 
 def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
-    """What the ranks are given of a tensor that is spread over them: its shape, with NaN in what is not the rank's part."""
+    """Return a tensor of the shape of `x` for each rank, with NaN everywhere but in the rank's own part."""
     given = [np.full_like(x, np.nan) for _ in range(n)]
     for rank, part in enumerate(cut(x, n, axis)):
         cut(given[rank], n, axis)[rank][...] = part
@@ -52,9 +46,9 @@ def own_alone(x: np.ndarray, n: int, axis: int = 0) -> list[np.ndarray]:
 
 
 def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Complaint:
-    """Words for wrong values: the first rank that does not hold the part that it should of a tensor spread over ranks.
+    """Return a complaint about the first rank whose held[rank] is not its part, naming the slip; None if all are right.
 
-    `held[rank]` is what a rank holds; None where all are right. `blanked`: the ranks were given NaN in what is not theirs.
+    `blanked`: the ranks were given NaN outside their own parts.
     """
     for rank, got in enumerate(held):
         expected = part.expected[rank]
@@ -72,7 +66,7 @@ def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Compla
 
 
 def _same_but_for_nan(got: Any, given: np.ndarray) -> bool:
-    """Whether a slip gives what came; where the slip would need what the rank was not given, NaN came."""
+    """Return whether a slip gives `got`, ignoring NaN in `got`: the slip may need numbers that the rank was not given."""
     if not isinstance(got, np.ndarray) or got.shape != given.shape:
         return False
 
@@ -91,7 +85,7 @@ def _foreign(got: Any, rank: int) -> str:
 
 
 def what_came(got: Any) -> str:
-    """What a rank returned in place of its parts."""
+    """Describe what a rank returned in place of its parts."""
     if got is None:
         return "nothing"
     if isinstance(got, tuple):

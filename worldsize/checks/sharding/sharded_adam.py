@@ -1,9 +1,6 @@
-"""The check of `sharded_adam`: Adam whose state is cut into one part a rank, ZeRO's first stage.
+"""Check of `sharded_adam`: Adam whose state is split into one part per rank (ZeRO's first stage).
 
-The weights must be those of Adam on one rank with the mean of the gradients, after every step's worth of messages;
-what a rank returns as its state must be that of its own part, no larger. Each gradient is made when it is asked for, from the
-weights as they are by then. A rank is given NaN in the other ranks' parts of the weights: it has no step to take there, and no
-state for one. What a rank holds between two steps is metered in its own process, and can only take points.
+The weights must match Adam on one rank with the mean gradient, and a rank may return and hold only its own part of the state.
 S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam", arXiv:1412.6980, 2015.
 """
 
@@ -30,7 +27,7 @@ POINTS = {
     "a reduce-scatter and an all-gather a step, nothing else": 0.5,
 }
 WEIGHTS, STATE, MESSAGES = POINTS
-# ranks, weights, steps; never one step alone: Adam's first goes by the gradient's sign. In the last two ranks have no part
+# ranks, weights, steps. At least two steps: Adam's first depends only on the gradient's sign. In the last, two ranks have no part
 SIZES = ((2, 8, 2), (3, 7, 3), (4, 12, 2), (1, 5, 2), (5, 3, 2))
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 NAMES = ("mean", "square")
@@ -38,19 +35,19 @@ SUMMED = "It was made from the sum of the gradients: divide by the number of ran
 
 
 def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
-    """Check of Adam whose state is sharded over the ranks.
+    """Check Adam whose state is sharded over the ranks.
 
     `sharded_adam(fabric, (weights, gradients), learning_rate)` returns this rank's state.
 
-    weights has shape [count], with NaN in the parts of other ranks; gradients yields one of the same shape for each step, made of
-    the weights as they are by then; the state is a dict with "mean" and "square", each of the shape of the rank's part.
+    weights has shape [count], with NaN in the other ranks' parts. gradients yields one gradient of that shape per step,
+    computed from the current weights. The state is a dict with "mean" and "square", each of the shape of the rank's part.
     """
     return judge("sharded_adam", POINTS, _cases(arena, fn))
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """What is trained: gradients[rank][step] are at weights that are all 0; a gradient is that plus `pull` times the weights."""
+    """A training: the gradient on a rank in a step is gradients[rank][step] plus `pull` times the weights."""
 
     weights: np.ndarray
     gradients: list[list[np.ndarray]]
@@ -66,7 +63,7 @@ class Replicas:
         return len(self.gradients[0])
 
     def inputs(self) -> list[dict[str, Any]]:
-        given = own_alone(self.weights, self.world_size)
+        given = own_alone(self.weights, self.world_size)  # NaN elsewhere: a rank takes no step there
         return [
             {"weights": own, "gradients": of_rank, "pull": self.pull}
             for own, of_rank in zip(given, self.gradients, strict=True)
@@ -78,14 +75,14 @@ class Replicas:
 
 @dataclass(frozen=True)
 class AdamSlip:
-    """What goes otherwise than it should: nothing, or some of these. `gathers` is when weights are gathered."""
+    """A known mistake; the defaults are no mistake. `gathers` says when the weights are gathered."""
 
     gathers: Literal["after", "before", "in the end", "never"] = "after"
     gradient: Literal["mean", "sum", "own"] = "mean"
     anew: bool = False
     into_a_copy: bool = False
-    gathers_first: bool = False  # before the first step, besides
-    ahead: bool = False  # all gradients are made before the first step
+    gathers_first: bool = False  # also before the first step
+    ahead: bool = False  # all gradients are computed before the first step
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
@@ -120,17 +117,17 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
     found = {
         WEIGHTS: wrong,
         STATE: too_large or _wrong_state(states, right, task) or _holds_more(ended.returned, right),
-        # the right bytes with wrong weights are none
+        # the right number of bytes earns nothing if the weights are wrong
         MESSAGES: wrong or _wrong_messages(ended, n, task.steps, task.weights.nbytes),
     }
-    if too_large:  # who keeps it all need not hear first what that did to the weights
+    if too_large:  # the cause first: keeping all state is what made the weights wrong
         return {STATE: found.pop(STATE), **found}
     return found
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a rank has in the end: weights [count], and mean and square of its own part."""
+    """A rank's final weights, [count], and the mean and square of its own part."""
 
     weights: np.ndarray
     mean: np.ndarray
@@ -138,7 +135,7 @@ class Trained:
 
 
 def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # noqa: B008, it is frozen
-    """Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
+    """Return the result of Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
     n = task.world_size
     held = [task.weights] * n if slip.gathers_first else own_alone(task.weights, n)
     means, squares = ([np.zeros_like(part) for part in cut(task.weights, n)] for _ in range(2))
@@ -155,7 +152,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
                 means[r], squares[r] = np.zeros_like(part), np.zeros_like(part)
             means[r] = BETAS[0] * means[r] + (1 - BETAS[0]) * part
             squares[r] = BETAS[1] * squares[r] + (1 - BETAS[1]) * part**2
-            number = 1 if slip.anew else step
+            number = 1 if slip.anew else step  # for the bias correction
             upright = np.sqrt(squares[r] / (1 - BETAS[1] ** number)) + EPSILON
             if not slip.into_a_copy:
                 cut(held[r], n)[r][...] -= task.rate * means[r] / (1 - BETAS[0] ** number) / upright
@@ -165,7 +162,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
 
 
 def _gathered(held: list[np.ndarray]) -> np.ndarray:
-    """The weights, of each rank its own part."""
+    """Return the whole weights, put together from each rank's own part."""
     return np.concatenate([cut(own, len(held))[r] for r, own in enumerate(held)])
 
 
@@ -180,7 +177,7 @@ def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
 
 
 def _filled(weights: np.ndarray, task: Replicas) -> np.ndarray:
-    """With the weights of the start in place of NaN."""
+    """Return the weights with NaN replaced by the initial weights."""
     return np.where(np.isnan(weights), task.weights, weights)
 
 
@@ -247,7 +244,10 @@ def _too_large(states: Sequence[Any], right: list[Trained]) -> Complaint:
 
 
 def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Complaint:
-    """Words where the state is a slice of a larger one, or where there was a larger one between two steps."""
+    """Return a complaint if the returned state is a slice of a larger one, or a larger one existed between steps.
+
+    The function's own process measures both, so the result can only cost points.
+    """
     whole = len(right[0].weights)
     for rank, told in enumerate(returned):
         own = right[rank].mean
@@ -269,7 +269,7 @@ def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Com
 
 
 def _numbers_held(state: dict) -> int:
-    """How many numbers the tensors of a state hold; one with no dimension, as a count of steps, is left out."""
+    """Return how many numbers the state's tensors hold; scalars such as a step count are ignored."""
     tensors = [value for value in state.values() if isinstance(value, np.ndarray)]
     return sum(tensor.size for tensor in tensors if tensor.ndim)
 

@@ -1,8 +1,8 @@
-"""Training an MLP, in NumPy: as one device does it, and as ranks do that each hold a shard and may make a mistake.
+"""An MLP's training in NumPy, on one device and on ranks that each hold a shard and may make a mistake.
 
-With no mistake both give the same; the checks compare with the one device, and name a mistake by what the ranks would get
-with it. An MLP is relu(x upᵀ + up_bias) downᵀ + down_bias; a block is x + mlp(norm(x)). The loss is ½ Σ (y − target)², so
-that y's gradient is y − target; steps are plain gradient descent.
+Without a mistake both agree; the checks name a student's mistake by the result that it gives here. An MLP is
+relu(x upᵀ + up_bias) downᵀ + down_bias, a block x + mlp(norm(x)); the loss is ½ Σ (y − target)², so y's gradient is y − target,
+and steps are plain gradient descent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from worldsize.checks.sharding.parts import ByRank, cut
 
-EPSILON = 1e-5  # of a layer norm, as torch's
+EPSILON = 1e-5  # torch's default for a layer norm
 Batch = tuple[np.ndarray, np.ndarray]
 
 
 class MlpWeights(NamedTuple):
-    """up [hidden, width], up_bias [hidden], down [width, hidden], down_bias [width]; of a shard its rows and columns."""
+    """Weights up [hidden, width], up_bias [hidden], down [width, hidden], down_bias [width]; a shard has fewer hidden units."""
 
     up: np.ndarray
     up_bias: np.ndarray
@@ -41,7 +41,7 @@ class MlpWeights(NamedTuple):
         return self.up.shape[1]
 
     def cut(self, n: int) -> list[MlpWeights]:
-        """The shards that n ranks hold: hidden units are spread, down_bias is whole on all of them."""
+        """Return the shards of n ranks: hidden units are split, down_bias is whole on every rank."""
         spread = zip(cut(self.up, n), cut(self.up_bias, n), cut(self.down, n, 1), strict=True)
         return [MlpWeights(up.copy(), bias.copy(), down.copy(), self.down_bias.copy()) for up, bias, down in spread]
 
@@ -56,12 +56,12 @@ class Norm(NamedTuple):
     shift: np.ndarray
 
     def normed(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x with mean 0 and variance 1 in each row, and that scaled and shifted."""
+        """Return x with mean 0 and variance 1 in each row, and the same scaled and shifted."""
         plain = (x - x.mean(-1, keepdims=True)) / _deviation(x)
         return plain, plain * self.scale + self.shift
 
     def backward(self, x: np.ndarray, grad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Gradients of x, scale and shift, from that of what `normed` gives last."""
+        """Return the gradients of x, scale and shift, given the gradient of `normed`'s second result."""
         plain, _ = self.normed(x)
         inward = grad * self.scale
         of_x = inward - inward.mean(-1, keepdims=True) - plain * (inward * plain).mean(-1, keepdims=True)
@@ -74,7 +74,7 @@ def _deviation(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What ranks with shards do otherwise than they should."""
+    """A mistake of ranks with shards; the defaults are no mistake."""
 
     y_is_a_summand: bool = False
     bias_times_ranks: bool = False
@@ -86,18 +86,18 @@ class Mistake:
     gradient_divided: bool = False
     bias_in_parts: bool = False  # each rank adds its part of the bias before the sum
     bias_times_ranks_backwards: bool = False
-    shared_alone: tuple[str, ...] = ()  # of SHARED
+    shared_alone: tuple[str, ...] = ()  # names from SHARED whose gradients are not summed over the ranks
     shared_divided: bool = False
     residual: Literal["x", "none", "normed", "of all ranks"] = "x"
 
 
 NONE = Mistake()
-SHARED = ("scale", "shift", "down_bias")  # what all ranks of a block hold whole
+SHARED = ("scale", "shift", "down_bias")  # weights of a block that every rank holds whole
 
 
 @dataclass
 class ShardedRun:
-    """What each rank has in the end: y[step][rank], grad_x[step][rank], weights[k][rank]."""
+    """The results of each rank: y[step][rank], grad_x[step][rank], weights[k][rank]."""
 
     y: list[ByRank] = field(default_factory=list)
     grad_x: list[ByRank] = field(default_factory=list)
@@ -111,7 +111,7 @@ class ShardedRun:
 
 
 def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE) -> ShardedRun:
-    """Tensor parallelism, as n ranks do it; with n = 1 it is one device."""
+    """Train with tensor parallelism on n ranks; n = 1 is one device."""
     shards, run = weights.cut(n), ShardedRun()
     for x, target in batches:
         hidden = [x @ w.up.T + w.up_bias for w in shards]
@@ -134,7 +134,7 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
 
 
 def _bias_share(mistake: Mistake, n: int) -> float:
-    """Say what becomes of down_bias's gradient."""
+    """Return the factor on down_bias's gradient."""
     if mistake.bias_in_parts:
         return 1 / n
     return float(n) if mistake.bias_times_ranks_backwards else 1.0
@@ -147,7 +147,7 @@ def _active(hidden: np.ndarray, mistake: Mistake) -> np.ndarray:
 
 
 def _left(summands: Sequence[np.ndarray], rank: int, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
-    """The output that a rank has of all ranks' summands."""
+    """Return a rank's output: the sum of all ranks' summands and the bias, subject to the mistake."""
     n = len(summands)
     whole = sum(summands)
     if mistake.y_is_a_summand:
@@ -162,7 +162,7 @@ def _left(summands: Sequence[np.ndarray], rank: int, bias: np.ndarray, mistake: 
 def _mlp_backward(
     w: MlpWeights, x: np.ndarray, hidden: np.ndarray, grad: np.ndarray, mistake: Mistake, past_g: int = 1
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """This rank's summand of x's gradient, and the gradients of its shard. `past_g`: what g makes of its summand's gradient."""
+    """Return this rank's summand of x's gradient, and its shard's gradients; g's backward multiplies by `past_g`."""
     of_summand = past_g * grad
     inward = of_summand @ w.down
     if not mistake.relu_last:
@@ -176,7 +176,7 @@ def _mlp_backward(
 def block_on_ranks(
     norm: Norm, weights: MlpWeights, batches: Sequence[Batch], rate: float, n: int, mistake: Mistake = NONE
 ) -> ShardedRun:
-    """Sequence parallelism of x + mlp(norm(x)), as n ranks do it, each with its tokens; with n = 1 it is one device."""
+    """Train x + mlp(norm(x)) with sequence parallelism on n ranks, each with its own tokens; n = 1 is one device."""
     shards, norms, run = weights.cut(n), [norm] * n, ShardedRun()
     for x, target in batches:
         own, targets = cut(x, n), cut(target, n)
@@ -215,7 +215,7 @@ def _block_left(summands: list, rank: int, residual: np.ndarray, bias: np.ndarra
 
 
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
-    """The gradients of what all ranks hold whole, of which each rank has a part."""
+    """Combine the ranks' parts of the gradients of the weights in SHARED, subject to the mistake."""
     n = len(parts)
     columns = [
         list(column) if name in mistake.shared_alone else [sum(column) / (n if mistake.shared_divided else 1)] * n

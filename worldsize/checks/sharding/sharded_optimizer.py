@@ -1,8 +1,8 @@
-"""The check of `sharded_optimizer`: an optimizer of any class, of which each rank keeps and steps its own part.
+"""Check of `sharded_optimizer`: an optimizer of any class, of which each rank keeps and steps its own part.
 
-Models of torch's own nn are trained on the ranks, each with batches of its own, and in one process with the whole optimizer and
-the mean of the gradients. It earns no points: what a rank's state weighs is noted in the function's own process.
-S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1; torch's own is `torch.distributed.optim.ZeroRedundancyOptimizer`.
+torch.nn models are trained on the ranks, each with its own batches, and in one process with the whole optimizer and the mean
+gradients. No points: only the function's own process can see a rank's state. S. Rajbhandari et al., "ZeRO", SC 2020, section
+5.1; torch's version is `torch.distributed.optim.ZeroRedundancyOptimizer`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNUSED = "frozen and unused layers"
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What is trained, on how many ranks, with an optimizer of which class; see `any_optimizer.train`."""
+    """A training run: the model, the number of ranks, the optimizer class and its options; see `any_optimizer.train`."""
 
     world_size: int
     model: str
@@ -64,7 +64,7 @@ class TrainedModel:
 
 
 def sharded_optimizer(arena: Arena, fn: Callable) -> Verdict:
-    """Check of an optimizer of any class that is sharded over the ranks.
+    """Check an optimizer of any class that is sharded over the ranks.
 
     `sharded_optimizer(fabric, parameters, kind, **options)` returns a `torch.optim.Optimizer` that takes the steps of
     `kind(parameters, **options)` with the mean of the ranks' gradients; a parameter has a gradient on every rank or on none.
@@ -74,7 +74,7 @@ def sharded_optimizer(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for training in trainings(arena.draws.getrandbits(20), arena.draws.uniform(0.01, 0.03)):
-        right = one_process(training)  # before the run: the first optimizer of a process imports for seconds
+        right = one_process(training)  # before the run: a process's first optimizer spends seconds on imports
         yield Case(
             str(training),
             lambda task=training: with_advice(
@@ -90,7 +90,7 @@ def trainings(seed: int, rate: float) -> list[TrainedModel]:
         TrainedModel(2, two_layers, "AdamW", {"lr": rate, "weight_decay": 0.1}, seed=seed),
         TrainedModel(3, encoder, "SGD", {"lr": rate, "momentum": 0.9}, second_rate=4 * rate, seed=seed + 1),
         TrainedModel(4, tied, "RMSprop", {"lr": rate / 2, "eps": 1e-4}, schedule="StepLR", seed=seed + 2),
-        TrainedModel(2, six_layers, "SGD", {"momentum": 0.9}, schedule="StepLR", seed=seed + 6),  # at the rate of SGD's default
+        TrainedModel(2, six_layers, "SGD", {"momentum": 0.9}, schedule="StepLR", seed=seed + 6),  # with SGD's default rate
         TrainedModel(4, UNUSED, "AdamW", {"lr": rate}, decay_at=3, seed=seed + 3),
         TrainedModel(1, two_layers, "Adagrad", {"lr": rate}, seed=seed + 4),
         TrainedModel(5, convolutions, "Adagrad", {"lr": rate, "eps": 1e-4}, added_at=3, seed=seed + 5),
@@ -118,22 +118,22 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class OptimizerSlip:
-    """What goes otherwise than it should: nothing, or one of these."""
+    """A known mistake in the steps; the defaults are no mistake."""
 
-    scale: float = 1.0  # of the mean gradient
-    heard: tuple[str, ...] = ()  # of the options that are set in param_groups after the start, if not all
-    one_rate: bool = False  # the second group's rate is that of the first
-    deaf: bool = False  # to what is set in param_groups after the start
+    scale: float = 1.0  # factor on the mean gradient
+    heard: tuple[str, ...] = ()  # only these later changes in param_groups take effect; () for all
+    one_rate: bool = False  # the second group is stepped with the first group's rate
+    deaf: bool = False  # no later change in param_groups takes effect
     adds_nothing: bool = False
-    forgetful: bool = False  # of the state, at each step
+    forgetful: bool = False  # every step begins with a fresh state
     never_zeroed: bool = False
-    zeros: bool = False  # a gradient of zeros where there is none
+    zeros: bool = False  # a missing gradient is replaced by zeros
     twice: bool = False
 
 
 @dataclass
 class OneProcess:
-    """The weights after all steps, the bytes of state by parameter, and by step the bytes of the parameters with a gradient."""
+    """Final weights, bytes of state per parameter, and per step the bytes of the parameters that have a gradient."""
 
     weights: list[np.ndarray] = field(default_factory=list)
     state: list[int] = field(default_factory=list)
@@ -163,12 +163,12 @@ def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> On
     any_optimizer.train(model, make, given | ({"second_rate": 0.0} if slip.one_rate else {}), backward)
     found.weights = [p.detach().numpy() for p in parameters]
     for state in optimizers[0].state.values():
-        found.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))
+        found.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))  # no step counts
     return found
 
 
 def _slipping(kind: type, slip: OptimizerSlip) -> type:
-    """The class of optimizers with what a slip does to it."""
+    """Return a subclass of the optimizer class `kind` that makes the mistake."""
 
     class Slipping(kind):
         def add_param_group(self, group: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
 
 def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: OneProcess) -> Complaint:
     whole, n = sum(right.state), task.world_size
-    most = whole / n + max(right.state)
+    most = whole / n + max(right.state)  # parameters are dealt out whole, so one more may fall to a rank
     for rank, told in enumerate(returned):
         if not told["made"]:
             return f"rank {rank} made no optimizer of the class `kind`: it takes the steps of that class."
@@ -301,7 +301,7 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
 
 
 def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complaint:
-    """Words for more bytes than an all-reduce of what has a gradient."""
+    """Return a complaint if more bytes travel than an all-reduce of the existing gradients sends."""
     n, everything = task.world_size, sum(w.nbytes for w in right.weights)
     needed = sum(2 * (n - 1) * size for size in right.with_gradient)
     without = sum((n - 1) * (everything - size) for size in right.with_gradient)

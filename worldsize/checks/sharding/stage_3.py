@@ -1,14 +1,8 @@
-"""The check of `stage_3`: weights, gradients and steps cut over the ranks; each layer's weight gathered, used and freed.
+"""Check of `stage_3`: weights, gradients and steps sharded over the ranks; each layer's weight is gathered, used and freed.
 
-A rank is handed its part of every layer's weight, and its own examples. In the end its parts must be those of one device.
-What is freed is seen by what is sent: each weight travels once for the forward pass and once more for the backward pass,
-and no gather begins while two layers lie between it and the work. Who asks for a weight that it still has is found by counting
-the tensors as large as a weight that live while a layer works; that is noted in the function's own process, and can only take
-points. Prefetch is the
-order of a rank's own acts: the gather begins before the work of the layer before it, and most are not over by then. No
-clock of another rank and no length of time decides; who receives in a thread of his own is turned away only where most of 12
-messages, each at least 2 ms under way, come before the work that begins with the next line.
-S. Rajbhandari et al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.
+The final parts must match one device's. Freeing shows in the messages (each weight is gathered for the forward pass and again
+for the backward pass), and prefetch in the order of a rank's own events, so no clock or other rank decides. S. Rajbhandari et
+al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3.
 """
 
 from __future__ import annotations
@@ -38,20 +32,20 @@ POINTS = {
 }
 VALUES, BYTES, TWO, PREFETCH = POINTS
 
-METERED = (2, 2, (16,) * 8, 2)
+METERED = (2, 2, (16,) * 8, 2)  # weights of one size, so that whole ones can be counted by their bytes
 MOST_WHOLE = 4  # a weight, the next one, a gradient and a copy of it
-WORK_S = 0.001  # declared, so that the record says when a layer works
+WORK_S = 0.001  # declared, so that the trace shows when a layer works
 RATE = 0.05
-SLOW = Link("100 MB/s", "2 ms")  # so that what a helper thread receives is not there the moment after it was begun
-# ranks, examples of a rank, widths, steps. With 2 ranks every message tells by its size which layer it is of: see `gathers`
+SLOW = Link("100 MB/s", "2 ms")  # slow, so that a helper thread cannot have a message as soon as its receive begins
+# ranks, examples per rank, widths, steps. With 2 ranks a message's size identifies its layer: see `gathers`
 SIZES = ((2, 3, (3, 5, 7, 9, 3), 2), (3, 2, (4, 5, 3), 3), (4, 2, (3, 3, 2), 2), (1, 3, (4, 3, 5), 2))
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of layers tanh(x weightᵀ), and what each rank trains it with: batches[rank][step] is (x, target).
+    """A stack of layers tanh(x weightᵀ) and its training data: batches[rank][step] is (x, target).
 
-    `work` is the declared work of the real ranks, None where it was not weighed.
+    `work` is the real ranks' declared work, None if it was not weighed.
     """
 
     weights: list[np.ndarray]
@@ -79,10 +73,11 @@ class Stack:
 
 
 def stage_3(arena: Arena, fn: Callable) -> Verdict:
-    """Check of sharding's stage 3: `stage_3(fabric, task)` trains a stack of layers, and returns its parts.
+    """Check stage 3 of ZeRO: `stage_3(fabric, task)` trains a stack of layers, and returns this rank's parts.
 
     task["parts"] are this rank's parts of the flat weights, task["shapes"] the weights' shapes, task["batches"] pairs
-    (x, target) of this rank's own examples. Gradients are means over the ranks.
+    (x, target) of this rank's own examples. Gradients are means over the ranks. A right answer that receives in a helper thread
+    fails only if most of 12 messages, each at least 2 ms on its way, arrive before the work on the next line begins.
     """
     return judge("stage_3", POINTS, _cases(arena, fn))
 
@@ -115,7 +110,7 @@ def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
-    """The result with words for a gather that nobody waits for, where the ranks broke off or stand still because of it."""
+    """Return the result, with advice if a gather that no rank waits for made ranks fail or deadlock."""
     if ended.state == "deadlock" and all(wait.op == "send" for wait in ended.waits):
         return replace(ended, message=f"{ended.message}\n{_UNTAKEN}", waits=())
     return with_advice(ended, {"which is what `out` is": _UNTAKEN})
@@ -136,7 +131,10 @@ def _metered_case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
 
 
 def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complaint:
-    """Words for a rank that holds more tensors as large as a weight while a layer works than a stage 3 has to."""
+    """Return a complaint if a rank holds over MOST_WHOLE tensors as large as a weight while a layer works.
+
+    The function's own process counts them, so the result can only cost points.
+    """
     layers = len(stack.weights)
     for rank, told in enumerate(returned):
         for work, held in enumerate(told["held"]):
@@ -168,7 +166,7 @@ def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
     invented = _invented_work(stack, wrong is None)
     too_many = gathers.too_many_at_once() or invented
     found[TWO] = wrong or though_right("the weights", too_many)
-    found[PREFETCH] = too_many or gathers.not_ahead()  # who gathers all at once is not ahead by one
+    found[PREFETCH] = too_many or gathers.not_ahead()  # gathering everything at once is not prefetching one layer
     if not wrong:
         found[PREFETCH] = though_right("the weights", found[PREFETCH])
     return found
@@ -210,9 +208,9 @@ def _slips(stack: Stack) -> dict[str, list[np.ndarray]]:
 def one_device(
     stack: Stack, ranks: Sequence[WeighedRank], scale: float = 1.0, steps: int | None = None
 ) -> list[np.ndarray]:
-    """The weights after training on one device with all ranks' examples, the mean of their gradients.
+    """Return the weights after training on one device with all ranks' examples and mean gradients, times `scale`.
 
-    The results of layers are weighed as those of the real `ranks` were.
+    Each layer's results are weighed as those of the real `ranks` were.
     """
     weights = list(stack.weights)
     for step in range(stack.steps if steps is None else steps):
@@ -224,7 +222,7 @@ def one_device(
 
 
 def _own_gradients(stack: Stack) -> list[np.ndarray]:
-    """The weights where each rank steps its part by the gradient of its own examples alone."""
+    """Return the weights if each rank steps its part by its own examples' gradient alone."""
     weights, n = list(stack.weights), stack.world_size
     for step in range(stack.steps):
         gradients = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in stack.ranks()]
@@ -236,7 +234,7 @@ def _own_gradients(stack: Stack) -> list[np.ndarray]:
 
 
 def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-    """Of ½ Σ (y − target)²."""
+    """Return the gradient of ½ Σ (y − target)² for each layer's weight, first layer first."""
     values, made = [x], []
     for w in weights:
         made.append(np.tanh(values[-1] @ w.T))
@@ -252,7 +250,7 @@ def _gradients(weights: list[np.ndarray], rank: WeighedRank, x: np.ndarray, targ
 
 
 def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
-    """Words for declared work on other numbers; where the weights are wrong, the first step is looked at alone."""
+    """Return a complaint if declared work was on other numbers; if the weights are wrong, look at the first step alone."""
     if stack.work is None:
         return None
     ranks = stack.ranks()
@@ -267,7 +265,7 @@ def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
 
 
 def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
-    """All ranks together send (n − 1) times what is gathered or reduce-scattered."""
+    """Return a complaint unless all ranks together sent (n − 1) times the bytes gathered and reduce-scattered."""
     complaint = none_sent(ended.trace, "Gather weights, and reduce-scatter gradients.")
     if complaint:
         return complaint
@@ -275,7 +273,7 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
     sizes = [w.nbytes for w in stack.weights]
     whole, times_sent = sum(sizes), (stack.world_size - 1) * stack.steps
     got = ended.trace.total_bytes()
-    # the last layer's weight may stay for its backward pass, which comes at once
+    # the last layer's backward pass follows its forward pass at once, so its weight may stay
     if not times_sent or got in (3 * whole * times_sent, (3 * whole - sizes[-1]) * times_sent):
         return None
 

@@ -1,10 +1,10 @@
-"""The checks of tensor parallelism: an MLP of shards between f and g, and one between norms that have their tokens alone.
+"""Checks of tensor parallelism: a sharded MLP between f and g, and one between norms on sharded tokens (sequence parallelism).
 
-A rank is handed its own shard of the weights and nothing of the others'. It trains for some steps, and each step's output
-and gradient of the input, and the weights in the end, must be those of one device; gradients depend on the weights. The
-messages must be those of the collectives that cannot be done without: who gathers weights sends others.
-M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section
-4.2. Weights have shape [outputs, inputs], as torch's: the "columns" of the papers, which write x A, are their rows.
+Each rank gets only its own shard of the weights. Every step's output and input gradient, and the final weights, must match one
+device's, and the bytes sent must be those of the minimal collectives, so an answer that gathers weights fails.
+
+Weights have shape [outputs, inputs], as in torch: the papers' "columns", for x A, are rows here. M. Shoeybi et al.,
+"Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ RATE = 0.02
 
 @dataclass(frozen=True)
 class Shards:
-    """A case: what the ranks are handed, what they should bring back, in parts by name, and what they have to send."""
+    """A case: each rank's input, the results expected of `train` (parts by key), and the bytes that must travel."""
 
     name: str
     inputs: list[dict[str, Any]]
     parts: dict[str, list[Part]]
     needed_bytes: int
     collectives: str
-    spared_bytes: int = 0  # what an answer may do without
-    tokens: tuple[int, int] | None = None  # the shape of all ranks' tokens, where they are spread over the ranks
+    spared_bytes: int = 0  # an answer may save these
+    tokens: tuple[int, int] | None = None  # shape of all ranks' tokens together; None if tokens are not sharded
 
 
 def parallel_mlp(arena: Arena, fn: Callable) -> Verdict:
-    """Check of tensor parallelism, an MLP of which every rank holds a shard.
+    """Check tensor parallelism: an MLP of which every rank holds a shard.
 
-    `parallel_mlp(fabric, task)` trains relu(x upᵀ + up_bias) downᵀ + down_bias. task["weights"] are this rank's rows of
-    up and up_bias, its columns of down, and all of down_bias; task["batches"] are pairs (x, target), the same on all ranks.
+    `parallel_mlp(fabric, task)` trains relu(x upᵀ + up_bias) downᵀ + down_bias. task["weights"] are this rank's rows of up and
+    up_bias, its columns of down, and all of down_bias; task["batches"] are pairs (x, target), the same on all ranks.
     """
     return judge("parallel_mlp", MLP, _cases(arena, fn, MLP_SIZES, _mlp_shards, MLP))
 
 
 def sequence_parallel(arena: Arena, fn: Callable) -> Verdict:
-    """Check of sequence parallelism, an MLP between tokens that are spread over the ranks.
+    """Check sequence parallelism: an MLP and a norm whose tokens are spread over the ranks.
 
     `sequence_parallel(fabric, task)` trains x + mlp(norm(x)). task["weights"] are scale and shift of the norm (whole), this
     rank's rows of up and up_bias, its columns of down, and down_bias (whole); task["batches"] are pairs (x, target) of this
-    rank's tokens alone.
+    rank's own tokens.
     """
     return judge("sequence_parallel", BLOCK, _cases(arena, fn, BLOCK_SIZES, _block_shards, BLOCK))
 
@@ -97,7 +97,7 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
 
 
 def _slips_are_told(shards: Shards) -> bool:
-    """Whether each slip would be named: where many hidden units are 0, two slips may come to the same, or to what is right."""
+    """Return whether each slip would be named; with many hidden units at 0, two slips can agree, or one can be right."""
     for words in shards.parts["y"][0].slips:
         slipped = [
             {key: tuple(part.slips[words][rank] for part in parts) for key, parts in shards.parts.items()}
@@ -115,7 +115,7 @@ def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
         returned = [told["returned"] for told in ended.returned]
         wrong = _wrong(returned, shards)
         dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
-        # the right bytes with wrong values in them are none
+        # the right number of bytes earns nothing if the values in them are wrong
         return {values: wrong, messages: wrong or though_right("the values", dear)}
 
     return Case(
@@ -124,9 +124,9 @@ def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
 
 
 def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Complaint:
-    """Words where autograd keeps more than one tensor of all ranks' tokens for a step: one is what up has worked on.
+    """Return a complaint if autograd keeps two or more tensors of all ranks' tokens per step; `up` needs one.
 
-    That is noted in the function's own process, and can only take points.
+    The function's own process records this, so the result can only cost points.
     """
     if shards.tokens is None or len(returned) == 1:
         return None
@@ -177,7 +177,7 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
 
 
 def _in_order(steps: int, weights: int) -> Iterator[tuple[str, int]]:
-    """Step after step, so that the first thing that went wrong is named."""
+    """Yield (key, index) step by step, so that the earliest difference is reported."""
     for k in range(steps):
         yield "y", k
         yield "grad_x", k
@@ -202,7 +202,7 @@ _HOW = "Each rank holds a shard: what many have to know is added up or gathered 
 
 
 def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
-    """Words for more or less than the bytes of the collectives, or for no message at all."""
+    """Return a complaint if the ranks sent more or fewer bytes than the collectives need, or nothing."""
     complaint = none_sent(ended.trace, _HOW)
     if complaint:
         return complaint
@@ -290,6 +290,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
     names = ("its rows of up", "its part of up_bias", "its columns of down", "down_bias")
 
     x, steps = batches[0][0], len(batches)
+    # one device's final weights, as shards
     end = MlpWeights(*(w[0] for w in right.weights)).cut(n)
     expected = {
         "y": {f"y of step {k}": [y[0]] * n for k, y in enumerate(right.y, 1)},
@@ -300,7 +301,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
-        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,
+        needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces, each of 2 (n − 1) · x.nbytes
         collectives="two all-reduces a step",
     )
 
@@ -330,7 +331,7 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
-        spared_bytes=steps * 2 * (n - 1) * scale.nbytes,  # down_bias's gradient is also that of the y gathered on the way back
+        spared_bytes=steps * 2 * (n - 1) * scale.nbytes,  # the gathered gradient of y already gives down_bias's
         tokens=x.shape,
         collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
@@ -341,7 +342,7 @@ def _sizes(weights: MlpWeights) -> str:
 
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
-    """{key of what train returns: its tensors, with what each slip gives in their place}."""
+    """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
     found = {}
     for key, tensors in expected.items():
         found[key] = [

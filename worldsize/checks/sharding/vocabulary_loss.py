@@ -1,8 +1,8 @@
-"""The check of `vocabulary_loss`: a cross-entropy whose logits lie on the ranks by words, and its gradient of them.
+"""Check of `vocabulary_loss`: a cross-entropy over a vocabulary that is sharded by words, and its gradient.
 
-A rank has the logits of its own words and nobody else's. Loss and gradient must be those of one device; some logits are far
-from 0, where an exponential overflows or vanishes, and some far apart between the ranks. What travels must not grow with the
-vocabulary. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, section 3: fusing the output with the loss.
+Each rank has only its own words' logits; loss and gradient must match one device's. Some logits lie where exp overflows or
+vanishes, and some differ widely between ranks. The bytes sent must not grow with the vocabulary. M. Shoeybi et al.,
+"Megatron-LM", arXiv:1909.08053, 2019, section 3: fusing the output with the loss.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ POINTS = {
 }
 LOSS, GRADIENT, BYTES = POINTS
 NEAR = {"float64": 1e-10, "float32": 2e-5}
-MOST_NUMBERS = 4  # a token, from a rank to each other one
+MOST_NUMBERS = 4  # per token, from each rank to each other
 
 
 class WordsCase(NamedTuple):
-    words: tuple[int, ...]  # of each rank
+    words: tuple[int, ...]  # on each rank
     tokens: int
-    about: float = 0.0  # the logits' mean
-    apart: float = 0.0  # from a rank's mean to the next rank's
-    rising: float = 0.0  # from a token's mean to the next token's
+    about: float = 0.0  # mean of the logits
+    apart: float = 0.0  # difference between neighboring ranks' means
+    rising: float = 0.0  # difference between successive tokens' means
     dtype: str = "float64"
 
 
-# in the last but one, two ranks have no words: 3 words over 5 ranks
+# the large means and rises make exp overflow or vanish in float64; the last but one leaves two of five ranks without words
 SIZES = (
     WordsCase((31, 30), 5), WordsCase((31, 30, 30), 7, about=900.0), WordsCase((40, 25, 60, 33), 6, rising=400.0),
     WordsCase((37,), 4, about=-900.0), WordsCase((31, 31, 30, 30, 30), 9, about=-2000.0, apart=800.0),
@@ -77,10 +77,10 @@ class VocabularyCase:
 
 
 def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a cross-entropy over a vocabulary that is cut by words.
+    """Check a cross-entropy over a vocabulary that is sharded by words.
 
-    `vocabulary_loss(fabric, logits, targets, first)` returns (loss, gradient): the mean over all tokens, and its gradient of
-    `logits`, [tokens, own words], which are those of the words from `first` on. `targets` [tokens] are words of the whole.
+    `vocabulary_loss(fabric, logits, targets, first)` returns (loss, gradient): the mean over all tokens, and its gradient with
+    respect to `logits`, [tokens, own words], whose first column is word `first`. `targets` [tokens] index the whole vocabulary.
     """
     return judge("vocabulary_loss", POINTS, _cases(arena, fn))
 
@@ -110,7 +110,7 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
     logits = size.about + 2 * generator.normal(size=(size.tokens, whole)) + size.rising * np.arange(size.tokens)[:, None]
     for rank, own in enumerate(np.split(logits, np.cumsum(size.words)[:-1], axis=1)):
         own += size.apart * rank
-    # right words at the borders of the ranks' parts, and others
+    # targets at the borders between the ranks' words show errors of one in `first`
     borders = {place for end in np.cumsum(size.words) for place in (end - 1, end) if place < whole}
     targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
     return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words)
@@ -128,18 +128,18 @@ def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
 
 @dataclass(frozen=True)
 class WordsSlip:
-    """What goes otherwise than it should: nothing, or one of these."""
+    """A known mistake in loss or gradient; the defaults are no mistake."""
 
-    maximum: str = "of all"  # "own": each rank's, and the sums are added as they are; "none": nothing is subtracted
+    maximum: str = "of all"  # "own": each rank subtracts its own, and adds the sums unscaled; "none": no maximum is subtracted
     sums: str = "of all"  # or "own"
-    right: str = "of all"  # "own": what this rank has; "below"/"above": a border's word is missed, or is there twice; "unshifted"
-    mean: str = "of tokens"  # "sum", "of own": over the tokens whose right word the rank has, and then over the ranks
-    hot: str = "own"  # "none", "clamped"
+    right: str = "of all"  # "own": not exchanged; "below"/"above": a border word missed or doubled; "unshifted": no `first`
+    mean: str = "of tokens"  # or "sum"; "of own": each rank averages its own target words, then the ranks average
+    hot: str = "own"  # "none": nothing is subtracted; "clamped": 1 in every row, at the nearest own word
     divided: bool = True
 
 
 def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """Each rank's mean loss, in float64. Megatron-LM, section 3."""
+    """Return each rank's mean loss, in float64. Megatron-LM, section 3."""
     log_sums, right = _log_sums(task, slip), _right(task, slip)
     made = [one - logit for one, logit in zip(log_sums, right, strict=True)]
     if slip.mean == "sum":
@@ -169,7 +169,7 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
 
 
 def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
-    """The right word's logit, as each rank would have it."""
+    """Return the target words' logits, [tokens], as each rank would have them."""
     found = []
     for rank in range(task.world_size):
         part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]
@@ -231,7 +231,7 @@ def _wrong_loss(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
 
 
 def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarray]:  # noqa: B008, it is frozen
-    """Each rank's gradient of the loss, of its own logits: softmax less one-hot, over the tokens."""
+    """Return each rank's gradient of the loss with respect to its own logits: (softmax − one-hot) / tokens."""
     found = []
     for rank, log_sum in enumerate(_log_sums(task, slip)):
         part, local, own = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank], _mine(task, rank)
@@ -290,7 +290,7 @@ def _changed(after: Sequence[Any], task: VocabularyCase) -> Complaint:
 
 
 def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
-    """VocabularyCase where more than some numbers a token travel; each may be one of eight bytes."""
+    """Return a complaint if more than MOST_NUMBERS numbers of up to 8 bytes travel per token and pair of ranks."""
     n, tokens = task.world_size, len(task.targets)
     a_number_each = n * (n - 1) * tokens * 8
     got = ended.trace.total_bytes()
