@@ -28,7 +28,7 @@ from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
 
 MOST_MESSAGES = 200_000
-STEP_S = 1e-6  # the time of a message without a link, so that events have an order
+STEP_S = 1e-6  # a message takes this long of its sender's and its receiver's time: events have an order
 LIMIT_S = 8.0
 
 
