@@ -93,9 +93,7 @@ class ConfirmingArena:
         self._launches.draws.setstate(self._simulated.told.draws)
 
     def with_what_was_tried(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with `tried` set. A failure seen only in simulated time, in another order of events, replaces
-        a pass.
-        """
+        """Return the verdict with `tried` set; a failure seen only in simulated time, with reordered events, replaces a pass."""
         found = self._simulated
         if found is None or verdict.state == "not yet":
             return verdict

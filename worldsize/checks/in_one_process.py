@@ -1,7 +1,8 @@
 """Play the ranks of a check's case in simulated time: all of them take turns in this process.
 
-A case of tenths of a second on real ranks takes milliseconds here, and a seed chooses the order of events. A case that
-needs processes of its own (a thread, a process group, a wait for anything but a message) is refused with `NotPlayable`.
+A case of tenths of a second on real ranks takes milliseconds here, and no scheduler decides the order of events. A case
+that needs processes of its own (a thread, a process group, a wait for anything but a message) is refused with
+`NotPlayable`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LIMIT_S = 8.0
 
 
 class NotPlayable(Exception):
-    """A case needs real processes; the message names what for."""
+    """A case needs real processes; the message names the reason."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The arena in simulated time: every rank of a case takes its turns in this process, in an order that a seed chooses.
+"""The arena in simulated time: every rank of a case takes its turns in this process, in the natural order or one from a seed.
 
 `SimulatedArena` gives the verdict of real ranks, in milliseconds. It refuses with `NotPlayable` what needs real processes;
 `NEEDS_PROCESSES` names the exercises whose checks always do.

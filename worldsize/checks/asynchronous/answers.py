@@ -1,7 +1,7 @@
 """Name what a parameter server did wrong: in its weights, its letters, its counts, or where it got stuck.
 
 Every gradient has an element of its own, so the final weights show how much each gradient counted. `update_plan.py` says
-what is right; `launch` words deadlocks of other shapes.
+what is right.
 """
 
 from __future__ import annotations

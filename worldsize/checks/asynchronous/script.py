@@ -37,9 +37,8 @@ class WorkerScript:
         return [self.start.copy(), *({"turns": self._turns(w), **self._end(w)} for w in range(1, self.workers + 1))]
 
     def _turns(self, worker: int) -> list[dict]:
-        """Return a worker's turns. Each waits for rank `after`'s token and gives a token to rank `before`; 0 stands for no rank.
-        """
-        # turn k follows the turn of others[k], and precedes that of others[k + 2]
+        """Return a worker's turns, each after rank `after`'s token, and followed by a token to rank `before`; 0 is no rank."""
+        # turn k follows a turn of others[k], and precedes a turn of others[k + 2]
         others = [0, *(0 if who == worker else who for who in self.order), 0]
         turns = []
         for k, who in enumerate(self.order):

@@ -105,7 +105,7 @@ def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _case(
     name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
-    """Return a case; `properties` are those of the letters, of the weights, and of the second returned value."""
+    """Return a case; `properties` name the points for the letters, for the weights, and for the second returned value."""
     answered, counted, told = properties
 
     def run() -> ArenaResult:

@@ -2,8 +2,8 @@
 
 The check tries every plan of the five decisions, a few hundred in milliseconds, so any of several equally fast plans
 passes. Each case defeats a shortcut (always as much tensor parallelism as a node has, one sequence at a time, powers of
-two, whole recomputation or none); drawn cases repeat the fixed ones, so that a table of their plans earns nothing. Left
-out: sharded states, interleaved schedules.
+two, whole recomputation or none); drawn cases do so again, so that a table of the fixed cases' plans earns nothing. Left
+out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
 
 
 def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
-    for rank, given in enumerate(ended.inputs):  # noted in the function's own process: can only take points
+    for rank, given in enumerate(ended.inputs):  # noted in the function's own process, so it can only take points
         if given["held"] and batch.parts > 1:
             return (
                 f"on rank {rank} there are still activations of {count(given['held'], 'earlier part')} when the next goes "

@@ -1,7 +1,7 @@
 """Check the gradient noise scale, estimated from gradients of two batch sizes.
 
-The small batch is a rank's, with |gradient|² averaged over the ranks; the big batch is that of all ranks. Both estimates,
-of |G|² and of tr(Σ), are unbiased, so each is averaged over all steps, a negative |G|² included, before the division.
+The small batch is a rank's, with |gradient|² averaged over the ranks; the big batch joins all ranks. The estimates of |G|²
+and of tr(Σ) are unbiased, so each is averaged over all steps, a negative |G|² included, before the division.
 S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, 2018, appendix A.1.
 """
 

@@ -1,7 +1,7 @@
-"""Check lab 01's memory estimate: its bytes against those of real arrays of the same shapes.
+"""Check lab 01's memory estimate against the bytes of real arrays of the same shapes.
 
-The arrays are NumPy broadcasts of a single number, so a model of billions is measured without the memory. Left out: what a
-framework allocates besides (caches, message buffers).
+The arrays are NumPy broadcasts of a single number, so a model of billions is measured without the memory. Left out: a
+framework's other allocations (caches, message buffers).
 """
 
 from __future__ import annotations

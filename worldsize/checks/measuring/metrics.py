@@ -134,7 +134,7 @@ def _tells(spread: Spread, place: int, apart: bool) -> bool:
 
 
 def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
-    """Draw scores as logits, also below 0. Each rank's scores have their own offset, so no rank's order is that of all."""
+    """Draw scores as logits, also below 0. Each rank's scores have their own offset, so the joint order is not a rank's order."""
     shares = []
     for rank, count in enumerate(case.counts):
         labels = generator.random(count) < generator.uniform(0.25, 0.6)

@@ -1,8 +1,8 @@
 """Check lab 01's fit: the serial seconds of a job from the seconds of one worker and of many.
 
-The model is that of both laws: n workers take s + (t − s)/n for a job that takes one worker t, of which s is not shared.
-Amdahl (AFIPS 1967) keeps t, Gustafson (CACM 31, 1988) lets t grow with n. Any way to fit passes: a mean, a median, least
-squares with any weights.
+In the model of both laws, n workers take s + (t − s)/n for a job that takes one worker t, of which s is not shared. Amdahl
+(AFIPS 1967) keeps t, Gustafson (CACM 31, 1988) lets t grow with n. Any way to fit passes: a mean, a median, least squares
+with any weights.
 A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33, 1990, take the fraction from a single point.
 """
 

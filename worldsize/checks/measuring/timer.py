@@ -3,8 +3,8 @@
 The device works as a GPU does: `step` queues work and returns, `synchronize` waits until the queue is empty. On a CPU
 `step` returns when its work is done. Left out: the quality of real measurements, and events on the device itself
 (`torch.cuda.Event`).
-PyTorch's notes on CUDA semantics, "Asynchronous execution": why launches are asynchronous, and what a reading of the clock
-needs.
+PyTorch's notes on CUDA semantics, "Asynchronous execution": launches are asynchronous, and a reading of the clock must
+wait.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _wrong_value(
 
 
 def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
-    """Return what is wrong with the time of a clock reading, on a device that works on by itself."""
+    """Return the complaint about a clock read at the wrong moment, on a device that works on by itself."""
     never = ""
     if not script.synchronized:
         never = " synchronize() was never called."

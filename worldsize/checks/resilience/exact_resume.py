@@ -30,7 +30,7 @@ POINTS = {
 }
 RESUMED, ALL_STEPS, SAVED = POINTS
 NEVER = -1
-# no luck: without a part of the state, three drawn real numbers would have to agree to 9 digits in each of ten trainings
+# without a part of the state, three weights would have to agree to 9 digits in each of ten trainings: a chance below 1e-30
 CLOSE = {"tolerance": 1e-9, "near_zero": 1e-11}
 ALONE = "A step is one call of training.step, which does all there is to do; the generator's numbers stay as they come."
 
@@ -167,7 +167,7 @@ def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
 
 
 def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple[int, int]], done: int) -> str:
-    """Return what leads to other steps, in words."""
+    """Return the mistake that leads to other steps, in words."""
     off = taken[0][0] * plan.batches + taken[0][1] - done
     if done and abs(off) == 1 and taken[0] != (0, 0):
         what = "one less: it is counted before the step" if off < 0 else "one more: the next step's number is the number done"
@@ -233,7 +233,7 @@ def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.nd
 
 
 def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
-    """Return what was left out, by the weights that leaving it out leads to."""
+    """Return the mistake with the state, found by the weights that each mistake leads to."""
     life, _, done = of
     if done == 0:
         return "There was no checkpoint: it begins with what training has."

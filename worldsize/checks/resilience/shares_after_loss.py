@@ -177,7 +177,7 @@ def _are_places(shares: dict[int, list[int]], loss: Loss) -> bool:
 
 
 def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
-    """Return what leads to exactly these shares, in words."""
+    """Return the mistake that leads to exactly these shares, in words."""
     left, m, ranks = order[loss.done :], len(loss.alive), loss.alive
     own_done = loss.done // loss.world_size
 
@@ -254,7 +254,7 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
 
 
 def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
-    """Return advice, by what became of the order."""
+    """Return advice on how to deal out the samples, by how the answer changed their order."""
     dealt = f"deal the samples out one after the other, left[place::{m}]"
     places = [[left.index(sample) for sample in row] for row in rows]
     if all(there == list(range(there[0], there[0] + len(there))) for there in places if there):
