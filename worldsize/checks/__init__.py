@@ -1,9 +1,8 @@
-"""The checks of exercises, one module a topic. A check is open: a property over fresh inputs and recorded messages.
+"""Checks of the exercises, one module a topic.
 
-A check is `check(arena, fn, …) -> Verdict`; `CHECKS` names them by exercise. None holds the code of a solution, but many
-hold what to compare with: formulas, a reference in NumPy, what slips would give. That is kept from a submission by the
-sandbox: of this package it shows a rank `__init__`, `verdict`, `drivers`, and what runs a function in a rank or plays all
-ranks of a case; a check hands in only inputs. In a notebook all of it can be read.
+A check is `check(arena, fn, …) -> Verdict`: a property over fresh inputs and recorded messages. `CHECKS` names the module
+of each exercise's check. Checks hold references, formulas and known slips, so a sandbox shows a rank only `__init__`,
+`verdict`, `drivers` and the modules that run a function in a rank or play all ranks of a case.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ CHECKS = {
 
 
 def run_check(exercise: str, arena: object, fn: object, *more: object) -> Verdict:
-    """The verdict on `fn` for `exercise`. Raises ValueError for an exercise that is not there."""
+    """Run the check of `exercise` on `fn` and return its verdict. Raises ValueError for an unknown exercise."""
     if exercise not in CHECKS:
         raise ValueError(f"check: expected one of {', '.join(sorted(CHECKS))}, got {exercise!r}")
     module = import_module(f"worldsize.checks.{CHECKS[exercise]}")

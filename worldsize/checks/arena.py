@@ -1,7 +1,7 @@
-"""The arena: the one seam through which a check runs a student's function, wherever that has to happen.
+"""The arena: the one interface through which a check runs a student's function.
 
-`LaunchArena` runs it through `launch`, as the notebook does. A grader puts its sandbox behind the same four methods,
-and a check never knows which: one answer gets one verdict. Left out: what is checked (`checks/`).
+`LaunchArena` runs the function through `launch`, as the notebook does. A grader's sandbox implements the same methods, so
+an answer gets the same verdict in both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from worldsize.failures import Failure, Wait
 from worldsize.links import Link
 from worldsize.trace import Trace
 
-if TYPE_CHECKING:  # a grade's checks launch nothing, and a sandbox shows no more of them than it needs
+if TYPE_CHECKING:  # grading launches nothing, and a sandbox shows only the modules it needs
     from worldsize.checks.weighed_work import WeighedWork
     from worldsize.launch import Run
 
@@ -36,12 +36,13 @@ NOBODY: PlayedRanks = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ArenaResult:
-    """How a student's function ended on all ranks. Arrays are NumPy's, by rank.
+    """The end of a student's function on all ranks. Arrays are NumPy's, by rank.
 
-    `message` says what happened where it is not "done", `waits` who waits for whom in a deadlock, `failure` what a plain
-    function raised. `returned[r]` is what rank r returned, `inputs[r]` its input array afterwards (a function may work in
-    place); of a plain call `inputs` are all its arguments afterwards. `unwaited` are the ranks that ended with an isend for
-    whose handle nobody waited. `work[r]` is the declared work of rank r as the arena weighed it, None where it weighs none.
+    `message` describes any state but "done", `waits` lists who waits for whom in a deadlock, `failure` is the failure of a
+    plain function. `returned[r]` is rank r's return value; `inputs[r]` is its input afterwards, since a function may work
+    in place. For a plain call `inputs` holds all arguments afterwards. `unwaited` lists the ranks that ended without
+    waiting for an isend handle. `work[r]` is rank r's declared work as the arena weighed it; `work` is None where the arena
+    weighs none.
     """
 
     state: ArenaState
@@ -57,13 +58,13 @@ class ArenaResult:
 
 @dataclass(frozen=True)
 class ByRank:
-    """In the place of an argument that all ranks share: `values[rank]` is a rank's own, and no other rank has it."""
+    """A stand-in for an argument that all ranks share: rank r gets `values[r]`, and no other rank has it."""
 
     values: tuple[Any, ...]
 
 
 def of_rank(more: Iterable[Any], rank: int) -> list[Any]:
-    """The arguments that this rank gets."""
+    """Return the arguments that `rank` gets."""
     return [value.values[rank] if isinstance(value, ByRank) else value for value in more]
 
 
@@ -72,45 +73,47 @@ class Arena(Protocol):
     """Where a check's random numbers come from, so that a grading can be replayed."""
 
     def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        """A plain function, once, with copies of `args`; its value is `returned[0]`. A callable among `args` is the
-        check's own, and is seen by the check whenever `fn` calls it."""
+        """Call a plain function once, with copies of `args`; its value is `returned[0]`.
+
+        A callable among `args` belongs to the check, which sees every call that `fn` makes to it.
+        """
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        """`fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks, with the record of their messages. A `ByRank` among
-        `more` holds what differs from rank to rank.
+        """Run `fn(fabric, inputs[rank], *more)` on `len(inputs)` ranks and record their messages.
 
-        The check plays the ranks in `played`: `played[rank](fabric, inputs[rank], *more)` runs there instead. `driver`, a
-        function of `checks.drivers`, is called on the others in place of `fn`: `driver(fn, fabric, inputs[rank], *more)`.
+        A `ByRank` among `more` holds a value for each rank. The check plays the ranks in `played`: there
+        `played[rank](fabric, inputs[rank], *more)` runs instead. On all other ranks a `driver`, a function of
+        `checks.drivers`, replaces `fn`: `driver(fn, fabric, inputs[rank], *more)`.
         """
 
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        """Saves by `fn(path, data)` whose writers are killed: `returned[0]` is what `drivers.killed_writer.tried` returns.
+        """Save by `fn(path, data)` in writers that are killed; `returned[0]` is what `drivers.killed_writer.tried` returns.
 
-        A grader kills the writers from outside their processes, and sees there what they do to their folder.
+        A grader kills the writers, and observes their folder, from outside their processes.
         """
 
     def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        """`fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo.
+        """Run `fn(inputs[rank], *more)` on ranks that share a torch.distributed process group over gloo.
 
-        `driver`, a function of `checks.drivers`, is called in place of `fn`, and gets it: `driver(fn, inputs[rank], *more)`.
+        A `driver`, a function of `checks.drivers`, replaces `fn`: `driver(fn, inputs[rank], *more)`.
         """
 
     def tensorflow(
         self, fn: Callable | None, inputs: Sequence[Any], *more: Any, logical_devices: int = 1, cluster: Cluster | None = None,
         servers: Iterable[str] | None = None, legacy_keras: bool = False, driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
-        """`fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
+        """Run `fn(inputs[rank], *more)` in a process with TensorFlow, or on each task of a `cluster` (as `worldsize.tf.launch`).
 
-        Arrays arrive as NumPy's, and callables are the check's own, as in `call`. `driver`, a function of `checks.drivers`,
-        is called in the task in place of `fn`, and gets it: `driver(fn, inputs[rank], *more)`. Where `fn` is None no code
-        of the student's is there. A server returns None.
+        Arrays arrive as NumPy's, and callables belong to the check, as in `call`. In the task a `driver`, a function of
+        `checks.drivers`, replaces `fn`: `driver(fn, inputs[rank], *more)`. Where `fn` is None, no code of the student's
+        runs. A server returns None.
         """
 
 
-FUNCTIONS_PROCESS = "the function's process"  # what is said to have failed where there is no rank
+FUNCTIONS_PROCESS = "the function's process"  # names what failed where there is no rank
 
 
 def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
@@ -122,7 +125,7 @@ def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
         raise
     except plain_call.TimeUp:
         return ArenaResult("timeout", failures.unfinished_line(limit_s, 1, (), alone=FUNCTIONS_PROCESS))
-    except BaseException as error:  # one that leaves the process has failed, too
+    except BaseException as error:  # SystemExit is a failure, too
         failure = failure_of(0, error)
 
     if failure.not_yet:
@@ -131,8 +134,10 @@ def called(fn: Callable, args: tuple, limit_s: float) -> ArenaResult:
 
 
 class LaunchArena:
-    """Runs a student's function in place, through `launch`, each time limited to `timeout_s`, with TensorFlow to
-    `tensorflow_s`: its processes take longer to find each other."""
+    """An arena that runs a student's function through `launch`, for at most `timeout_s` seconds a call.
+
+    TensorFlow gets `tensorflow_s` seconds, because its processes take longer to find each other.
+    """
 
     def __init__(self, timeout_s: float = 8.0, tensorflow_s: float = 20.0, seed: int | None = None) -> None:
         self._timeout_s = timeout_s
@@ -170,7 +175,7 @@ class LaunchArena:
                 servers=servers,
                 legacy_keras=legacy_keras,
                 timeout_s=self._tensorflow_s,
-                env={"CUDA_VISIBLE_DEVICES": "-1"},  # the same devices everywhere
+                env={"CUDA_VISIBLE_DEVICES": "-1"},  # hide GPUs: the same devices everywhere
             )
         except (LaunchError, ValueError) as error:
             return _broke_off(len(inputs), self._tensorflow_s, error)
@@ -192,10 +197,7 @@ class LaunchArena:
 
 
 def expect_inputs(inputs: Sequence[Any], cluster: Cluster | None) -> None:
-    """A check gives its arena one input for each task of a TensorFlow cluster; raises ValueError where it does not.
-
-    Without a cluster there is one process, and so one input.
-    """
+    """Raise ValueError unless there is one input for each task of `cluster`, or one input where there is no cluster."""
     n = len(cluster.tasks()) if cluster else 1
     if len(inputs) != n:
         who = f"each task of {cluster}" if cluster else "the one process"
@@ -212,8 +214,8 @@ def _ended(run: Run) -> ArenaResult:
 
 
 def _broke_off(n: int, limit_s: float, error: LaunchError | ValueError) -> ArenaResult:
-    """What a check says of it. Where each rank stood is added below; only the notebook knows that."""
-    if isinstance(error, ValueError):  # it cannot travel to the ranks
+    """Return the result of a failed launch. After a deadlock or a timeout, its message says where each rank stood."""
+    if isinstance(error, ValueError):  # an argument cannot be sent to the ranks
         return ArenaResult("raised", str(error), trace=Trace(n))
 
     run = error.run
@@ -247,7 +249,7 @@ def _over_group(fn: Callable, inputs: list, more: tuple, driver: Callable | None
 
 
 def _in_tensorflow(fn: Callable | None, inputs: list, more: tuple, driver: Callable | None) -> tuple[Any, Any, list]:
-    """What it returned, its input afterwards, and the calls of the check's own callables."""
+    """Return the function's value, its input afterwards, and the calls of the check's own callables."""
     noted = NotedCalls()
     given, *rest = noted.instead([inputs[int(os.environ["RANK"])], *more])
     returned, after = in_rank.in_tensorflow(fn, given, rest, driver)

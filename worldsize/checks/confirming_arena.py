@@ -1,9 +1,8 @@
 """The notebook's arena: the first case runs on real ranks, the others in simulated time, and one of those again on real ranks.
 
-So a mistake that the first case shows is told as soon as ever. A case that fails in simulated time runs again on real ranks
-before it is told: a student sees what `launch` would show. Of a check that passes, the case with the largest messages does:
-there wires, buffers and waits are those of real processes. Where both disagree, every case that is left runs on real ranks.
-Left out: passes in simulated time (`simulated_check`).
+A case that fails in simulated time runs again on real ranks, so that a student sees what `launch` would show. For a check
+that passes, the case with the largest messages runs again, over real wires and buffers. Where both disagree, all remaining
+cases run on real ranks.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from worldsize.checks.simulated_check import SimulatedCheck, SimulatedPass, simu
 from worldsize.checks.verdict import Tried, Verdict
 from worldsize.links import Link
 
-MOST_REAL_RANKS = 4  # more processes than cores only take longer
+MOST_REAL_RANKS = 4  # beyond the cores of a laptop, more processes only take longer
 
 
 def confirmed_check(
     exercise: str, fn: Callable, *more: Callable, launches: LaunchArena, told: Callable[[Arena], Arena] = lambda arena: arena
 ) -> Verdict:
-    """The verdict on `fn`: in simulated time where that can be, confirmed on real ranks.
+    """Return the verdict on `fn`: found in simulated time where possible, and confirmed on real ranks.
 
-    `told(arena)` is an arena that tells a person what it runs. Raises ValueError for an exercise that is not there.
+    `told(arena)` wraps an arena so that a person is told what it runs. Raises ValueError for an unknown exercise.
     """
     if exercise in NEEDS_PROCESSES:
         return run_check(exercise, told(launches), fn, *more)
@@ -42,11 +41,13 @@ def confirmed_check(
 
 
 class OtherDraws(BaseException):
-    """The verdict was found with other draws than the check began with: it is run again with those."""
+    """The simulated verdict used other draws than the check began with; the check must run again with those draws."""
 
 
 class ConfirmingArena:
-    """`launches`, but for the cases over the fabric that were played in simulated time and need no confirmation."""
+    """An arena that uses `launches`, except for cases over the fabric that were played in simulated time and need no
+    confirmation.
+    """
 
     def __init__(self, launches: LaunchArena, exercise: str, functions: tuple[Callable, ...]) -> None:
         self.draws = launches.draws
@@ -68,7 +69,7 @@ class ConfirmingArena:
         driver: Callable | None = None,
     ) -> ArenaResult:  # fmt: skip
         number, self._number = self._number, self._number + 1
-        real = 2 if len(inputs) == 1 else 1  # a process alone starts as soon as one in which all cases are played
+        real = 2 if len(inputs) == 1 else 1  # one rank starts as quickly as the process that simulates all cases
         one = self._told() if number >= real or self._asked else None
         if one is not None and number < len(one.results) and number != self._to_confirm:
             return one.results[number]
@@ -87,12 +88,12 @@ class ConfirmingArena:
         return self._launches.tensorflow(*args, **ways)
 
     def begin_again(self) -> None:
-        """Begin the check anew with the draws of the pass that is told."""
+        """Restart the check with the draws of the reported pass."""
         self._number = 0
         self._launches.draws.setstate(self._simulated.told.draws)
 
     def with_what_was_tried(self, verdict: Verdict) -> Verdict:
-        """The verdict with its small print. One that simulated time alone found, in another order of events, stays."""
+        """Return the verdict with `tried` set; a failure seen only in simulated time, with reordered events, replaces a pass."""
         found = self._simulated
         if found is None or verdict.state == "not yet":
             return verdict
@@ -102,7 +103,10 @@ class ConfirmingArena:
         return replace(verdict, tried=Tried(found.cases, found.passes, tuple(self._confirmed)))
 
     def _told(self) -> SimulatedPass | None:
-        """The pass in simulated time; it is run when the first cases have passed. Raises OtherDraws."""
+        """Return the simulated pass to report, or None where real processes are needed.
+
+        The first call simulates the check. Raises OtherDraws where the reported pass drew anew.
+        """
         if not self._asked:
             self._asked = True
             self._simulated = simulate_check(self._exercise, self._functions, self._began_with)
@@ -115,9 +119,9 @@ class ConfirmingArena:
 
 
 def _to_confirm(one: SimulatedPass) -> int:
-    """The number of the case that runs again: the last of a check that failed, else that of the largest messages.
+    """Return the number of the case to run again: the last of a failed check, else the case with the largest messages.
 
-    A rank that is alone does in simulated time what it does in a process: 0, the first case, has run on real ranks already.
+    A lone rank behaves alike in both worlds, so its cases are skipped. 0, the default, has run on real ranks already.
     """
     last = len(one.results) - 1
     if one.verdict.state != "pass":

@@ -1,8 +1,8 @@
 """Play the ranks of a check's case in simulated time: all of them take turns in this process.
 
-A case that takes tenths of a second on real ranks takes milliseconds here, and the order in which things happen is chosen,
-not left to a scheduler. What needs a process of its own is refused with `NotPlayable`: a thread, a process group, a wait
-for anything but a message. Left out: the arena's face (`simulated_arena`), turns and clocks (`worldsize.simulate`).
+A case of tenths of a second on real ranks takes milliseconds here, and no scheduler decides the order of events. A case
+that needs processes of its own (a thread, a process group, a wait for anything but a message) is refused with
+`NotPlayable`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
 
 MOST_MESSAGES = 200_000
-STEP_S = 1e-6  # a message's own time, so that what a rank does has an order
+STEP_S = 1e-6  # a message takes this long of its sender's and its receiver's time: events have an order
 LIMIT_S = 8.0
 
 
 class NotPlayable(Exception):
-    """A case needs real processes; the message says for what."""
+    """A case needs real processes; the message names the reason."""
 
 
 @dataclass(frozen=True)
 class PlayedCase:
-    """What `arena.ranks` is given for a case, and the order in which simulated time plays it."""
+    """The arguments of `arena.ranks` for a case, and the order in which simulated time plays it."""
 
     fn: Callable
     inputs: Sequence[Any]
@@ -49,7 +49,7 @@ class PlayedCase:
     driver: Callable | None = None
     interleaving: Interleaving | None = None
     limit_s: float = LIMIT_S
-    own_variables: bool = False  # each rank's function has variables of its own: none is shared
+    own_variables: bool = False  # True: each rank's function has its own variables, so none is shared
 
 
 def play(case: PlayedCase) -> ArenaResult:
@@ -58,7 +58,7 @@ def play(case: PlayedCase) -> ArenaResult:
         raise NotPlayable("a time limit: the system's alarm reaches the main thread alone")
 
     before = _shared_by_ranks(case)
-    try:
+    try:  # keeping generators apart costs some 30 us a turn: only cases that draw random numbers pay for it
         ended = _attempt(case, keeps_generators=False)
     except GeneratorsUsed:
         ended = _attempt(case, keeps_generators=True)
@@ -69,7 +69,7 @@ def play(case: PlayedCase) -> ArenaResult:
 
 
 def _shared_by_ranks(case: PlayedCase) -> dict[str, Any]:
-    """A mark of every variable outside the case's function that a rank could change for all, by name."""
+    """Return a mark of every variable outside the case's function that a rank could change for all, by name."""
     if case.own_variables:
         return {}
     return {name: id(value) for name, value in reachable(case.fn).items()} | fingerprint(case.fn)
@@ -134,7 +134,7 @@ def _not_playable(reason: Exception) -> Exception:
 
 @contextmanager
 def _refusals(world: World) -> Iterator[None]:
-    """Inside, what would leave or fork this process ends the case in place of the process."""
+    """End the case, not this process, where a rank leaves, kills or forks a process or starts a thread."""
     places = {
         (os, "_exit"): "a process to leave", (os, "abort"): "a process to leave", (os, "kill"): "a process to kill",
         (os, "fork"): "a process to fork", (threading.Thread, "start"): "a thread",
@@ -143,7 +143,7 @@ def _refusals(world: World) -> Iterator[None]:
 
     def refusing(way: Callable, words: str) -> Callable:
         def one(*given: Any, **more: Any) -> Any:
-            if world.current is None:
+            if world.current is None:  # another thread of the kernel, not a rank
                 return way(*given, **more)
             world.abandon(NotPlayable(words))
 

@@ -1,7 +1,7 @@
-"""In a rank: run a student's function as its check asks, over the fabric, in a process group, or in TensorFlow.
+"""Run a student's function in a rank: over the fabric, in a process group, or in TensorFlow.
 
-The same code serves the ranks that `launch` starts for a notebook and those of a graded submission in its sandbox, so
-that one answer gets one verdict. What comes back is (what it returned, its input afterwards), both plain.
+The same code serves ranks started by `launch` and ranks of a graded submission in its sandbox, so an answer gets the same
+verdict in both. Each function returns (the function's value, its input afterwards), both plain.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from worldsize.arrays import plain, tensors
 
-if TYPE_CHECKING:  # it imports torch, which a rank of TensorFlow has no use for
+if TYPE_CHECKING:  # the interface imports torch, which a TensorFlow rank does not need
     from worldsize.fabric.interface import Fabric
 
 
 def over_fabric(
     fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None
 ) -> tuple[Any, Any]:
-    """In a rank with a fabric: `fn(fabric, given, *more)`, its arrays as tensors. There is no other way to a peer.
+    """Call `fn(fabric, given, *more)` with arrays as tensors, or the check's own `driver(fn, fabric, given, *more)`.
 
-    Or the check's own `driver(fn, fabric, given, *more)`.
+    The fabric is the only way to a peer: process groups are refused.
     """
     import torch
 
@@ -33,7 +33,7 @@ def over_fabric(
 def run(
     fabric: Fabric, fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None
 ) -> tuple[Any, Any]:
-    """Run the function of `over_fabric` in a process that is prepared for it, real or shared with other simulated ranks."""
+    """Run the function of `over_fabric` in a prepared process, real or shared with other simulated ranks."""
     fabric.guard_sends()
     x = tensors(given)
     returned = plain(fn(fabric, x, *more) if driver is None else driver(fn, fabric, x, *more))
@@ -42,12 +42,12 @@ def run(
 
 @contextmanager
 def no_process_group() -> Iterator[None]:
-    """Refuse process groups inside: there is no other way to a peer than the fabric."""
+    """Refuse process groups inside: the fabric is the only way to a peer."""
     import torch.distributed as dist
 
     places = [
         (dist, "init_process_group"), (dist.distributed_c10d, "init_process_group"),
-        (dist.distributed_c10d, "_get_default_group"),  # what dist.isend and all the others ask for first
+        (dist.distributed_c10d, "_get_default_group"),  # dist.isend and all other operations call it first
     ]  # fmt: skip
     real = [getattr(*place) for place in places]
     for owner, name in places:
@@ -67,9 +67,9 @@ def _no_group(*_: Any, **__: Any) -> None:
 
 
 def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | None = None) -> tuple[Any, Any]:
-    """In a rank whose environment names its peers: `fn(given, *more)` in a torch.distributed group over gloo.
+    """Call `fn(given, *more)`, or the check's own `driver(fn, given, *more)`, in a torch.distributed group over gloo.
 
-    Or the check's own `driver(fn, given, *more)`.
+    The environment names the rank's peers.
     """
     import torch.distributed as dist
 
@@ -81,6 +81,6 @@ def in_group(fn: Callable, given: Any, more: Sequence[Any], driver: Callable | N
 
 
 def in_tensorflow(fn: Callable | None, given: Any, more: Sequence[Any], driver: Callable | None) -> tuple[Any, Any]:
-    """In a task of TensorFlow: `fn(given, *more)`, or the check's own `driver(fn, given, *more)`."""
+    """Call `fn(given, *more)` in a task of TensorFlow, or the check's own `driver(fn, given, *more)`."""
     returned = fn(given, *more) if driver is None else driver(fn, given, *more)
     return plain(returned), plain(given)

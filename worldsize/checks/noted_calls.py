@@ -1,8 +1,7 @@
-"""A check's own callables among the inputs of a task that `launch` starts: there a copy answers, and every call is noted.
+"""Record the calls that a launched task makes to a check's own callables, and repeat them on the originals.
 
-When the run has ended well the calls are made again, in their order, on the check's own objects: so a check sees them
-as it does where its callables are called from afar. It must answer equal calls equally; chance comes from a seed.
-Left out: calls between processes (`grade`).
+In the task a copy answers each call. Once the run has ended well, the calls are repeated in order, so the callables must
+answer equal calls equally: their randomness comes from a seed.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from typing import Any
 from worldsize.arrays import plain
 from worldsize.checks.plain_call import handed_out
 
-NotedCall = tuple[int, tuple]  # which callable, in the order of `callables_in`, and its arguments
+NotedCall = tuple[int, tuple]  # the callable's number in the order of `callables_in`, and its arguments
 
 
 class NotedCalls:
-    """The calls so far of what `instead` has put in the place of callables."""
+    """A record of the calls to the callables that `instead` has replaced."""
 
     def __init__(self) -> None:
         self.calls: list[NotedCall] = []
         self._numbers = iter(range(1_000_000))
 
     def instead(self, value: Any) -> Any:
-        """The same lists, tuples and dicts, in which calls are noted."""
+        """Return the same lists, tuples and dicts, with each callable replaced by a copy that records its calls."""
         if isinstance(value, (list, tuple)):
             return type(value)(self.instead(v) for v in value)
         if isinstance(value, dict):
@@ -44,7 +43,7 @@ class NotedCalls:
 
 
 def callables_in(value: Any) -> Iterator[Callable]:
-    """In the order in which `NotedCalls` counts them."""
+    """Yield the callables in `value`, in the order in which `NotedCalls` numbers them."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -55,7 +54,7 @@ def callables_in(value: Any) -> Iterator[Callable]:
 
 
 def make_again(calls: Iterable[NotedCall], value: Any) -> None:
-    """On the callables in `value`. One that raised there raises here, too, and has been answered."""
+    """Repeat the calls on the callables in `value`. Ignore errors: a call that raised in the task raises again here."""
     theirs = list(callables_in(value))
     for number, args in calls:
         with suppress(Exception):

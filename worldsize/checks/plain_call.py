@@ -1,6 +1,6 @@
-"""A student's plain function, called in the notebook's own process: with copies of what it is given, for a limited time.
+"""Call a student's plain function in the notebook's own process: with copied arguments, for a limited time.
 
-So it ends as it would in a grade, where every call has a process of its own.
+The call ends as it would in a grade, where every call has its own process.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 
 from worldsize.arrays import plain
 
-_LOOK_S = 0.25  # and once more so long after a bare `except:` has caught the first one
-MOST_IMPORT_S = 120.0  # what imports for longer is taken for a module that never ends
+_LOOK_S = 0.25  # the alarm repeats: a bare `except:` may have caught the first TimeUp
+MOST_IMPORT_S = 120.0  # so long after the call began, an import counts against its limit, too
 _IMPORTS = "<frozen importlib._bootstrap>"
 
 
 class TimeUp(BaseException):
-    """The time of a plain call is over. No `except Exception` of a student's should catch it."""
+    """The end of a plain call's time. A BaseException, so that a student's `except Exception` does not catch it."""
 
 
 def call(fn: Callable, args: tuple, limit_s: float) -> tuple[Any, tuple]:
-    """A plain call of a student's function with its own copies of `args`: what it returns, and the copies afterwards, plain.
+    """Call `fn` with its own copies of `args`. Return its value and the copies afterwards, both plain.
 
-    Raises what the function raises, and TimeUp after `limit_s`.
+    Raises what the function raises, and TimeUp after `limit_s` seconds.
     """
     copies = [handed_out(value) for value in args]
     with limited(limit_s):
@@ -39,7 +39,7 @@ def call(fn: Callable, args: tuple, limit_s: float) -> tuple[Any, tuple]:
 
 
 def handed_out(value: Any) -> Any:
-    """A copy of what a check hands to a student's plain function, which may change it as it likes.
+    """Return a copy of a check's value, which a student's plain function may change freely.
 
     A callable of the check's own gets plain values, and its value is copied too.
     """
@@ -57,7 +57,7 @@ def handed_out(value: Any) -> Any:
 
 
 def _is_ours(value: Callable) -> bool:
-    """Whether a callable is the check's own, and not a second function of the student's."""
+    """Return whether a callable belongs to the check, and is not a second function of the student's."""
     module = getattr(value, "__module__", None) or ""
     return module.partition(".")[0] == __name__.partition(".")[0]
 
@@ -71,17 +71,17 @@ def _from_afar(theirs: Callable) -> Callable:
 
 @contextmanager
 def limited(limit_s: float) -> Iterator[None]:
-    """End what runs inside with TimeUp after `limit_s`, in which the first import of a library does not count.
+    """Raise TimeUp inside after `limit_s` seconds, in which the first import of a library does not count.
 
-    An import is not broken off either: half of a library would spoil every later call in this process. The system tells the
-    main thread alone that time is up; in another thread there is no limit.
+    An import is not interrupted either: half a library would break every later call in this process. Signals reach only the
+    main thread; another thread has no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     over = False
-    outside = sys._getframe(2)  # beyond this generator and the context manager made of it
+    outside = sys._getframe(2)  # the caller's frame, beyond this generator and its context manager
     began_s = looked_s = time.monotonic()
     ends_s = began_s + limit_s
 
@@ -99,17 +99,17 @@ def limited(limit_s: float) -> Iterator[None]:
         try:
             yield
         finally:
-            over = True  # an alarm from here on must not keep the next lines from being done
+            over = True  # an alarm from here on must not interrupt the clean-up
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-        if before_s:  # somebody else's alarm goes on where it was
+        if before_s:  # an alarm set before goes on with the time it had left
             left_s = before_s - (time.monotonic() - began_s)
             signal.setitimer(signal.ITIMER_REAL, max(left_s, 1e-6), every_s)
 
 
 def _imports(frame: FrameType | None, outside: FrameType) -> bool:
-    """Tell whether the code of `frame` runs because a module is being imported by what `outside` has called."""
+    """Return whether `frame` runs because a module is being imported by code that `outside` has called."""
     while frame is not None and frame is not outside:
         if frame.f_code.co_filename == _IMPORTS:
             return True

@@ -1,7 +1,7 @@
-"""The arena in simulated time: every rank of a case takes its turns in this process, in an order that a seed chooses.
+"""The arena in simulated time: every rank of a case takes its turns in this process, in the natural order or one from a seed.
 
-The third implementation of `Arena`. It gives the verdict that real ranks give, in milliseconds; what needs real processes is
-refused with `NotPlayable`, and `NEEDS_PROCESSES` names the exercises whose checks always are.
+`SimulatedArena` gives the verdict of real ranks, in milliseconds. It refuses with `NotPlayable` what needs real processes;
+`NEEDS_PROCESSES` names the exercises whose checks always do.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ NEEDS_PROCESSES = {
     "save_atomically": KILLED,
 }  # fmt: skip
 
-NEEDS = {big_batch.stepped: _GROUP}  # drivers
+NEEDS = {big_batch.stepped: _GROUP}  # by driver
 
 
 class SimulatedArena:
-    """Runs a student's function in simulated time. `interleaved`: each case in another order, drawn from `seed`.
+    """An arena that runs a student's function in simulated time. `interleaved` plays each case in another order, drawn from
+    `seed`.
 
-    `limit_s` is a case's and a plain call's, in real seconds. Every method raises NotPlayable for what needs processes.
+    `limit_s` bounds a case, and a plain call, in real seconds. Raises NotPlayable for what needs processes.
     """
 
     def __init__(self, seed: int | None = None, interleaved: bool = False, limit_s: float = LIMIT_S) -> None:

@@ -1,8 +1,7 @@
-"""Run a whole check in simulated time, in one process of its own: whatever the function does there, the notebook lives on.
+"""Run a whole check in simulated time, in a process of its own: whatever the function does there, the notebook lives on.
 
-The first pass plays the cases in the natural order of events, as the notebook has drawn them. The next ones draw anew and
-let a seed choose the order, while there were few messages; no clock decides how many passes there are. Left out: which
-cases run again on real ranks (`confirming_arena`).
+The first pass plays the cases in the natural order of events, with the notebook's draws. While there are few messages,
+further passes draw anew and let a seed choose the order; the number of passes depends on no clock.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from worldsize.checks.verdict import Verdict
 from worldsize.errors import LaunchError
 
 MOST_PASSES = 4
-FEW_MESSAGES = 250  # take a tenth of a second: so long another pass costs no wait that is felt
+FEW_MESSAGES = 250  # take a tenth of a second; below that, another pass is no noticeable wait
 CASE_LIMIT_S = 4.0
 CHECK_LIMIT_S = 10.0
-MOST_BYTES = 64_000_000  # of results that travel back
+MOST_BYTES = 64_000_000  # of results sent back to the notebook
 
 
 @dataclass(frozen=True)
 class SimulatedPass:
-    """One pass of a check in simulated time: the draws that it began with, its verdict, and the results of `arena.ranks`."""
+    """A pass of a check in simulated time: the draws that it began with, its verdict, and the results of `arena.ranks`."""
 
     draws: Any  # a state of `random.Random`
     verdict: Verdict
@@ -37,7 +36,7 @@ class SimulatedPass:
 
 @dataclass(frozen=True)
 class SimulatedCheck:
-    """A check in simulated time: `told` is its first pass, or the first that did not end in "pass"."""
+    """A check in simulated time. `told` is its first pass, or the first that did not end in "pass"."""
 
     told: SimulatedPass
     passes: int
@@ -53,7 +52,7 @@ def simulate_check(exercise: str, functions: tuple[Callable, ...], draws: Any) -
 
     try:
         run = quiet_launch(_passes, 1, (exercise, functions, draws), timeout_s=CHECK_LIMIT_S, device="cpu")
-    except (LaunchError, ValueError):  # what broke off here is tried on real ranks, where it is told in full
+    except (LaunchError, ValueError):  # real ranks run it again, and report the failure in full
         return None
     return run.results[0] if run.state == "done" else None
 
@@ -91,7 +90,7 @@ def _pass(exercise: str, functions: tuple[Callable, ...], draws: Any, number: in
 
 
 class KeptResults:
-    """The simulated arena, whose results over the fabric are kept."""
+    """The simulated arena, with its results over the fabric kept."""
 
     def __init__(self, arena: SimulatedArena) -> None:
         self._arena = arena

@@ -1,4 +1,4 @@
-"""What a check found, as data: points by property, the first mismatch, the messages."""
+"""The result of a check, as data: points by property, the first mismatch, the messages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from worldsize.trace import Trace
 from worldsize.units import count, worth
 
-Complaint = str | None  # what is wrong, in words; None: nothing is
+Complaint = str | None  # what is wrong, in words; None where nothing is
 
 
 @dataclass(frozen=True)
 class Property:
-    """One thing that an exercise is checked for. `passed` is None where the check did not get that far.
+    """A property that an exercise is checked for. `passed` is None where the check did not get that far.
 
-    What can only be seen in the process of the student's function has 0 points: it is shown.
+    Anything observable only in the process of the student's function has 0 points: it is displayed, but earns nothing.
     """
 
     name: str
@@ -25,9 +25,9 @@ class Property:
 
 @dataclass(frozen=True)
 class Tried:
-    """Where the cases of a check ran: `simulated` of them in simulated time, with `draws` draws of what is random.
+    """A record of where a check's cases ran: `simulated` of them in simulated time, with `draws` draws of the random inputs.
 
-    `confirmed` has the world size of each case that ran again on real ranks. `reordered`: the case that failed did so in
+    `confirmed` holds the world size of each case that also ran on real ranks. `reordered`: the case that failed did so in
     an order of events that the real ranks did not show.
     """
 
@@ -47,7 +47,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of a check. `tried` says where its cases ran; None where all of them were real processes."""
+    """The verdict of a check. `tried` says where its cases ran; None where all of them ran on real processes."""
 
     exercise: str
     state: Literal["pass", "fail", "not yet"]

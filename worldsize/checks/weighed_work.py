@@ -1,9 +1,7 @@
-"""Declared work as a graded run's broker saw it: what was handed to it, and the numbers by which that came back multiplied.
+"""Declared work as a graded run's broker saw it: the arrays handed over, and the factors by which their columns came back.
 
-There is a number for each column, drawn when the work is over. So what a rank hands over at one layer tells that it has
-waited for the work of the layer before, and what its weights come to tells it of the last: a rank that holds back what it
-should declare has neither. Only directions are compared, because a student may scale a loss. Left out: who draws the
-numbers (`grade.host.broker`).
+`grade.host.broker` draws a factor for each column once the work is over. So the next layer's input, and in the end the
+weights, prove that a rank waited for its work. Only directions are compared, because a student may scale a loss.
 """
 
 from __future__ import annotations
@@ -16,14 +14,14 @@ import numpy as np
 
 from worldsize.checks.verdict import Complaint
 
-_ALIKE = 1e-6  # of a direction's length: float64 errs by far less
+_ALIKE = 1e-6  # relative to a direction's length; float64 rounding is far smaller
 
 
 @dataclass(frozen=True)
 class WeighedWork:
     """Declared work of `seconds` on the array `given`, [..., columns], whose columns came back times `weights`, [columns].
 
-    None where nothing was handed over.
+    Both are None where nothing was handed over.
     """
 
     seconds: float
@@ -33,9 +31,9 @@ class WeighedWork:
 
 @dataclass
 class WeighedRank:
-    """A rank of the reference, whose declared work takes no time: its results are weighed as those of the real rank were.
+    """A rank of the reference, whose declared work takes no time and is weighed like the real rank's.
 
-    `found` are the places of `work` that were on the reference's own numbers; `missed` counts work that the record lacks.
+    `found` holds the indices in `work` whose input the reference computed too. `missed` counts work that the record lacks.
     """
 
     rank: int
@@ -44,12 +42,12 @@ class WeighedRank:
     missed: int = 0
 
     def compute(self, seconds: float, x: Any) -> Any:
-        """The tensor `x` as the real rank got it back."""
+        """Return the tensor `x` as the real rank got it back."""
         weights = self.weights_of(seconds, x.detach().numpy())
         return x * x.new_tensor(weights)
 
     def weights_of(self, seconds: float, given: np.ndarray) -> np.ndarray:
-        """By what the columns of `given` were multiplied, ones where the real rank did no such work."""
+        """Return the factors of the columns of `given`: ones where the real rank did no such work."""
         for place, one in enumerate(self.work or ()):
             if one.seconds == seconds and same_direction(one.given, given):
                 self.found.add(place)
@@ -59,12 +57,12 @@ class WeighedRank:
 
     @property
     def all_done(self) -> bool:
-        """Whether the real rank did all work that was asked for here, and nothing else."""
+        """Return whether the real rank did all work that the reference asked for, and nothing else."""
         return self.missed == 0 and len(self.found) == len(self.work or ())
 
 
 def same_direction(got: np.ndarray | None, expected: np.ndarray) -> bool:
-    """Whether two arrays differ by a positive factor alone."""
+    """Return whether two arrays differ by a positive factor alone."""
     if got is None or got.shape != expected.shape:
         return False
     sizes = float(np.linalg.norm(got)), float(np.linalg.norm(expected))
@@ -74,7 +72,7 @@ def same_direction(got: np.ndarray | None, expected: np.ndarray) -> bool:
 
 
 def on_other_numbers(rank: int) -> Complaint:
-    """Words for declared work that was not on what the rank had to work on."""
+    """Return the complaint about declared work that was not on the rank's own numbers."""
     return (
         f"rank {rank} declared work on other numbers than those that it had to work on: what a layer's work is on, and what it "
         f"comes to, is for the given code alone."

@@ -1,7 +1,7 @@
-"""What a parameter server did wrong, in words: the weights it returned, what it sent, its counts, and where it got stuck.
+"""Name what a parameter server did wrong: in its weights, its letters, its counts, or where it got stuck.
 
-Every gradient has an element of its own, so the final weights show how much each counted. Left out: what is right
-(`update_plan`), and deadlocks of other shapes, whose words the launch gives.
+Every gradient has an element of its own, so the final weights show how much each gradient counted. `update_plan.py` says
+what is right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worldsize.checks.verdict import Complaint
 from worldsize.failures import Wait
 from worldsize.units import count, number
 
-TOLERANCE = 1e-3  # of how often a gradient counts: float32 rounds at every update, and two shares differ by far more
+TOLERANCE = 1e-3  # of a gradient's count: float32 rounds at every update, and two shares differ by far more
 CLOSE = {"tolerance": TOLERANCE, "near_zero": TOLERANCE}
 
 
@@ -27,7 +27,7 @@ CLOSE = {"tolerance": TOLERANCE, "near_zero": TOLERANCE}
 
 
 def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
-    """Words for a server's wrong answer: the first gradient that counts too much or too little in its weights.
+    """Return the complaint about a server's weights: the first gradient that counts too much or too little.
 
     The weights are the first of the two values that rank 0 returns.
     """
@@ -119,10 +119,10 @@ def _times(value: float) -> str:
 
 
 def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
-    """Words for a server's wrong answers to a worker: other versions than it should get, or no word to stop.
+    """Return the complaint about a server's letters: other versions than a worker should get, or no word to stop.
 
-    The first such worker is named. The version after the last update may be sent, and need not: nothing that counts is
-    computed on it.
+    The first such worker is named. The version after the last update may be sent or not: nothing that counts is computed on
+    it.
     """
     for worker in range(1, play.workers + 1):
         got = [int(letter[0]) for letter in ended.returned[worker]]
@@ -139,7 +139,7 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
-    """For the first version that differs."""
+    """Return the reason for the first version that differs."""
     pairs = [(sent, due) for sent, due in zip(got, want, strict=False) if sent != due]
     if not pairs:
         return ""
@@ -161,7 +161,7 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
 
 
 def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
-    """Words for a server's wrong answer to a worker: the first letter with other weights than its version's."""
+    """Return the complaint about the first letter with other weights than its version's."""
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
@@ -182,7 +182,7 @@ def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScrip
 
 
 def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Complaint:
-    """Words for a server's wrong answer: the first gradient whose staleness it returns wrongly.
+    """Return the complaint about the first gradient whose staleness the server returns wrongly.
 
     The staleness of each gradient is the second value that rank 0 returns.
     """
@@ -203,7 +203,7 @@ def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Comp
 
 
 def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> Complaint:
-    """Words for a backup server's wrong answer: its number of late gradients, the second value that it returns."""
+    """Return the complaint about a backup server's second value, its number of late gradients."""
     got, want = _second(ended), sum(age > 0 for age in plan.ages)
     if _whole(got) == want:
         return None
@@ -216,7 +216,7 @@ def _second(ended: ArenaResult) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    """The whole number that a value is, None where it is none."""
+    """Return the whole number that a value is, or None."""
     numbers = (int, float, np.generic, np.ndarray)
     if not isinstance(value, numbers) or np.size(value) != 1 or float(value) % 1 != 0:
         return None
@@ -227,9 +227,9 @@ def _whole(value: Any) -> int | None:
 
 
 def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
-    """Words for a server that got no further with its answers: what it did wrong, and what every rank does.
+    """Return two lines for a server that got stuck: its mistake, and the state of every rank.
 
-    Two lines, one for each. A played worker that waits for its turn is one that computes: turns are the script's own.
+    A played worker that waits for its turn is said to compute: turns are the script's own.
     """
     taken = received_by_each(ended.trace)[0]
     server = next((wait for wait in ended.waits if wait.rank == 0), None)
@@ -250,7 +250,7 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
 
 def _stands(wait: Wait) -> str:
-    """Where a rank of a deadlock stands, in the words of the lab."""
+    """Return where a rank of a deadlock stands, in the words of the lab."""
     if wait.rank == 0 and wait.op == "send":
         return f"the server sends to rank {wait.peer}"
     if wait.rank == 0:
@@ -291,7 +291,7 @@ def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
-    """The server waits for anyone, and the worker whose gradient comes next waits for weights."""
+    """Return the mistake of a server that waits for anyone, while the worker of the next gradient waits for weights."""
     worker = play.order[taken]
     what = f"the server waits for a gradient, and rank {worker} for weights. "
     if worker not in play.order[:taken]:

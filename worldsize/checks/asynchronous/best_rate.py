@@ -1,11 +1,11 @@
-"""The check of lab 05's fair race: a training's time to the goal at its own best learning rate.
+"""Check lab 05's fair race: a training's time to the goal at its own best learning rate.
 
-The trainings are scripted: what `train(rate, seed)` returns lies in a table of the check's, and each case has one rate that is
-best by the contract and another that wins by a mistake: a lucky seed, runs that diverged and were left out, a loss that only
-touched the goal, a grid that ends too early, or times taken from the seeds that chose. Why seeds that choose must not
-measure: the smallest of many noisy numbers is too small on average (E. Capen, R. Clapp and W. Campbell, J. Petroleum
-Technology 23, 1971, call it the winner's curse). That a comparison of batch sizes needs a rate of its own for each:
-C. Shallue et al., JMLR 20, 2019.
+The trainings are scripted: `train(rate, seed)` reads a table. Each case has a rate that is best by the contract and another
+that wins by a mistake: a lucky seed, diverged runs left out, a loss that only touched the goal, a grid that ends too early,
+or times taken from the seeds that chose.
+E. Capen, R. Clapp and W. Campbell, J. Petroleum Technology 23, 1971: the winner's curse, why seeds that choose must not
+measure.
+C. Shallue et al., JMLR 20, 2019: why a comparison of batch sizes needs a rate of its own for each.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ADVICE = {
 
 
 def time_at_best_rate(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a fair measurement: `time_at_best_rate(train, goal, rates, seeds, fresh)` returns (rate, times).
+    """Check a fair measurement: `time_at_best_rate(train, goal, rates, seeds, fresh)` returns (rate, times).
 
-    Every case has a grid of 5 rates and a best one that is drawn anew. Who picks a rate by chance is right in the twelve cases
-    whose best is on the grid with probability 5**-12, which is 4e-9. No other mistake is left to chance: which seeds mislead
-    does not depend on a draw, and whoever looks at the first or the last seeds alone is misled in one case or another.
+    Every case has a grid of 5 rates and a newly drawn best rate. Picking rates by chance is right in the twelve cases whose
+    best is on the grid with probability 5**-12, which is 4e-9. No other mistake is left to chance: which seeds mislead does
+    not depend on a draw, and the first or the last seeds alone mislead in some case.
     """
     return judge("time_at_best_rate", POINTS, _cases(arena, fn))
 
@@ -70,7 +70,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     table = _table(arena, arena.draws.choice((4, 6)))
     more = (len(table.seeds) - 4) // 2
-    rows = [  # the least median, then the least upper and the least lower middle
+    rows = [  # rows with the least median, the least upper middle, the least lower middle
         arena.draws.sample([0.3] * more + [*middles] + [3.0] * more, len(table.seeds))
         for middles in ((0.5, 0.6, 1.3, 3.0), (1.1, 1.1, 1.1, 1.1), (0.3, 0.4, 2.2, 3.0))
     ]
@@ -105,7 +105,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _table(arena: Arena, seeds: int = 5, best: int | None = None) -> ScriptedTrainings:
-    """Trainings whose best rate is one of the grid's, where no other is named."""
+    """Return trainings whose best rate is drawn from the grid, unless `best` names another."""
     if best is None:
         best = arena.draws.randrange(GRID)
     return ScriptedTrainings(arena.draws, GRID, best, seeds)
@@ -155,7 +155,7 @@ def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
 
 
 def _slip(place: int, table: ScriptedTrainings) -> str:
-    """The first mistake that leads to this rate, as ". …"; empty where none does."""
+    """Return the first mistake that leads to this rate, as ". …"; empty where none does."""
     for words, value in MISTAKES.items():
         if min(range(GRID), key=lambda k: value(table, k)) == place:
             return f". {words}"

@@ -1,9 +1,7 @@
 """A server's workers, played by the check from a script that fixes in which order their gradients arrive.
 
-Worker w's turn comes when the worker before it in the script has had its gradient taken: a `send` is a rendezvous, and
-a token says so to the next. So the order is certain on every machine, and nothing depends on time. The gradient that
-arrives k-th is not zero in element k alone: the weights then tell which gradients count, and how often. A message is a
-`letter`: first a version, then the values. Left out: what a server is to do (`update_plan`).
+A `send` is a rendezvous: once its gradient is taken, a worker sends a token to the next, so the order is certain on every
+machine. Gradient k is not zero in element k alone, so the weights tell which gradients count, and how often.
 """
 
 from __future__ import annotations
@@ -14,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
+# A message between server and worker is a letter: first a version, then the values.
 STOP = -1
 TOKEN, OVER = 1, 2  # tags between workers; the server's messages have tag 0
 
 
 @dataclass(frozen=True)
 class WorkerScript:
-    """`order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th; `workers` how many there are.
+    """A script: `order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th, of `workers` in all.
 
-    When these are taken, every worker that still holds weights sends one gradient more, in any order: the server has to
-    take it and to apply nothing. `start`: the first weights, shape [len(order) + workers]; `sizes`, of the same shape,
-    is how large each gradient is in its own element.
+    After these, every worker that still holds weights sends a last gradient, in any order: the server has to take the
+    gradient and to apply nothing. `start` holds the first weights, shape [len(order) + workers]. `sizes`, of the same
+    shape, says how large each gradient is in its own element.
     """
 
     workers: int
@@ -34,12 +33,12 @@ class WorkerScript:
 
     @property
     def inputs(self) -> list[Any]:
-        """What each rank is given: rank 0 the weights, a worker its turns."""
+        """Return each rank's input: for rank 0 the weights, for a worker its turns."""
         return [self.start.copy(), *({"turns": self._turns(w), **self._end(w)} for w in range(1, self.workers + 1))]
 
     def _turns(self, worker: int) -> list[dict]:
-        """A turn waits for rank `after`'s token and gives one to rank `before`; 0 where there is nobody to."""
-        # turn k comes after that of others[k], and before that of others[k + 2]
+        """Return a worker's turns, each after rank `after`'s token, and followed by a token to rank `before`; 0 is no rank."""
+        # turn k follows a turn of others[k], and precedes a turn of others[k + 2]
         others = [0, *(0 if who == worker else who for who in self.order), 0]
         turns = []
         for k, who in enumerate(self.order):
@@ -54,7 +53,7 @@ class WorkerScript:
 
 
 def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
-    """A `WorkerScript` with this order of the workers' gradients, fresh weights, and fresh sizes of gradients.
+    """Return a `WorkerScript` with this order of the workers' gradients, drawn first weights, and drawn sizes of gradients.
 
     The weights at the start are all different.
     """
@@ -67,7 +66,7 @@ def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
 
 
 def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]:
-    """A worker that plays its turns of the script; returns every letter that the server sent, as they came.
+    """Play a worker's turns of the script; return every letter from the server, in order of arrival.
 
     `more` is the server's, unused.
     """
@@ -88,7 +87,7 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
             break
 
         turn = turns.pop(0) if turns else None
-        if turn is None:  # the gradient that it still owes when all turns were played
+        if turn is None:  # all turns are played: the last gradient, which must not count
             if not over:
                 fabric.recv(token, frm=part["last"], tag=OVER)
             over = closed = True

@@ -1,6 +1,6 @@
-"""Trainings from a table: how the loss falls with each learning rate and each seed, for the check of a fair race.
+"""Trainings from a table, for the check of a fair race: how the loss falls with each learning rate and each seed.
 
-A history is [(version, seconds, loss)], as lab 05 keeps them. Left out: which rate is to be found (`best_rate`).
+A history is [(version, seconds, loss)], as lab 05 keeps them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from worldsize.checks.verdict import Complaint
 
 GOAL = 0.1
 START = 1.0
-STEPS = 10  # to the goal
-AFTER = 8  # steps after it
-WORSE = 1.5  # how many times as long a rate takes that is one place farther from the best
-BEYOND = 12  # places on each side of the grid that are still in the table
+STEPS = 10  # of the best rate to the goal
+AFTER = 8  # steps after the goal
+WORSE = 1.5  # times as long for each place farther from the best rate
+BEYOND = 12  # places in the table on each side of the grid
 LossHistory = list[tuple[int, float, float]]
 
 
 @dataclass(frozen=True)
 class RunShape:
-    """How a run goes: it is at the goal after `times` what the best rate takes, and then stays, or does something else.
+    """The shape of a run: at the goal after `times` the seconds of the best rate, and `then` what follows.
 
-    "dips": it touches the goal once at an early step. "rests": it ends at just the goal. "rises" and "NaN": it does not stay
-    there. "diverges": it never gets there. `step_s` is how many times as long each of its steps takes; it then makes as many
-    fewer.
+    "dips" touches the goal once at an early step, "rests" ends at just the goal, "rises" and "NaN" do not stay there,
+    "diverges" never gets there. Each step takes `step_s` times as long, and the run has as many times fewer steps.
     """
 
     times: float
@@ -40,7 +39,7 @@ class RunShape:
 class ScriptedTrainings:
     """A table of trainings: `best` is the place of the best rate, counted from the first of the grid's `count` rates.
 
-    `seeds` choose and `fresh` ones measure; all of them are drawn. `train` is what the function is handed.
+    `seeds` choose and `fresh` seeds measure; all are drawn. The student's function is given `train`.
     """
 
     def __init__(self, draws: random.Random, count: int, best: int, seeds: int) -> None:
@@ -65,23 +64,23 @@ class ScriptedTrainings:
         return self.first * 2.0**place
 
     def _usual(self, place: int) -> RunShape:
-        if place > self.best + 4:  # never all of the grid's: no rate would be the best of these
+        if place > self.best + 4:  # never all rates of the grid: one of them has to be best
             return RunShape(1.0, "diverges")
         return RunShape(WORSE ** abs(place - self.best))
 
     def put(self, place: int, ways: Sequence[RunShape] = (), fresh: Sequence[RunShape] = ()) -> None:
-        """Lets the runs of one rate go so, in the order of the seeds."""
+        """Set the shapes of a rate's runs, in the order of the seeds."""
         for seeds, given in ((self.seeds, ways), (self.fresh, fresh)):
             self._ways |= {(place, seed): way for seed, way in zip(seeds, given, strict=False)}
 
     def decoy(self, *rows: Sequence[RunShape], fresh: Sequence[RunShape] = ()) -> None:
-        """Lets the runs of other rates of the grid than the best one go so, a row a rate."""
+        """Set the shapes of the runs of drawn rates of the grid other than the best, a row a rate."""
         others = [k for k in range(len(self.rates)) if k != self.best]
         for place, ways in zip(self._draws.sample(others, len(rows)), rows, strict=True):
             self.put(place, ways, fresh)
 
     def train(self, rate: Any, seed: Any) -> LossHistory:
-        """A run's history. A call that the contract does not know is noted, and gets some other run."""
+        """Return a run's history. Note a call that breaks the contract, and answer with some other run."""
         if not are_whole(seed) or seed not in (*self.seeds, *self.fresh):
             self._note(f"train was asked for seed {shown(seed)}; expected one of seeds or of fresh")
             seed = self.seeds[0]
@@ -92,7 +91,7 @@ class ScriptedTrainings:
         return self.points(place, int(seed))
 
     def _place(self, rate: Any) -> tuple[int, bool]:
-        """The place nearest to a rate, and whether the rate is just there."""
+        """Return the place nearest to a rate, and whether the rate is exactly there."""
         found = number(rate)
         if isinstance(found, str) or not 0 < found < math.inf:
             return self.best, False
@@ -108,7 +107,7 @@ class ScriptedTrainings:
         way = self._ways[place, seed]
         steps = max(2, round(STEPS * way.times / way.step_s))
         seconds = self._best_s * way.times * self._noise[place, seed] / steps
-        losses = [START * (1.1 * GOAL / START) ** (k / (steps - 1)) for k in range(steps)]  # the last is just above
+        losses = [START * (1.1 * GOAL / START) ** (k / (steps - 1)) for k in range(steps)]  # the last is just above the goal
         if way.then == "dips":
             losses[max(1, steps // 8)] = 0.9 * GOAL
         if way.then == "diverges":
@@ -125,7 +124,7 @@ class ScriptedTrainings:
 
 
 def seconds_to_goal(points: LossHistory) -> float:
-    """Seconds in a scripted training until its loss is at the goal and stays there; inf where it does not."""
+    """Return the seconds until a scripted training's loss is at the goal and stays there; inf where it does not."""
     since = math.inf
     for _, seconds, loss in points:
         if not loss <= GOAL:

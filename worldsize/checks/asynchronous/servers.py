@@ -1,9 +1,9 @@
-"""The checks of lab 05: an asynchronous server, the gate of bounded staleness, and the barrier with backup workers.
+"""Checks of lab 05: an asynchronous server, the gate of bounded staleness, and the barrier with backup workers.
 
-The check plays all workers from a `WorkerScript`, and judges the server by the final weights, by the letters that each worker
-got, and by what it says of its gradients. What has to come out (`UpdatePlan`) follows from the order of arrivals alone. The
-words come from `answers`. The rules are those of J. Dean et al. (NIPS 2012), Q. Ho et al.
-(NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W. Zhang et al. (IJCAI 2016).
+The check plays all workers from a `WorkerScript`; what has to come out (`UpdatePlan`) follows from the order of arrivals
+alone. The server is judged by the final weights, the letters to each worker, and what it returns about its gradients.
+J. Dean et al. (NIPS 2012), Q. Ho et al. (NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W.
+Zhang et al. (IJCAI 2016): the rules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BACKUP = {
 
 
 def async_server(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a parameter server for asynchronous updates.
+    """Check a parameter server for asynchronous updates.
 
     `async_server(fabric, weights, updates, rate, scaled=False)` returns (weights, staleness of each gradient).
     """
@@ -51,7 +51,7 @@ def async_server(arena: Arena, fn: Callable) -> Verdict:
 
 
 def bounded_server(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a parameter server for asynchronous updates with bounded staleness.
+    """Check a parameter server for asynchronous updates with bounded staleness.
 
     `bounded_server(fabric, weights, updates, rate, bound)` returns (weights, staleness of each gradient).
     """
@@ -59,7 +59,7 @@ def bounded_server(arena: Arena, fn: Callable) -> Verdict:
 
 
 def backup_server(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a parameter server for synchronous updates with backup workers.
+    """Check a parameter server for synchronous updates with backup workers.
 
     `backup_server(fabric, weights, updates, rate, backups)` returns (weights, number of dropped gradients).
     """
@@ -87,7 +87,7 @@ def _bounded_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         name = f"{count(workers, 'worker')}, bound={bound}"
         yield _case(name, arena, fn, play, one_by_one(play, bound=bound), (bound,), (gate, counted, told))
 
-    drawn = (2, arena.draws.randint(5, 9)), (arena.draws.randint(6, 8), 1)  # numbers that nobody can write out
+    drawn = (2, arena.draws.randint(5, 9)), (arena.draws.randint(6, 8), 1)  # drawn, so that no list of cases passes
     for workers, bound in drawn:
         play = script(workers, far_order(workers, bound, arena.draws), arena.draws.getrandbits(32))
         name = f"{count(workers, 'worker')}, bound={bound}"
@@ -105,7 +105,7 @@ def _backup_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _case(
     name: str, arena: Arena, fn: Callable, play: WorkerScript, plan: UpdatePlan, more: tuple, properties: tuple[str, str, str]
 ) -> Case:
-    """`properties`: that of the letters, that of the weights, and that of what is returned besides."""
+    """Return a case; `properties` name the points for the letters, for the weights, and for the second returned value."""
     answered, counted, told = properties
 
     def run() -> ArenaResult:
@@ -113,13 +113,13 @@ def _case(
         ended = arena.ranks(fn, play.inputs, plan.updates, RATE, *more, played=workers)
         if ended.state != "deadlock":
             return ended
-        return replace(ended, message=stuck(ended, play, plan), waits=())  # the advice is in the message
+        return replace(ended, message=stuck(ended, play, plan), waits=())  # the message already has the advice
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         versions = answers.wrong_versions(ended, play, plan)
         weights = answers.wrong_weights(ended, play, plan, RATE)
 
-        # the weights in the letters are spoken of alone where the last ones, and the letters' versions, are right
+        # complain about weights in the letters only where the final weights and the letters' versions are right
         sent = versions
         if not versions and not weights:
             sent = answers.wrong_weights_sent(ended, play, plan, RATE)
@@ -138,16 +138,16 @@ def _case(
 
 
 def any_order(workers: int, chance: random.Random) -> list[int]:
-    """The last worker is slow: its first gradient comes when the others have sent several."""
+    """Return an order with a slow last worker: its first gradient comes when the others have sent several."""
     quick = chance.randint(2, 3) * list(range(1, max(2, workers)))
     chance.shuffle(quick)
     return [*quick, workers, *chance.choices(range(1, workers + 1), k=chance.randint(2, 5)), workers]
 
 
 def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
-    """One after the other runs ahead as far as the gate lets it, so that the earlier ones wait for the last. Twice.
+    """Return an order in which the workers run ahead in turn, as far as the gate lets them, so that the earlier ones wait. Twice.
 
-    Between the two come up to MOST_MORE gradients of any workers for whom the gate is open.
+    In between come up to MOST_MORE gradients of any workers for whom the gate is open.
     """
     order: list[int] = []
 
@@ -167,20 +167,20 @@ def gated_order(workers: int, bound: int, chance: random.Random) -> list[int]:
 
 
 def far_order(workers: int, bound: int, chance: random.Random) -> list[int]:
-    """One worker runs ahead as far as the gate lets it, then each of the others sends one gradient, which opens the gate."""
+    """Return an order in which a worker runs ahead up to the gate, and a gradient of each other worker opens the gate."""
     first, *others = chance.sample(range(1, workers + 1), workers)
     return [*[first] * (bound + 1), *others, first, *chance.sample(others, min(2, len(others)))]
 
 
 def hurried_order(workers: int, backups: int, chance: random.Random) -> list[int]:
-    """Three steps, made by the same workers. The others are late for the second one, and again for the third.
+    """Return an order of three steps by the same workers. The others are late for the second step, and again for the third.
 
-    Up to MOST_MORE steps come after that, for which the others are late, too.
+    Up to MOST_MORE more steps follow, for which the others are late, too.
     """
     need = workers - backups
     ranked = chance.sample(range(1, workers + 1), workers)
     quick, late = ranked[:need], ranked[need:]
-    before = 1 if need > 1 else 0  # a late gradient comes in the midst of a step where it can
+    before = 1 if need > 1 else 0  # where it can, a late gradient comes in the middle of a step
     second = [*quick[:before], *late[:1], *quick[before:]]
 
     return [*quick, *second, *late[1:], *late[:1], *quick, *chance.randint(0, MOST_MORE) * [*late, *quick]]

@@ -1,7 +1,7 @@
-"""What a parameter server has to do with gradients that arrive in a given order: the rules of lab 05, on paper.
+"""The updates that a parameter server has to make of gradients in a given order: the rules of lab 05, on paper.
 
-An `UpdatePlan` says which gradients count in which update, and which versions of the weights each worker is sent. It
-follows from the order of arrivals alone.
+An `UpdatePlan` says which gradients count in which update, and which versions of the weights each worker is sent, from the
+order of arrivals alone.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from worldsize.checks.asynchronous.script import WorkerScript
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """`uses[v]` is {arrival: its share} of the update that leads to version v + 1; `versions_sent[w]` are the versions of the
-    weights that worker w gets. Arrival k was computed on version `bases[k]` and comes when the weights are at version `at[k]`.
+    """A server's updates: `uses[v]` is {arrival: its share} of the update that leads to version v + 1.
 
-    `bound` is a gate's, `need` the number of gradients in a step; None where there is no gate, no step.
+    `versions_sent[w]` are the versions of the weights that worker w gets. Arrival k was computed on version `bases[k]` and
+    comes when the weights are at version `at[k]`. `bound` is None without a gate; `need`, the gradients in a step, is None
+    without steps.
     """
 
     uses: tuple[dict[int, float], ...]
@@ -34,15 +35,15 @@ class UpdatePlan:
 
     @property
     def ages(self) -> list[int]:
-        """The staleness of each arrival."""
+        """Return the staleness of each arrival."""
         return [at - base for at, base in zip(self.at, self.bases, strict=True)]
 
 
 def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = False) -> UpdatePlan:
-    """The update plan of a worker script without a barrier: every gradient that arrives is an update.
+    """Return the update plan of a worker script without a barrier: every gradient that arrives is an update.
 
-    Its sender is answered at once; where there is a `bound`, behind a gate, once it is at most `bound` ahead. With
-    `scaled`, a stale gradient counts 1 over its staleness.
+    The sender is answered at once; with a `bound`, as soon as it is at most `bound` ahead. With `scaled`, a stale gradient
+    counts 1 over its staleness.
     """
     versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     uses, bases, waiting = [], [], []
@@ -64,9 +65,9 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
 
 
 def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
-    """The update plan of a worker script with backups: a step is the mean of the first N − b gradients of its version.
+    """Return the update plan of a worker script with backups: a step is the mean of the first N − b gradients of its version.
 
-    A late gradient counts nothing, and its sender is answered.
+    A late gradient does not count, and its sender is answered at once.
     """
     versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
     need = play.workers - backups
@@ -75,7 +76,7 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
     for k, worker in enumerate(play.order):
         bases.append(versions_sent[worker][-1])
         at.append(len(uses))
-        if bases[k] < at[k]:  # it is late
+        if bases[k] < at[k]:  # a late gradient
             versions_sent[worker].append(at[k])
             continue
 
@@ -90,16 +91,13 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
-    """For an update plan behind a gate: how many gradients more than the slowest this worker has sent, after so many arrivals."""
+    """Return how many gradients more than the slowest worker this worker has sent, after so many arrivals."""
     clocks = [play.order[:arrivals].count(rank) for rank in range(1, play.workers + 1)]
     return clocks[worker - 1] - min(clocks)
 
 
 def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
-    """By an update plan: how much each gradient counts in the updates up to `version`.
-
-    Shape [elements].
-    """
+    """Return how much each gradient counts in the plan's updates up to `version`, shape [elements]."""
     found = np.zeros(len(play.start))
     for use in plan.uses[:version]:
         for k, share in use.items():
@@ -109,10 +107,7 @@ def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
 
 
 def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
-    """By an update plan: the server's weights after the updates up to `version`.
-
-    Shape [elements].
-    """
+    """Return the server's weights after the plan's updates up to `version`, shape [elements]."""
     return play.start - rate * play.sizes * shares(play, plan, version)
 
 

@@ -1,15 +1,9 @@
-"""The check of predicted steps of real clusters: fitted to 64 GPUs and to one node, asked for 256 and 512.
+"""Check predicted steps of real clusters: fitted to 64 GPUs and to a single node, asked for 256 and 512.
 
-The steps are measured ones (J. Bang et al., "vTrain", MICRO 2024), 26 and 1,440 to fit to and 83 to be judged by. They are
-public, so an answer might know them: it is asked a second time for a made-up cluster (`made_up`), whose steps are those of the
-course's model with drawn constants. There constants that were not fitted to the rows given are wrong, a part that is left out
-shows in rows that are mostly that part, and a width that does not come from the rows is far too wide.
-
-The rows to be predicted hold those fitted to as well, so that the words can tell a model that does not fit from one that does
-not reach further. In a grade neither the 83 nor the course's model of them are to be seen (`grade.isolation.bubblewrap`).
-
-Luck decides nothing: the measured rows are always the same, in a drawn order. On the made-up cluster the course's answer is
-at most 4 % off in each group of rows, and without a part at least 8 % in one of them, in 1,000 of 1,000 draws.
+The steps are measured: 26 and 1,440 to fit to, 83 to be judged by. They are public, so an answer might know them; the
+function is therefore asked again for a made-up cluster (`made_up.py`) with drawn constants. A grade's sandbox hides the 83
+and the course's model of them (`grade.isolation.bubblewrap`).
+J. Bang et al., "vTrain", MICRO 2024: the measured steps.
 """
 
 from __future__ import annotations
@@ -29,10 +23,11 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.data import MeasuredIteration
 
 HALF, FULL = 0.18, 0.12
-ELSEWHERE = 0.18  # on the made-up cluster, on rows that are spread as the measured ones
-MADE_UP = 0.06  # and in each group of rows that are mostly one part
+ELSEWHERE = 0.18  # on the made-up cluster, on rows of the measured shapes
+# in each group of rows; in 1,000 of 1,000 draws the course's answer is at most 4 % off, without a part at least 8 % in a group
+MADE_UP = 0.06
 LEAST_COVERED, MOST_WIDE, NARROW = 0.85, 0.4, 0.3
-MOST_WIDE_MADE_UP = 0.1  # where the steps scatter by a hundredth
+MOST_WIDE_MADE_UP = 0.1  # the made-up steps scatter by a hundredth
 STEPS = {
     "the 83 within 18 %": 0.5,
     "the 83 within 12 %": 0.5,
@@ -41,13 +36,13 @@ STEPS = {
     "… of ± 30 %, and narrow where the steps hardly scatter": 0.25,
 }
 FEW_GPUS = 64
-SMALL_GROUP = 8  # rows
+SMALL_GROUP = 8  # rows; smaller groups are not named
 
 Rows = list[MeasuredIteration]
 
 
 def predict_steps(arena: Arena, fn: Callable) -> Verdict:
-    """Check of predictions for measured steps of clusters.
+    """Check predictions for measured steps of clusters.
 
     `predict_steps(few, single_node, rows)` returns (low, middle, high) in seconds for each of `rows`; a row is a dict.
     """
@@ -67,7 +62,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """The rows to predict, and what a student's function is given: rows to fit to, of 64 GPUs and one node, and these."""
+    """The rows to predict, and a student's arguments: rows of 64 GPUs and of a node to fit to, and the rows to predict."""
 
     asked: Rows
     given: list[list[dict[str, Any]]]
@@ -78,23 +73,23 @@ class ClusterTask:
 
     @property
     def fitted(self) -> np.ndarray:
-        """Which of the rows were given to fit to, too."""
+        """Return which of the rows were given to fit to, too."""
         return np.array([row.gpus == FEW_GPUS for row in self.asked])
 
     @property
     def groups(self) -> np.ndarray:
-        """Of each row, the group of the made-up cluster that it was drawn for, "" for a measured one's shape."""
+        """Return each row's group of the made-up cluster, "" for the shape of a measured row."""
         return np.array([made_up.group(row) or "" for row in self.asked])
 
     def off(self, found: np.ndarray) -> np.ndarray:
-        """How far the middles of `found` `[rows, 3]` are off, as parts of the measured seconds: below 0 too short."""
+        """Return how far the middles of `found` `[rows, 3]` are off, relative to the measured seconds: below 0 is too short."""
         return found[:, 1] / self.measured_s - 1
 
 
 def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator) -> ClusterTask:
-    """`more` are asked for besides those of `multi`."""
+    """Return the task that asks for the rows of `multi` and of `more`."""
     few = [row for row in _mixed(multi, generator) if row.gpus == FEW_GPUS]
-    asked = _mixed(multi + more, generator)
+    asked = _mixed(multi + more, generator)  # with the fitted rows: they tell a bad fit from a bad extrapolation
     given = [[dict(vars(row)) for row in rows] for rows in (few, _mixed(single, generator), asked)]
     for row in given[2]:
         del row["iteration_s"]
@@ -102,7 +97,7 @@ def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator)
 
 
 def _called(arena: Arena, fn: Callable, tasks: Sequence[ClusterTask]) -> ArenaResult:
-    """One call for each cluster; the first that does not end well stands for all."""
+    """Call `fn` for each cluster; the first call that does not end well stands for all."""
     returned = []
     for task in tasks:
         ended = arena.call(fn, *task.given)
@@ -141,9 +136,9 @@ def _mixed(rows: Rows, generator: np.random.Generator) -> Rows:
 
 
 def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:
-    """Words where the predictions for the rows of more GPUs are too far off, on average over the rows.
+    """Complain where predictions for the rows of more GPUs are too far off, on average over the rows.
 
-    They speak of the rows fitted to alone where those are too far off already: what they show need not be told of the others.
+    Where the fitted rows are too far off already, the complaint names only these, and reveals nothing of the others.
     """
     error, at_few = _errors(found, task)
     if error <= most:
@@ -167,7 +162,7 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
 
 
 def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
-    """Say where the made-up cluster's own rows, or those of more GPUs that are spread as the 83, are predicted badly."""
+    """Complain where the made-up cluster's rows of measured shapes are predicted badly, on 64 GPUs or on more."""
     off = np.abs(task.off(found))
     at_few, beyond = float(off[task.fitted].mean()), float(off[(task.groups == "") & ~task.fitted].mean())
     if max(at_few, beyond) <= ELSEWHERE:
@@ -186,10 +181,10 @@ def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
     if abs(means[farthest]) <= MADE_UP:
         return None
 
-    # what lacks a part is too short where that is much of a step; rows of one layer a stage have a head too
+    # without a part, rows where it is much of a step are too short; rows of one layer a stage have a head too
     shortest = min(means, key=means.__getitem__)
     name = shortest if means[shortest] < -MADE_UP else farthest
-    if means[made_up.SIXTEEN] < -0.3:  # no other part is so much of these
+    if means[made_up.SIXTEEN] < -0.3:  # no other part is so much of these rows
         name = made_up.SIXTEEN
     if name == made_up.HOPS and means[made_up.HEAD] < -MADE_UP:
         name = made_up.HEAD
@@ -211,7 +206,7 @@ def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
 
 
 def _errors(found: np.ndarray, task: ClusterTask) -> tuple[float, float]:
-    """Mean absolute relative errors on the rows of more GPUs, and on those fitted to."""
+    """Return mean absolute relative errors on the rows of more GPUs, and on the fitted rows."""
     off = np.abs(task.off(found))
     return float(off[~task.fitted].mean()), float(off[task.fitted].mean())
 
@@ -227,7 +222,7 @@ def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:
 
 
 def _where(middle: np.ndarray, task: ClusterTask) -> str:
-    """Of some groups of rows the one that is furthest off, in words."""
+    """Return words for the group of rows that is furthest off."""
     asked, off = task.asked, middle / task.measured_s - 1
     groups = {
         "with fewer micro-batches than 4 a stage": [_rounds(row) < 4 * row.pipeline for row in asked],

@@ -1,21 +1,10 @@
-"""The check of a forecast with its interval: from a ring's steps on 2 and 4 ranks to one more step on 8.
+"""Check a forecast with its interval: from a ring's steps on 2 and 4 ranks to the next step on 8.
 
-A machine of the check is α and m/B with a scatter, so a ring's step is T(n) = 2(n − 1)(α + m/(nB)) and T(8) = 3.5 (T(4) − T(2)).
-Whether the next step lies in the interval is not drawn: the machine is known, so its chance is computed, and the mean over
-machines is the true coverage. Left out: machines that are no line, and steps whose scatter has a long tail.
-
-An interval of the next step has two parts (G. Hahn, W. Meeker, "Statistical intervals", 1991, section 2.3): the step's own
-scatter, and the error of what is taken for its mean. With few steps the second is the larger, with many the first.
-
-Luck decides nothing: machines are drawn, but the deviations from the mean are the same numbers in every check. They err as
-chance would have it: their means and their scatter stand at evenly spaced quantiles of their distributions. Relative to the
-step the coverage of an interval depends on a machine's α over m/B alone, whose range is narrow.
-Over 200 checks the reference's coverage stayed between 0.891 and 0.896 with five steps on each number of ranks, 0.894 and 0.900
-with five on one of them, 0.899 and 0.902 with many, with a standard deviation of at most 0.001: at least 21 of them lie between
-it and each limit. Wrong answers lie as far beyond one: with 1.645 as the factor 16 standard deviations, with variances
-subtracted 47, with one k for both means 53, with s of 2 ranks alone 69, of 4 alone 48; by the normal distribution 16 leave a
-chance of 1e-57 to pass. An answer that draws numbers of its own (2,000 of them) has a standard deviation of at most 0.003 in
-its coverage, so a right one is refused less than once in a million checks: 1e-9 with six of them to the nearest limit.
+A machine has α and m/B with a scatter: a ring's step takes T(n) = 2(n − 1)(α + m/(nB)), so T(8) = 3.5 (T(4) − T(2)). The
+machine is known, so the chance that the next step lies in an interval is computed; the mean over machines is the true
+coverage. Left out: machines that follow no line, and scatter with a long tail.
+G. Hahn, W. Meeker, "Statistical intervals", 1991, section 2.3: an interval of the next step has two parts, the step's own
+scatter and the error of its estimated mean.
 """
 
 from __future__ import annotations
@@ -49,15 +38,15 @@ FEW_ARE_UNSURE = (
 EXACT = 1e-6
 NOMINAL = 0.9
 Q = NormalDist().inv_cdf(0.5 + NOMINAL / 2)  # 1.645 standard deviations each way
-MACHINES, SCATTER, ACROSS = 21, 13, 8  # of each kind; steps of a lattice, which spreads three quantiles evenly
-FIXED = 16  # one set of deviations for every check
-MOST_WIDE = 1.6  # times the narrowest interval that would do
-ALIKE = 0.02  # so near to the half-widths of a known slip
+MACHINES, SCATTER, ACROSS = 21, 13, 8  # machines of each kind; steps of a lattice, which spreads three quantiles evenly
+FIXED = 16  # seed: the same deviations in every check
+MOST_WIDE = 1.6  # times the narrowest interval that is wide enough
+ALIKE = 0.02  # relative distance to the half-widths of a known slip
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A kind of measurement: how many steps on 2 and on 4 ranks, α over m/B, and which coverage is near enough to 90 %."""
+    """A kind of measurement: the steps on 2 and on 4 ranks, the range of α over m/B, and the coverage near enough to 90 %."""
 
     name: str
     on_two: int
@@ -68,6 +57,13 @@ class Steps:
 
 
 LATENCY, BANDWIDTH = (1.0, 3.0), (0.002, 0.01)
+# Luck decides nothing. The deviations are the same in every check, at evenly spaced quantiles of their means and scatter, so a
+# coverage depends on a machine's α over m/B alone, whose range is narrow. Over 200 checks the reference's coverage was 0.891 to
+# 0.896 with five steps on both, 0.894 to 0.900 with five on one, 0.899 to 0.902 with many; its standard deviation was at most
+# 0.001, and each limit at least 21 of them away. Wrong answers lie as far beyond a limit: with 1.645 as the factor 16, with
+# variances subtracted 47, with one k for both means 53, with s of 2 ranks alone 69, of 4 alone 48. By the normal distribution
+# 16 pass with a chance of 1e-57. An answer that draws 2,000 numbers of its own has a standard deviation of at most 0.003, so
+# a right one is refused less than once in a million checks: 1e-9 with six of them to the nearest limit.
 KINDS = (
     Steps("few steps, mostly bandwidth", 5, 5, BANDWIDTH, 0.875, 0.945),
     Steps("few steps, mostly latency", 5, 5, LATENCY, 0.875, 0.945),
@@ -80,7 +76,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """Seconds of a ring's step: `alpha_s` a message, `bytes_s` for the whole tensor over a link; `scatter` is relative."""
+    """The seconds of a ring's step: `alpha_s` a message, `bytes_s` for the whole tensor over a link; `scatter` is relative."""
 
     alpha_s: float
     bytes_s: float
@@ -90,14 +86,14 @@ class Machine:
         return 2 * (n - 1) * (self.alpha_s + self.bytes_s / n)
 
     def inside(self, low: float, high: float) -> float:
-        """The chance that a step on 8 ranks lies between the two."""
+        """Return the chance that a step on 8 ranks lies between `low` and `high`."""
         step = NormalDist(self.step_s(8), self.scatter * self.step_s(8))
         return max(0.0, step.cdf(high) - step.cdf(low))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A machine, and the deviations of its steps in units of its scatter, on 2 and on 4 ranks."""
+    """A machine, and the deviations of its steps on 2 and on 4 ranks, in units of its scatter."""
 
     machine: Machine
     deviations: tuple[np.ndarray, np.ndarray]
@@ -107,7 +103,7 @@ class Measured:
         return {n: (m.step_s(n) * (1 + m.scatter * d)).tolist() for n, d in zip((2, 4), self.deviations, strict=True)}
 
     def parts(self) -> tuple[float, float]:
-        """Standard deviations, seconds: of one step on 8 ranks, and of 3.5 (mean on 4 − mean on 2), both as measured."""
+        """Return standard deviations in seconds, as measured: of a step on 8 ranks, and of 3.5 (mean on 4 − mean on 2)."""
         two, four = map(np.array, self.steps().values())
         squares = ((two / two.mean() - 1) ** 2).sum() + ((four / four.mean() - 1) ** 2).sum()
         scatter = np.sqrt(squares / (len(two) + len(four) - 2))
@@ -116,7 +112,7 @@ class Measured:
 
 
 def forecast(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a forecast for 8 ranks from steps on 2 and 4.
+    """Check a forecast for 8 ranks from steps on 2 and 4.
 
     `forecast(measured)` returns (low, middle, high), in seconds; `measured` has the seconds of each step by ranks.
     """
@@ -163,7 +159,7 @@ def _machine(generator: np.random.Generator, latency: tuple[float, float], scatt
 
 
 def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
-    """Machines whose forecasts from means err as chance would have it: as often high as low, and their scatter is."""
+    """Draw machines. Their means and their scatter err as chance would have it: as often high as low."""
     always = np.random.default_rng([FIXED, kind.on_two, kind.on_four])
     counts, found = (kind.on_two, kind.on_four), []
     for k in range(MACHINES):
@@ -182,7 +178,7 @@ def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
 
 
 def _chi_square(share: float, freedom: int) -> float:
-    """A quantile of the sum of squares; E. Wilson, M. Hilferty, "The distribution of chi-square", PNAS 17, 1931."""
+    """Return a quantile of the sum of squares; E. Wilson, M. Hilferty, "The distribution of chi-square", PNAS 17, 1931."""
     spread = 2 / (9 * freedom)
     return freedom * (1 - spread + NormalDist().inv_cdf(share) * spread**0.5) ** 3
 
@@ -262,7 +258,7 @@ def _needed(one: Measured) -> float:
 
 
 def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
-    """Which of the two parts an interval is made of, and by which factor, as its width tells; empty where neither fits."""
+    """Return words for the parts and the factor that an interval's width shows; empty where none fits."""
     parts = np.array([one.parts() for one in measured])
     half = np.array([_half(one) for one in found])
     if not (half > 0).all():
@@ -290,7 +286,7 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
 
 
 def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
-    """The half-widths that known slips lead to on a machine, by their words: with Student's factor, and with 1.645."""
+    """Return {words: the half-widths of a known slip on a machine}: with 1.645, and with 1.645 + 1.5/(N − 2)."""
     two, four = map(np.array, one.steps().values())
     k, freedom = np.array([len(two), len(four)]), len(two) + len(four) - 2
     means, squares = np.array([two.mean(), four.mean()]), np.array([(x / x.mean() - 1) @ (x / x.mean() - 1) for x in (two, four)])

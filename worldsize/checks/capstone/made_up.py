@@ -1,7 +1,7 @@
-"""A made-up cluster: measured steps' shapes with seconds from the course's model, drawn constants and a little scatter.
+"""A made-up cluster: the shapes of measured steps with seconds from the course's model, drawn constants and a little scatter.
 
-Its network is slow, so that what crosses it shows. Besides the measured shapes it has groups of steps in which one part is
-much of the whole: an answer that leaves this part out, or takes it for another kind, is far off there.
+The network is slow, so that traffic across it shows. In some groups of steps a single part is much of the whole: an answer
+that leaves the part out, or takes it for another kind, is far off there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worldsize.data import MeasuredIteration
 from worldsize.formulas import measured_clusters
 
 SCATTER = 0.01
-# constants of matrix products, memory traffic, NVLink and network over the sheet's; and the overhead of a layer turn in seconds
+# ranges of constants: matrix products, memory traffic, NVLink and network over the sheet's; overhead of a layer turn, seconds
 CONSTANTS = ((0.8, 1.0), (4.0, 5.0), (1.0, 2.0), (2.5, 3.5), (1e-3, 3e-3))
 WIDTHS = (4096, 6144, 8192)
 SIXTEEN, GRADIENTS, HOPS, HEAD = "with tensor 16", "of few micro-batches", "of one layer a stage", "of a single layer"
@@ -30,7 +30,7 @@ Rows = list[MeasuredIteration]
 
 
 def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[Rows, Rows, Rows]:
-    """`single` and `multi` with this cluster's seconds, and the rows of `GROUPS`, three each."""
+    """Return `single` and `multi` with this cluster's seconds, and the rows of `GROUPS`, three each."""
     constants = np.array([generator.uniform(*span) for span in CONSTANTS])
 
     def timed(rows: Rows) -> Rows:
@@ -43,7 +43,7 @@ def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[
 
 
 def group(row: MeasuredIteration) -> str | None:
-    """The group of `GROUPS` that a row of a made-up cluster was drawn for, if any; no measured row is of those shapes."""
+    """Return the group of `GROUPS` that a row was drawn for, or None; no measured row has such a number of layers."""
     if row.layers not in _LAYERS.values():
         return None
     return next(name for name, layers in _LAYERS.items() if layers == row.layers)

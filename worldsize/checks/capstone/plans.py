@@ -1,10 +1,9 @@
-"""The check of the fastest plan: how a training step is spread over GPUs, by the course's own formulas of memory and time.
+"""Check the fastest plan: how a training step is spread over GPUs, by the course's own formulas of memory and time.
 
-Every plan of the five decisions is tried here too: a few hundred, in milliseconds. What is asked for is that the answer fits and
-that none that fits is faster, so any of several equally fast ones passes. Each case turns away a shortcut (always as much tensor
-parallelism as a node has, one sequence at a time, powers of two, whole recomputation or none): fixed cases come first, and drawn
-ones after them do it all once more, so that a table of the fixed cases' plans earns nothing. Left out: whether the formulas are
-right (`formulas.training_step`), sharded states, and interleaved schedules.
+The check tries every plan of the five decisions, a few hundred in milliseconds, so any of several equally fast plans
+passes. Each case defeats a shortcut (always as much tensor parallelism as a node has, one sequence at a time, powers of
+two, whole recomputation or none); drawn cases do so again, so that a table of the fixed cases' plans earns nothing. Left
+out: whether the formulas are right (`formulas.training_step`), sharded states, and interleaved schedules.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class PlanCase:
-    """A model, GPUs with so much memory, and sequences a step."""
+    """A model, a number of GPUs with so much memory each, and the sequences a step."""
 
     name: str
     model: Transformer
@@ -65,8 +64,8 @@ TASKS = (
     PlanCase("2.4 B", NARROW, 12, 36, 40 * GB),
     PlanCase("2.4 B", NARROW, 1, 16, 80 * GB),
     PlanCase("3.6 B with 6 heads", SIX_HEADS, 64, 96, 24 * GB),
-    PlanCase("175 B", LARGE, 96, 96, 80 * GB),  # tensor is no power of two
-    PlanCase("6.5 B with 7 layers", SEVEN_LAYERS, 64, 4, 80 * GB),  # tensor leaves the node
+    PlanCase("175 B", LARGE, 96, 96, 80 * GB),  # the best tensor is no power of two
+    PlanCase("6.5 B with 7 layers", SEVEN_LAYERS, 64, 4, 80 * GB),  # the best tensor leaves the node
     PlanCase("175 B", LARGE, 16, 64, 80 * GB),  # nothing fits
     PlanCase("2.4 B", NARROW, 14, 36, 80 * GB),  # nothing divides
 )
@@ -75,7 +74,7 @@ TRIES = 100
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a drawn case is drawn from. A model is `heads` times `head_size` wide, and the batch so many sequences a GPU."""
+    """The choices for a drawn case: a model is `heads` times `head_size` wide, and the batch is `sequences` times the GPUs."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -98,7 +97,7 @@ DRAWN = (
     Drawn((24, 30, 36, 42), (10, 12, 14, 20), (160, 192, 256), (24, 36, 48, 64), (2, 3, 4), (18, 44)),
     Drawn((20, 24, 28), (16, 20, 24, 32), (64, 80, 96), (6, 8, 12), (6, 8, 12), (30, 80), tokens=1024),
 )
-SHORTCUTS = {  # what a plan is that somebody would try alone
+SHORTCUTS = {  # {shortcut: whether a plan is among those that it tries}
     "as much tensor parallelism as a node has": lambda plan, case: plan.tensor == _most_in_a_node(case),
     "one sequence at a time": lambda plan, case: plan.micro_batch == 1,
     "powers of two": lambda plan, case: all(n & (n - 1) == 0 for n in (plan.tensor, plan.pipeline, plan.micro_batch)),
@@ -111,7 +110,7 @@ SHORTCUTS = {  # what a plan is that somebody would try alone
 
 
 def best_plan(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the fastest plan of a training step.
+    """Check the fastest plan of a training step.
 
     `best_plan(model, gpus, global_batch, memory_bytes)` returns a dict with the five decisions, or None where nothing fits.
     """
@@ -148,9 +147,9 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
 
 
 def drawn_cases(draws: random.Random) -> list[PlanCase]:
-    """A case of each kind, one in which nothing fits, and one whose GPUs nothing divides.
+    """Draw a case of each kind, a case in which nothing fits, and a case whose GPUs nothing divides.
 
-    Each shortcut is slower in one of them, or finds nothing there.
+    Each shortcut is slower in a case of the three kinds, or finds nothing there.
     """
     for _ in range(TRIES):
         found = [kind.case(draws) for kind in DRAWN]
@@ -168,13 +167,13 @@ def _lost(shortcut: Callable[[Plan, PlanCase], bool], cases: list[PlanCase]) -> 
 
 
 def _too_small(case: PlanCase) -> PlanCase:
-    """The same case with a whole number of GB that no plan needs so little of."""
+    """Return the same case with a whole number of GB, just below the least that a plan needs."""
     least = min(_held_bytes(plan, case) for plan in _plans(case))
     return replace(case, memory_bytes=(math.ceil(least / GB) - 1) * GB)
 
 
 def _indivisible(draws: random.Random, case: PlanCase) -> PlanCase:
-    """The same model on a number of GPUs of which a prime divides neither heads nor layers nor the batch."""
+    """Return the same model on GPUs whose number has a prime factor that divides neither heads nor layers nor the batch."""
     model = case.model
     primes = [n for n in (11, 13, 17, 19) if model.heads % n and model.layers % n and case.global_batch % n]
     return replace(case, gpus=draws.choice(primes) * draws.choice((1, 2)))
@@ -236,7 +235,7 @@ def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:
 
 
 def _no_plan(got: Any, task: PlanCase) -> Complaint:
-    """Words where it is none of the plans that are asked for, whether or not it would fit."""
+    """Complain about an answer that is none of the plans asked for, whether or not it would fit."""
     if got == "<Plan>":
         return "expected a dict, got a Plan: dataclasses.asdict(plan) is one"
     if not isinstance(got, dict):

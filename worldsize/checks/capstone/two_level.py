@@ -1,12 +1,10 @@
-"""The check of an all-reduce on two levels: inside each node, then between nodes, then inside again.
+"""Check an all-reduce on two levels: inside each node, then between nodes, then inside again.
 
-A node is `per_node` ranks that follow each other. Which algorithm does a stage is free (a ring, straight to the owner, halves):
-what is asked for is that all of them together send between nodes what has to be sent, 2(k − 1) times the tensor for k nodes, and
-that every rank sends its part of it; the same inside a node; and that ranks work at once, counted in rounds by the order of
-calls and by no clock. Nothing is left to luck: inputs differ by rank and by element whatever is drawn.
-
-P. Patarasuk, X. Yuan, J. Parallel and Distributed Computing 69, 2009 (a stage); M. Cho et al., "BlueConnect", MLSys 2019 (the
-stages: reduce-scatter inside, all-reduce between ranks of one place, all-gather inside).
+A node is `per_node` consecutive ranks, and any algorithm may do a stage (a ring, straight to the owner, halves). All ranks
+together must send 2(k − 1) times the tensor between k nodes, every rank its part, and the same inside a node. Ranks must
+work at once, counted in rounds by the order of calls, not by a clock.
+P. Patarasuk, X. Yuan, J. Parallel and Distributed Computing 69, 2009 (a stage); M. Cho et al., "BlueConnect", MLSys 2019
+(the stages: reduce-scatter inside, all-reduce between ranks of one place, all-gather inside).
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from worldsize.units import count, times
 
 
 class NodeSize(NamedTuple):
-    """A case: so many ranks, so many of them in a node, each with a tensor of so many elements."""
+    """A case: the number of ranks, the ranks in a node, and the elements of each rank's tensor."""
 
     world_size: int
     per_node: int
@@ -47,12 +45,12 @@ class NodeSize(NamedTuple):
         return self.elements % self.world_size == 0
 
     def most_between(self) -> int:
-        """Bytes that a rank has to send to other nodes, at most: 2(k − 1) chunks of its shard."""
+        """Return the most bytes that a rank has to send to other nodes: 2(k − 1) chunks of its shard."""
         shard = chunks.largest_chunk(self.elements, self.per_node)
         return 2 * (self.nodes - 1) * chunks.largest_chunk(shard, self.nodes) * np.dtype(self.dtype).itemsize
 
     def most_inside(self) -> int:
-        """Bytes that a rank has to send inside its node, at most: 2(g − 1) shards, with g ranks a node."""
+        """Return the most bytes that a rank has to send inside its node: 2(g − 1) shards, with g ranks a node."""
         shard = chunks.largest_chunk(self.elements, self.per_node)
         return 2 * (self.per_node - 1) * shard * np.dtype(self.dtype).itemsize
 
@@ -64,7 +62,7 @@ class NodeSize(NamedTuple):
 
 
 SIZES: Iterable[NodeSize] = (
-    NodeSize(6, 2, 24),  # three nodes first: with two, a tree between them sends what a ring does
+    NodeSize(6, 2, 24),  # three nodes first: between two, a tree sends as much as a ring
     NodeSize(6, 3, 24),
     NodeSize(6, 2, 25),
     NodeSize(4, 2, 3),
@@ -72,12 +70,12 @@ SIZES: Iterable[NodeSize] = (
     NodeSize(2, 2, 5),
     NodeSize(1, 1, 5),
     NodeSize(6, 3, 13, "float64"),
-    NodeSize(4, 2, 160_000),  # chunks of 160 kB: smaller ones a wire copies
+    NodeSize(4, 2, 160_000),  # chunks of 160 kB: a wire copies smaller messages
     NodeSize(9, 3, 36),
 )
-SHOWS_ROUNDS = 9  # with fewer ranks, some that take turns are hardly slower
-MOST_ROUNDS = 1.5
-BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
+SHOWS_ROUNDS = 9  # with fewer ranks, taking turns is hardly slower
+MOST_ROUNDS = 1.5  # times the best
+BEYOND_FLOAT32 = 2.0**40  # here float32 numbers are 131,072 apart
 
 TWO_LEVEL = {
     "x holds the sum on every rank": 0.25,
@@ -88,7 +86,7 @@ TWO_LEVEL = {
 
 
 def two_level_all_reduce(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the all-reduce on two levels: `two_level_all_reduce(fabric, x, per_node)` leaves the sum in x on every rank.
+    """Check `two_level_all_reduce(fabric, x, per_node)`, which leaves the sum in x on every rank.
 
     x has shape [elements]; ranks node · per_node and the per_node − 1 after it are in one node.
     """
@@ -107,7 +105,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _inputs(size: NodeSize, seed: int) -> list[np.ndarray]:
-    """The ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits."""
+    """Return the ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits."""
     inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
     if size.dtype == "float64":
         inputs[0] += BEYOND_FLOAT32
@@ -116,7 +114,7 @@ def _inputs(size: NodeSize, seed: int) -> list[np.ndarray]:
 
 
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
-    """Messages of the right size prove nothing where no sum came of them: between nodes they count with the values alone."""
+    """Judge values, messages and rounds. Messages of the right size between nodes count only with the right values."""
     values, between, inside, at_once = TWO_LEVEL
     beside = _not_in_place(ended, inputs)
     wrong = None if beside else _other_sum(ended.inputs, inputs, size) or chunks.wrong_sum(ended.inputs, inputs, "x")
@@ -145,7 +143,7 @@ def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    """Say where x holds the sum, and is not what came back: the lab's next cell goes on with that."""
+    """Complain if x holds the sum but is not returned: the lab's next cell goes on with the returned tensor."""
     for rank, got in enumerate(ended.returned):
         if got is None:
             return f"x holds the sum, but rank {rank} returned nothing, and the next cell needs it: return x"
@@ -155,7 +153,7 @@ def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
 
 
 def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: NodeSize) -> Complaint:
-    """Words where each rank holds a sum over its node alone, over its place alone, or the whole sum in its shard alone."""
+    """Return what else the ranks hold, in words: a node's sum, a place's sum, an average, or the whole sum in a shard alone."""
     n, g = size.world_size, size.per_node
     if size.nodes == 1 or g == 1 or not all(map(chunks.is_like, held, inputs)):
         return None
@@ -193,7 +191,7 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
 
 
 def _shards_of_their_ranks(inputs: Sequence[np.ndarray], first: int, per_node: int) -> np.ndarray:
-    """Of each rank of a node its own shard of what it began with."""
+    """Return, for a node, each rank's own shard of its input."""
     return np.concatenate([np.array_split(inputs[first + place], per_node)[place] for place in range(per_node)])
 
 
@@ -201,7 +199,7 @@ def _shards_of_their_ranks(inputs: Sequence[np.ndarray], first: int, per_node: i
 
 
 def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:
-    """Words for wrong bytes between nodes: those of all ranks together first."""
+    """Complain about wrong bytes between nodes: first about all ranks together, then about the rank that sent most."""
     crossing = [t for t in ended.trace.transfers if _crosses(t, size)]
     total, expected = sum(t.size_bytes for t in crossing), 2 * (size.nodes - 1) * size.tensor_bytes
     if total != expected:
@@ -263,7 +261,7 @@ def _crosses(t: Transfer, size: NodeSize) -> bool:
 
 
 def _sent(transfers: Iterable[Transfer], size: NodeSize) -> list[int]:
-    """Bytes by sender."""
+    """Return bytes by sender."""
     sent = [0] * size.world_size
     for t in transfers:
         sent[t.src] += t.size_bytes

@@ -1,10 +1,8 @@
-"""The check of one optimizer step for a batch that comes in parts, on several ranks, with DistributedDataParallel.
+"""Check an optimizer step for a batch that comes in parts, on several ranks, with DistributedDataParallel.
 
 The weights must be those of one device that has all examples at once, for parts of any size. DDP's process group lies over
-the fabric and its layers declare their work, so the record shows what travelled, and how many micro-batches were in memory;
-what is left of one whose backward is over is noted in the function's own process, and can only take points.
-Every rank has examples of its own, which no other can know. Luck decides nothing: weights are float64, of about 0.1, and
-each slip moves them by far more than the tolerance. S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
+the fabric and its layers declare their work, so the record shows what travelled and how many micro-batches were in memory.
+S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ POINTS = {
     "the parts stay as they were handed in": 0.25,
 }
 EVEN, UNEVEN, FRUGAL, KEPT = POINTS
-NEAR_ZERO = 1e-7  # a quotient with a tensor of counts is a float32: 5e-9 of a step at most; slips are 5e-4 and more (measured)
-SMALL = 0.02  # of the gradients' bytes: what counts, and DDP's own words, may take besides
+NEAR_ZERO = 1e-7  # division by a tensor of counts gives float32, off by 5e-9 of a step at most; slips by 5e-4 and more (measured)
+SMALL = 0.02  # of the gradients' bytes: allowed besides them for counts and DDP's own messages
 
-Counts = Sequence[Sequence[int]]  # by rank, the examples of each part
+Counts = Sequence[Sequence[int]]  # [rank][part]: examples
 ALIKE: Counts = ((4, 4, 4), (4, 4, 4))
-DIFFERENT: tuple[tuple[Counts, int], ...] = (  # with the number of steps
+DIFFERENT: tuple[tuple[Counts, int], ...] = (  # (counts, number of steps)
     (((3, 1, 5, 2), (4, 4, 1, 6), (2, 7, 3, 3)), 2),
     (((5, 1, 3),), 2),
     (((3,), (1,), (6,), (2,)), 1),
@@ -47,9 +45,9 @@ DIFFERENT: tuple[tuple[Counts, int], ...] = (  # with the number of steps
 
 
 def big_batch_step(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a step for a batch in parts: `big_batch_step(ddp, optimizer, parts)` leaves the weights changed.
+    """Check `big_batch_step(ddp, optimizer, parts)`, which changes the weights by a step for a batch in parts.
 
-    parts are this rank's (x, y), x [examples, inputs] and y [examples], the class of each; the loss is cross-entropy.
+    parts are this rank's (x, y): x [examples, inputs] and y [examples], the class of each. The loss is cross-entropy.
     """
     return judge("big_batch_step", POINTS, _cases(arena, fn))
 
@@ -71,7 +69,7 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
     batch = _weighed(batch, ended)
     wrong = _wrong_weights(ended, batch)
     if wrong:
-        return {UNEVEN: wrong, FRUGAL: wrong, KEPT: wrong}  # a step that is none costs nothing
+        return {UNEVEN: wrong, FRUGAL: wrong, KEPT: wrong}  # the cost of a wrong step earns nothing
     wasteful = _wasteful(ended.trace, batch) or _left_of_earlier_parts(ended, batch)
     kept = first_complaint(
         changed(given["steps"], own["steps"], "the list of parts", rank)
@@ -81,7 +79,7 @@ def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
 
 
 def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
-    for rank, given in enumerate(ended.inputs):
+    for rank, given in enumerate(ended.inputs):  # noted in the function's own process, so it can only take points
         if given["held"] and batch.parts > 1:
             return (
                 f"on rank {rank} there are still activations of {count(given['held'], 'earlier part')} when the next goes "
@@ -129,7 +127,7 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
             return "The gradients of the step before are still there: optimizer.zero_grad() comes before the first part."
         return "The step before was right. Is something of it left, a gradient or a sum?"
 
-    moved = (batch.start - got) / batch.rate  # the gradient of this step; momentum begins at 0
+    moved = (batch.start - got) / batch.rate  # the first step's gradient, because momentum begins at 0
     slips = {words: given[rank] for words, given in batch.slips.items()}
     found = first_slip(lambda given: same(moved, given, near_zero=NEAR_ZERO), slips)
     if found:
@@ -167,7 +165,7 @@ def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:
 
 
 def _all_at_once(trace: Trace, batch: BigBatch) -> Complaint:
-    """Words where the parts went through the model as one batch."""
+    """Complain if the parts went through the model as one batch."""
     layers = batch.layers * len(batch.steps)
     if batch.parts == 1 or passes(trace, 0, batch.task)[0] != layers:
         return None

@@ -1,10 +1,10 @@
-"""Batch norm over the rows of all ranks in NumPy, forwards and backwards: what should come out, and what slips would give.
+"""Batch norm over the rows of all ranks in NumPy, forwards and backwards: the reference, and what slips give.
 
     mean = Σ x / N,  var = Σ (x − mean)² / N,  x̂ = (x − mean) / √(var + eps),  y = weight · x̂ + bias
     grad_x = weight / √(var + eps) · (grad − Σ grad / N − x̂ · Σ (grad · x̂) / N)
 
-Sums are over the N rows of all ranks; grad_weight and grad_bias are a rank's own sums of grad · x̂ and grad. Left out: what
-is run, and messages (`normalisation`). S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015, section 3.
+Sums are over the N rows of all ranks; grad_weight and grad_bias are a rank's own sums of grad · x̂ and grad.
+S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015, section 3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ByRank = list[np.ndarray]
 
 @dataclass(frozen=True)
 class NormTask:
-    """`x[rank]` and `grads[rank]` have shape [rows, features], weight and bias [features]."""
+    """The inputs of a batch norm: `x[rank]` and `grads[rank]` of shape [rows, features], weight and bias of shape [features]."""
 
     x: ByRank
     weight: np.ndarray
@@ -36,7 +36,7 @@ class NormTask:
         cls, generator: np.random.Generator, rows: Sequence[int], features: int, shift: float = 0.0, apart: float = 1.5,
         dtype: str = "float64",
     ) -> NormTask:  # fmt: skip
-        """Ranks whose means lie `apart` by rank, all round `shift`."""
+        """Draw a task in which rank r's mean is about `shift + apart * r`."""
         x = [generator.normal(shift + apart * rank, 1.0, (count, features)).astype(dtype) for rank, count in enumerate(rows)]
         grads = [generator.normal(0.3, 1.0, (count, features)).astype(dtype) for count in rows]
         weight, bias = generator.uniform(0.5, 1.5, (2, features)).astype(dtype)
@@ -63,7 +63,7 @@ class NormTask:
 
 
 def reference(task: NormTask) -> dict[str, ByRank]:
-    """What each rank should return, computed in float64."""
+    """Return what each rank should return, computed in float64."""
     mean, var = statistics(task)
     hat = standard(task, mean, var)
     bias, weight = own_sums(task, hat)
@@ -71,25 +71,25 @@ def reference(task: NormTask) -> dict[str, ByRank]:
 
 
 def statistics(task: NormTask) -> tuple[ByRank, ByRank]:
-    """The mean and the variance over the rows of all ranks, [features] each, for every rank."""
+    """Return the mean and the variance over the rows of all ranks, [features] each, for every rank."""
     every = np.concatenate(task.x).astype(float)
     return [every.mean(0)] * task.ranks, [every.var(0)] * task.ranks
 
 
 def standard(task: NormTask, mean: ByRank, var: ByRank, eps: float | None = None) -> ByRank:
-    """x̂ on every rank."""
+    """Return x̂ on every rank."""
     eps = task.eps if eps is None else eps
     return [(x - m) / np.sqrt(v + eps) for x, m, v in zip(task.x, mean, var, strict=True)]
 
 
 def own_sums(task: NormTask, hat: ByRank) -> tuple[ByRank, ByRank]:
-    """Each rank's sums of grad and of grad · x̂ over its rows."""
+    """Return each rank's sums of grad and of grad · x̂ over its rows."""
     sums = [g.sum(0, dtype=float) for g in task.grads]
     return sums, [(g * one).sum(0) for g, one in zip(task.grads, hat, strict=True)]
 
 
 def backward(task: NormTask, hat: ByRank, var: ByRank, means: tuple[ByRank, ByRank] | None = None) -> ByRank:
-    """grad_x on every rank. `means` are those of grad and of grad · x̂ that a rank takes; over all rows where it is None."""
+    """Return grad_x on every rank. `means` are each rank's means of grad and of grad · x̂; the default is over all rows."""
     if means is None:
         means = tuple([sum(sums) / sum(task.rows)] * task.ranks for sums in own_sums(task, hat))
 
@@ -104,7 +104,7 @@ def backward(task: NormTask, hat: ByRank, var: ByRank, means: tuple[ByRank, ByRa
 
 
 def slips(task: NormTask, name: str) -> dict[str, ByRank]:
-    """{words: what each rank returns by the slip}, for one of NAMES."""
+    """Return {words: what each rank returns by the slip}, for one of NAMES."""
     if name == "y":
         return _forward_slips(task)
     if name == "grad_x":
@@ -113,7 +113,7 @@ def slips(task: NormTask, name: str) -> dict[str, ByRank]:
 
 
 def _forward_slips(task: NormTask) -> dict[str, ByRank]:
-    """{words: y as the slip gives it}."""
+    """Return {words: y as the slip gives it}."""
     n, rows = task.ranks, task.rows
     total = sum(rows)
     mean, var = statistics(task)
@@ -171,7 +171,7 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
             mean[0], var[0] + mean[0] ** 2
         ),
     }  # fmt: skip
-    with np.errstate(invalid="ignore"):  # a slip may make a variance below 0, and so NaN
+    with np.errstate(invalid="ignore"):  # a slip may give a variance below 0, and so NaN
         outputs = {words: _outputs(task, standard(task, *given)) for words, given in found.items()}
     return outputs | _wrong_formulas(task, mean, var)
 
@@ -199,7 +199,7 @@ def _wrong_formulas(task: NormTask, mean: ByRank, var: ByRank) -> dict[str, ByRa
 
 
 def _backward_slips(task: NormTask) -> dict[str, ByRank]:
-    """{words: grad_x as the slip gives it}, where y may be right."""
+    """Return {words: grad_x as the slip gives it}; y may be right nevertheless."""
     n, rows = task.ranks, task.rows
     mean, var = statistics(task)
     hat = standard(task, mean, var)
@@ -252,7 +252,7 @@ def _backward_slips(task: NormTask) -> dict[str, ByRank]:
 
 
 def _parameter_slips(task: NormTask) -> dict[str, dict[str, ByRank]]:
-    """{"grad_weight" or "grad_bias": {words: what each rank returns by the slip}}."""
+    """Return {"grad_weight" or "grad_bias": {words: what each rank returns by the slip}}."""
     n, rows = task.ranks, task.rows
     hat = standard(task, *statistics(task))
     found = {}

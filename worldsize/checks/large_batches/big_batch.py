@@ -1,7 +1,7 @@
-"""A big batch in parts over several ranks, and the steps of one device that has all of it, with what slips would give.
+"""A big batch in parts over several ranks: the steps of one device that has all of it, and what slips give.
 
-Plain arrays of gradients: of every part the sum over its examples. So a mean of means, a sum, or a rank's own gradient is
-a few additions. Left out: what is run, and words for messages and memory (`accumulation`).
+Each part has the gradient of the loss summed over its examples, as a plain array, so a mean of means, a sum, or a rank's
+own gradient takes a few additions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from worldsize.checks.weighed_work import WeighedRank, WeighedWork, on_other_num
 from worldsize.pytorch.timed_network import Network, TrainingTask, task
 from worldsize.units import count
 
-# 315 kB of weights: half of them travel in one message on two ranks, above 128 KiB. No few rows of one width are as large as some
-# of another, so that the bytes of activations tell how many examples they are of
+# 315 kB of weights: on two ranks half of them travel in one message, above 128 KiB. No few rows of one width have the bytes of
+# a few rows of another, so the bytes of activations tell their number of examples
 SIZES = [70, 384, 32, 5]
 MOMENTUM = 0.9
 FORWARD_S, BACKWARD_S = 0.001, 0.002
@@ -32,9 +32,10 @@ Part = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class BigBatch:
-    """`steps[step][rank]` are the rank's parts, (x, y) each; `tasks[rank]` the model that the rank draws, rank 0's counts.
+    """A training in parts: `steps[step][rank]` holds a rank's parts, (x, y) each.
 
-    `work` is the declared work of the real ranks, None where it was not weighed.
+    `tasks[rank]` is the model that the rank draws; rank 0's counts. `work` is the declared work of the real ranks, None
+    where it was not weighed.
     """
 
     tasks: tuple[TrainingTask, ...]
@@ -44,7 +45,7 @@ class BigBatch:
 
     @classmethod
     def drawn(cls, draws: random.Random, counts: Sequence[Sequence[int]], steps: int) -> BigBatch:
-        """`counts[rank][part]` examples at every step, each rank's from a seed of its own."""
+        """Draw `counts[rank][part]` examples for every step, each rank's from a seed of its own."""
         tasks, by_rank = [], []
         for own in counts:
             seed = draws.getrandbits(32)
@@ -90,12 +91,12 @@ class BigBatch:
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Rank 0's weights, [numbers]."""
+        """Return rank 0's first weights, [numbers]."""
         return _flat(Network(WeighedRank(0), self.task).parameters())
 
     @cached_property
     def weights(self) -> list[np.ndarray]:
-        """What every rank should hold after each step."""
+        """Return the weights that every rank should hold after each step."""
         return self._trained[1]
 
     @cached_property
@@ -104,7 +105,7 @@ class BigBatch:
         return ranks, self._descended([False] * len(self.steps), ranks)
 
     def invented_work(self) -> Complaint:
-        """Words for a rank whose declared work was on other numbers than right weights lead to."""
+        """Complain about a rank that declared work on other numbers than the right weights lead to."""
         if self.work is None:
             return None
         return next((on_other_numbers(one.rank) for one in self._trained[0] if not one.all_done), None)
@@ -113,7 +114,7 @@ class BigBatch:
         return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.ranks)]
 
     def without_zero_grad(self, step: int) -> np.ndarray:
-        """The weights after that step, where the gradient of the step before it is still there."""
+        """Return the weights after `step` where the gradient of the step before was not zeroed."""
         kept = [False] * len(self.steps)
         kept[step] = True
         return self._descended(kept, self._weighed_ranks())[step]
@@ -133,7 +134,8 @@ class BigBatch:
     def _sums(
         self, weights: np.ndarray, step: int, ranks: Sequence[WeighedRank]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Of each part the gradient of its summed loss at these weights, [ranks, parts, numbers], and its examples."""
+        """Return each part's gradient of its summed loss at these weights, [ranks, parts, numbers], and its number of examples.
+        """
         sums = [_of_parts(self._at(weights, rank), rank, parts) for rank, parts in zip(ranks, self.steps[step], strict=True)]
         return np.array(sums), np.array([[len(y) for _, y in parts] for parts in self.steps[step]])
 
@@ -146,7 +148,7 @@ class BigBatch:
 
     @cached_property
     def slips(self) -> dict[str, list[np.ndarray]]:
-        """{words: the first step's gradient on each rank by that slip}, [numbers]."""
+        """Return {words: the first step's gradient on each rank by that slip}, [numbers]."""
         n, parts = self.ranks, self.parts
         sums, counts = self._sums(self.start, 0, self._weighed_ranks())
         means = sums / counts[:, :, None]
@@ -186,9 +188,9 @@ class BigBatch:
 
 
 def _of_parts(network: Network, rank: WeighedRank, parts: list[Part]) -> list[np.ndarray]:
-    """Of each part the gradient of its summed loss.
+    """Return each part's gradient of its summed loss.
 
-    Where the real rank worked on all parts at once, the first one has the gradient of all.
+    Where the real rank worked on all parts at once, the first entry is the gradient of all, the others are 0.
     """
     missed = rank.missed
     sums = [_of_summed_loss(network, *part) for part in parts]

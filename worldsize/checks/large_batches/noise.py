@@ -1,12 +1,7 @@
-"""The check of the gradient noise scale, estimated from gradients of two batch sizes.
+"""Check the gradient noise scale, estimated from gradients of two batch sizes.
 
-The small batch is one rank's, with the mean of |gradient|² over the ranks; the big one is that of all ranks together. Both
-estimates, of |G|² and of tr(Σ), are unbiased, and each is averaged over the steps before one is divided by the other. Some
-steps are mostly noise, so that their estimate of |G|² is negative, and still has to count.
-No luck is in it. The ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive. Every input is drawn
-again until each mistake that has words gives a number that is at least five times as far from the right one as is allowed, or
-is the right one by its formula, as many are where there is one step: so the chance that one of them passes is 0. Between 35 and
-100 of 100 draws do, by input (measured); if it were 20, that 1,000 are not enough would have a chance of 0.8 ** 1000 < 1e-90.
+The small batch is a rank's, with |gradient|² averaged over the ranks; the big batch joins all ranks. The estimates of |G|²
+and of tr(Σ) are unbiased, so each is averaged over all steps, a negative |G|² included, before the division.
 S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv:1812.06162, 2018, appendix A.1.
 """
 
@@ -31,14 +26,17 @@ POINTS = {
     "averaged over the steps before the division": 0.75,
 }
 UNBIASED, AVERAGED = POINTS
-TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # two near norms are subtracted, which costs float32 some digits
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # float32 loses digits where two near norms are subtracted
 CLEAR = {"float64": 1e-3, "float32": 5e-3}
+# Inputs are drawn again until each mistake is off by CLEAR, at least five tolerances, or right by its formula, as many are with
+# one step: none passes by luck. By input, 35 to 100 of 100 draws suffice (measured). Even if 20 did, 1,000 draws would all fail
+# with a chance of 0.8 ** 1000 < 1e-90
 SAME, TRIES = 1e-9, 1000
 
 
 @dataclass(frozen=True)
 class NoisySteps:
-    """`gradients[k][rank]`, each of shape [numbers], from `batches[k]` examples of each rank."""
+    """The gradients of some steps: `gradients[k][rank]`, of shape [numbers], from `batches[k]` examples of each rank."""
 
     batches: tuple[int, ...]
     gradients: list[list[np.ndarray]]
@@ -57,7 +55,7 @@ class NoisySteps:
 
     @property
     def small(self) -> np.ndarray:
-        """The batch of one rank at each step."""
+        """Return the batch of a rank at each step."""
         return np.array(self.batches, float)
 
     @property
@@ -66,13 +64,13 @@ class NoisySteps:
 
     @cached_property
     def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """At each step the squared norm of one rank's gradient, as a mean over the ranks, and of their mean gradient."""
+        """Return, for each step, the squared norm of a rank's gradient, as a mean over the ranks, and of the mean gradient."""
         every = np.array(self.gradients, float)
         return np.mean(np.sum(every**2, axis=2), axis=1), np.sum(np.mean(every, axis=1) ** 2, axis=1)
 
     @cached_property
     def norms_of_ranks(self) -> list[np.ndarray]:
-        """By rank, the squared norm of its own gradient at each step."""
+        """Return, for each rank, the squared norm of its own gradient at each step."""
         return [*np.sum(np.array(self.gradients, float) ** 2, axis=2).T]
 
     def __str__(self) -> str:
@@ -83,9 +81,10 @@ class NoisySteps:
 
 
 def noise_scale(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the gradient noise scale: `noise_scale(steps)`, a number.
+    """Check `noise_scale(steps)`, which returns the gradient noise scale, a number.
 
-    steps[k] is (batch, gradients): how many examples each rank took, and every rank's mean gradient over them, [numbers].
+    steps[k] is (batch, gradients): the number of examples that each rank took, and every rank's mean gradient over them,
+    [numbers].
     """
     return judge("noise_scale", POINTS, _cases(arena, fn))
 
@@ -106,7 +105,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def draw(
     generator: np.random.Generator, ranks: int, batches: tuple[int, ...], dtype: str = "float64", weak: Sequence[int] = ()
 ) -> NoisySteps:
-    """Steps in which no mistake that has words comes near the right number; the `weak` ones have a negative |G|²."""
+    """Draw steps in which each known mistake is clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
     for _ in range(TRIES):
         steps = _drawn(generator, ranks, batches, dtype, weak)
         if _tells(steps):
@@ -117,18 +116,19 @@ def draw(
 def _drawn(
     generator: np.random.Generator, ranks: int, batches: tuple[int, ...], dtype: str, weak: Sequence[int], numbers: int = 40
 ) -> NoisySteps:
-    """Signal and noise change from step to step, each in its own way."""
+    """Draw gradients whose signal and noise change from step to step, each with a period of its own."""
     gradients = []
     for k in range(len(batches)):
         strength, spread = (0.15, 2.0) if k in weak else ((1, 3, 0.7)[k % 3], (1, 0.6, 0.5, 0.2)[k % 4])
         signal = generator.uniform(1.5, 2.5, numbers) * generator.choice([-1, 1], numbers) * strength
         noise = generator.uniform(-1, 1, (ranks, numbers)) * spread
+        # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
         gradients.append([*(signal + noise - noise.mean(axis=0)).astype(dtype)])
     return NoisySteps(batches, gradients)
 
 
 def _tells(steps: NoisySteps) -> bool:
-    """Whether every mistake is well away from what is right, and none is within rounding of another."""
+    """Return whether each mistake is clearly wrong or exactly right, and no two are nearly alike without being the same."""
     right, mistaken = estimate(steps), [value for value in _mistakes(steps).values() if np.isfinite(value)]
     off = [abs(value / right - 1) for value in mistaken]
     apart = np.abs(np.diff(np.sort(mistaken))) / abs(right)
@@ -137,7 +137,7 @@ def _tells(steps: NoisySteps) -> bool:
 
 
 def _one_step_is_the_middle(steps: NoisySteps) -> bool:
-    """Whether the middle ratio, or the ratio of middles, is that of the first or the last of an even number of steps."""
+    """Return whether, in an even number of steps, the first or last step has a middle ratio, or one step both middle values."""
     count = len(steps.batches)
     if count < 4 or count % 2:
         return False
@@ -184,7 +184,7 @@ def _wrong(got: Any, steps: NoisySteps) -> Complaint:
 
 
 def _changed(after: Any, steps: NoisySteps) -> Complaint:
-    """`after` is what was handed in, as the function left it."""
+    """Complain about changed gradients; `after` is the function's argument as it was left."""
     left = [own for _, own in after[0]]
     if np.array_equal(np.array(left), np.array(steps.gradients)):
         return None
@@ -195,16 +195,16 @@ def _changed(after: Any, steps: NoisySteps) -> Complaint:
 
 
 def parts(small: Any, big: Any, small_norm: Any, big_norm: Any) -> tuple[Any, Any]:
-    """Unbiased |G|² and tr(Σ) from the squared norms of the gradients of two batches (McCandlish, appendix A.1)."""
+    """Return unbiased |G|² and tr(Σ) from the squared norms of the gradients of two batches (McCandlish, appendix A.1)."""
     signal = (big * big_norm - small * small_norm) / (big - small)
     noise = (small_norm - big_norm) / (1 / small - 1 / big)
     return signal, noise
 
 
 def estimate(steps: NoisySteps, small_norm: np.ndarray | None = None) -> float:
-    """The noise scale, tr(Σ) over |G|², each of them averaged over the steps.
+    """Return the noise scale: tr(Σ) over |G|², each averaged over the steps.
 
-    `small_norm`, at each step, is the mean of the ranks' squared norms where it is not given.
+    `small_norm`, at each step, defaults to the mean of the ranks' squared norms.
     """
     mean_norm, big_norm = steps.norms
     signal, noise = parts(steps.small, steps.big, mean_norm if small_norm is None else small_norm, big_norm)
@@ -212,7 +212,7 @@ def estimate(steps: NoisySteps, small_norm: np.ndarray | None = None) -> float:
 
 
 def _mistakes(steps: NoisySteps) -> dict[str, float]:
-    """{words: what the mistake gives}; with the mean of the ranks' norms, or with one rank's alone and nothing else wrong."""
+    """Return {words: what the mistake gives}: with the mean of the ranks' norms, or with a rank's norm as the only mistake."""
     alone = {
         f"|G_small|² is that of rank {rank} alone: take the mean over the ranks, it is less noisy.": estimate(steps, norm)
         for rank, norm in enumerate(steps.norms_of_ranks)
@@ -306,7 +306,7 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
 
 
 def _without_negatives(signal: np.ndarray, noise: np.ndarray) -> dict[str, float]:
-    """What comes of steps whose |G|² came out below 0, and was not let count as it is."""
+    """Return {words: what the mistake gives} for mistakes with steps whose |G|² is below 0."""
     kept = signal > 0
     if kept.all():
         return {}

@@ -1,11 +1,7 @@
-"""The check of a batch norm over the rows of all ranks, forwards and backwards, with one all-reduce each way.
+"""Check a batch norm over the rows of all ranks, forwards and backwards, with one all-reduce each way.
 
-Held against one device that has all the rows, in NumPy. A mistake is named by what it would have given: statistics of a
-rank's own rows, ranks that count alike, sums of the backward pass that stay at home. How often the ranks meet is counted in
-messages. In float32, with a large mean and a small spread, the mean of the squares less the square of the mean has no
-digit left. Left out: running statistics. A difference counts from 1e-9 of the largest value on, ten million roundings of
-float64, so no luck is in it; in float32 from 2 %, where a mean of 20,000 is rounded by 0.2 % of the spread at most. An unsafe
-variance is there off by up to 20 either way, so that one in some 200 is within 4 % by luck, and all five features under 1e-11.
+The reference is NumPy on one device that has all rows; the messages show how often the ranks meet. Left out: running
+statistics.
 S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015; C. Peng et al., "MegDet", CVPR 2018: over devices;
 T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm", 1979: variances of parts.
 """
@@ -40,12 +36,14 @@ POINTS = {
     "all four in x's dtype, and what was handed in as it was": 0.25,
 }
 FORWARD, BACKWARD, OWN, ONCE, SAFE, KEPT = POINTS
-NEAR = 1e-9  # of the largest value
+NEAR = 1e-9  # of the largest value: ten million roundings of float64, so no right answer fails by luck
+# a mean of 20,000 is rounded by 0.2 % of the spread at most. An unsafe variance is off by up to 20 either way: one in some 200 is
+# within 4 % by luck, all five features in under 1e-11
 NEAR_FLOAT32 = 0.02
 ROWS = ((10, 14, 7), (6,), (1, 9, 12, 5), (2, 3, 1, 4, 2), (1, 1))
-MOST_NUMBERS = 4  # of each feature, in an all-reduce: of each rank forwards
-LARGE = 20_000  # features whose sums take messages above 128 KiB, which wait for their receiver
-LARGE_MEAN = 20_000.0
+MOST_NUMBERS = 4  # for each feature in an all-reduce; forwards, for each rank too
+LARGE = 20_000  # features: sums travel in messages above 128 KiB, whose send waits for the receiver
+LARGE_MEAN = 20_000.0  # in float32 the mean of the squares less the square of this has no digit left
 
 UNSAFE = (
     "The mean is 20,000 and the spread about 1: in float32 the mean of the squares is rounded by up to 16, so the "
@@ -58,10 +56,10 @@ LONE_ROW = (
 
 
 def synced_norm(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a batch norm over all ranks: `synced_norm(fabric, x, weight, bias, grad, eps)`.
+    """Check `synced_norm(fabric, x, weight, bias, grad, eps)`, a batch norm over all ranks.
 
-    Returns y, grad_x, grad_weight, grad_bias. x and grad, the gradient of y, have shape [rows, features], and every rank its
-    own number of rows.
+    The function returns y, grad_x, grad_weight, grad_bias. x and grad, the gradient of y, have shape [rows, features];
+    every rank has its own number of rows.
     """
     return judge("synced_norm", POINTS, _cases(arena, fn))
 
@@ -103,7 +101,7 @@ def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
         BACKWARD: wrong["grad_x"],
         OWN: wrong["grad_weight"] or wrong["grad_bias"],
         KEPT: values or though_right("y and grad_x", _changed(ended.inputs, task)),
-        # the right messages with wrong values are none
+        # right messages with wrong values earn nothing
         ONCE: values or though_right("y and grad_x", _meets_too_often(ended.trace, task)),
     }
 
@@ -160,7 +158,7 @@ def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: No
 
 
 def _alike(got: Any, slip: np.ndarray, near_zero: float) -> bool:
-    """Whether a slip gives what came: NaN too, where it makes a variance below 0."""
+    """Return whether a slip gives `got`. Both may be NaN, where the slip makes a variance below 0."""
     if not isinstance(got, np.ndarray) or got.shape != slip.shape:
         return False
     neither = ~(np.isnan(got) & np.isnan(slip))
@@ -177,7 +175,7 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
         for rank, expected in enumerate(right[name]):
             got = ended.returned[rank][k]
             if isinstance(got, np.ndarray) and got.dtype.kind == "f":
-                got = got.astype(expected.dtype)  # where it is computed in float64, it may stay so
+                got = got.astype(expected.dtype)  # an answer in float64 is right here; `_examine_float32` asks for x's dtype
             near_zero = NEAR_FLOAT32 * float(np.abs(expected).max())
             complaint = first_difference(got, expected, rank, name, NEAR_FLOAT32, near_zero)
             if complaint:
@@ -198,14 +196,14 @@ def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
 
 
 def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
-    """More messages than two all-reduces have, or so many bytes that rows were sent."""
+    """Complain about more messages than two all-reduces have, or about so many bytes that rows were sent."""
     complaint = none_sent(trace, "Use all_reduce.")
     n, features = task.ranks, task.features
     if complaint or n == 1:
         return complaint
 
     messages = sent_by_each(trace)
-    rank = max(range(n), key=messages.__getitem__)  # the first of those that sent most
+    rank = max(range(n), key=messages.__getitem__)  # the first of the ranks that sent most
     sent, one = messages[rank], 2 * (n - 1)
     if sent > 2 * one:
         meetings = count(math.ceil(sent / one), "all-reduce")
@@ -214,7 +212,7 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
             f"ranks add up can stand side by side in one tensor."
         )
 
-    # a row of each rank with four numbers of each feature forwards, four of each backwards, in the dtype of x
+    # four numbers for each feature, in the dtype of x: in a row for each rank forwards, once backwards
     item = task.x[0].itemsize
     most = one * item * MOST_NUMBERS * features * (n + 1)
     if trace.total_bytes() <= most:

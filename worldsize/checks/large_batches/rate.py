@@ -1,9 +1,7 @@
-"""The check of a learning rate for large batches: linear scaling, a gradual warm-up, a tenth after some epochs.
+"""Check a learning rate for large batches: linear scaling, a gradual warm-up, a tenth after some epochs.
 
-Plain numbers in, a rate for each step out; a whole course of a training is asked for at once. Other ways to count a
-warm-up's steps are in use, and each is named: the lab says which is meant. For a batch below the base's the warm-up falls.
-Left out: drops within a warm-up.
-No luck is in it: epochs and steps are fixed, and no drawn rate or batch is one that a mistake would take.
+The function is asked for the rate of every step of a training. Other ways to count a warm-up's steps are in use; each is a
+named mistake, because the lab defines the count.
 P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, 2017, sections 2.1 and 2.2.
 """
 
@@ -31,12 +29,12 @@ POINTS = {
     "a gradual warm-up from the base rate": 0.5,
 }
 SCALED, DROPPED, WARMED = POINTS
-EXACT = 1e-6  # a rate in float32 is right to 7 digits, and schedulers multiply step by step
+EXACT = 1e-6  # float32 has 7 digits, and schedulers multiply step by step
 
 
 @dataclass(frozen=True)
 class RatePlan:
-    """All that `scaled_rate` is given but the step; `steps` is how far the training goes."""
+    """All arguments of `scaled_rate` except the step; `steps` numbers the steps of the training."""
 
     steps_per_epoch: int
     batch: int
@@ -65,24 +63,24 @@ class RatePlan:
         return self.warmup_epochs * self.steps_per_epoch
 
     def course(self, rise: Any = 1.0, late: Any = 0, top: float | None = None, start: float | None = None) -> np.ndarray:
-        """The rate at each step: `rise` is how far it has come from `start` to `top`, the drops are `late` by so many steps."""
+        """Return the rate at each step: `rise` of the way from `start` to `top`, with drops that come `late` steps late."""
         top = self.scaled if top is None else top
         start = self.base_rate if start is None else start
         way = np.clip(rise, 0.0, 1.0)
         return (start + (top - start) * way) * 0.1 ** self.drops(late)
 
     def drops(self, late: Any = 0) -> np.ndarray:
-        """How many drops each step has behind it."""
+        """Return the number of drops up to each step."""
         ends = np.array(self.drop_epochs, int) * self.steps_per_epoch + late
         return np.sum(self.steps[:, None] >= ends, axis=1)
 
     @property
     def rise(self) -> np.ndarray:
-        """How far every step has come: 0 at the first, and 1 at the first after the warm-up."""
+        """Return how far each step has risen: 0 at the first step, and 1 at the first after the warm-up."""
         return self.rises()[0]
 
     def rises(self) -> list[np.ndarray]:
-        """The ways of counting a warm-up's steps that are in use, each as how far every step has come; the lab's first."""
+        """Return the common ways to count a warm-up's steps, each as how far every step has risen; the lab's comes first."""
         steps, length = self.steps, self.warmup_steps
         if not length:
             return [np.ones(len(steps))]
@@ -99,15 +97,16 @@ class RatePlan:
 
 
 def scaled_rate(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a learning rate for a large batch.
+    """Check the learning rate for a large batch.
 
-    `scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs)`: a number.
+    `scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs)` returns a number.
     """
     return judge("scaled_rate", POINTS, _cases(arena, fn))
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     draws = arena.draws
+    # never 0.1 or 256, which mistakes take; 6 divides `base`, so the batches below are whole
     rate, base = round(draws.uniform(0.02, 0.09), 4), 6 * draws.randint(11, 30)
     even = RatePlan(4, 8 * base, rate, base, 0, ())
     warm = RatePlan(7, 8 * base, rate, base, 5, (), epochs=8)
@@ -122,6 +121,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         warm,
         replace(warm, batch=3 * base // 2, drop_epochs=(3, 6), warmup_epochs=2),
         replace(warm, batch=base, warmup_epochs=1, steps_per_epoch=3, drop_epochs=(2,)),
+        # a batch below the base's: the warm-up falls
         replace(warm, batch=base // 3, warmup_epochs=2, steps_per_epoch=5, drop_epochs=(4,), epochs=6),
     ]
 
@@ -181,7 +181,7 @@ def _first_apart(rates: np.ndarray, course: np.ndarray) -> int:
 
 
 def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
-    """Words for a mistake, and the courses of rates that it would give: one for each way of counting a warm-up."""
+    """Return {words: the rates that the mistake gives}, for each way to count a warm-up."""
     rises = plan.rises()
 
     def courses(*more: Any, **ways: Any) -> list[np.ndarray]:

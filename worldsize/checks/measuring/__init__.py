@@ -1,1 +1,1 @@
-"""Checks of labs 01, 02 and 12 whose answers are numbers: timers, fits, memory."""
+"""Checks of labs 01 and 02 whose answers are numbers: timers, fits, metrics, memory."""

@@ -1,18 +1,8 @@
-"""The check of lab 02's fit: α and B of T = α + m/B from measured times.
+"""Check lab 02's fit: α and B of T = α + m/B from measured times.
 
-Three closed-form properties: times without noise give both numbers back, on links of every scale; and from times that
-are off the line is right at sizes that it was not shown. Left out: the machine's own times, which are no line. Why
-errors count relative to the time is the exercise, and it carries most of the points. The model is R. Hockney's
-(Parallel Computing 20, 1994).
-
-Luck decides nothing. The smallest and the largest time are 20 % off, the seven between them at most 2 %, and the size
-at which α equals m/B is from 10 kB to 250 kB. In every corner of that box a line of least relative errors is at most
-13.3 % off where it is asked (12.3 % with errors of the logarithm), one with weights 1/√seconds at least 17.4 %, 1/√size
-17.8 %, 1/size 19.6 %, and the usual least squares are off by nine times the time and more. In one case more the noise
-is not drawn: up to the sixth size all times are too long, then all are too short, and the size at which α equals m/B is
-from 10 kB to 50 kB. There weights that hardly differ among the small times, 1/(seconds + their
-median), give a line that is at least 27 % off, and least relative errors one that is at most 10.7 % off. So the chance that
-one of these fits passes is 0.
+Times without noise must give both numbers back, on links of every scale. From times off the line, the fit must be right at
+sizes that were not given. Left out: the machine's own times, which follow no line.
+R. Hockney, Parallel Computing 20, 1994: the model.
 """
 
 from __future__ import annotations
@@ -35,20 +25,27 @@ FIT = {
     "links of any speed, sizes in any order": 0.25,
     "times up to 20 % off: at most 15 % off at sizes left out": 1.0,
 }
+# Luck decides nothing. Errors where the line is asked, in every corner of the ranges drawn from:
+# - the first and last time off by ENDS_OFF, the others by up to REST_OFF, α = m/B from 10 kB to 250 kB: least relative errors at
+#   most 13.3 % (of the logarithm 12.3 %); weights 1/√seconds at least 17.4 %, 1/√size 17.8 %, 1/size 19.6 %; plain least
+#   squares nine times the time and more
+# - LEANING, α = m/B from 10 kB to 50 kB: least relative errors at most 10.7 %; weights that hardly differ among small times,
+#   1/(seconds + their median), at least 27 %
 EXACT = 1e-4  # relative
 HELD_OUT = 0.15
 ENDS_OFF = 0.2  # the smallest and the largest time
 REST_OFF = 0.02
 SIZES = np.geomspace(100, 1e10, 9)
+# up to the sixth size all times are too long, then all are too short
 LEANING = 1 + np.array([ENDS_OFF, *[REST_OFF] * 5, -REST_OFF, -REST_OFF, -ENDS_OFF])
-ASKED = np.round(np.geomspace(150, 0.8e10, 17))  # none of which is among the sizes
+ASKED = np.round(np.geomspace(150, 0.8e10, 17))  # none is among SIZES
 
-_close = partial(close, tolerance=EXACT, near_zero=0.0)  # an α is some millionths of a second
+_close = partial(close, tolerance=EXACT, near_zero=0.0)  # near_zero 0: α may be millionths of a second
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The link behind the times: `alpha_s` and `bandwidth`, in bytes a second."""
+    """The link behind the times: `alpha_s`, and `bandwidth` in bytes a second."""
 
     alpha_s: float
     bandwidth: float
@@ -61,7 +58,7 @@ class Truth:
 
 
 def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a fit of alpha and beta to measured times.
+    """Check a fit of alpha and beta to measured times.
 
     `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
     """
@@ -158,7 +155,7 @@ def _is_close(found: Truth, truth: Truth) -> bool:
 
 
 def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
-    """The error at sizes between those that were fitted, relative to the line without noise."""
+    """Complain about errors at sizes between the fitted ones, relative to the line without noise."""
     sizes = ASKED
     wanted_s, said_s = truth.seconds(sizes), np.full(len(sizes), np.inf)
     if found.bandwidth:
@@ -179,7 +176,7 @@ def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
 
 
 def _pulled(errors: np.ndarray) -> str:
-    """Which end the line turned to, in words: `errors` are relative, by size asked."""
+    """Return which end the line turned to, in words; `errors` are relative, by size asked."""
     small, large = errors[:4].max(), errors[-4:].max()
     if small > 2 * large:
         return "Your line misses the small sizes most: what makes it care for large ones more?"

@@ -1,7 +1,7 @@
-"""The check of lab 01's memory estimate: its bytes against those of real arrays of the same shapes.
+"""Check lab 01's memory estimate against the bytes of real arrays of the same shapes.
 
-The arrays are NumPy's, spread over one number each, so that a model of billions is measured without the memory.
-Left out: what a framework allocates besides (caches, buffers of messages).
+The arrays are NumPy broadcasts of a single number, so a model of billions is measured without the memory. Left out: a
+framework's other allocations (caches, message buffers).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Saved = list[tuple[tuple[int, ...], int]]
 
 
 def training_bytes(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the memory that training takes, measured and computed.
+    """Check an estimate of the memory that training takes.
 
-    `training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)`: bytes by part, as a dict.
+    `training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8)` returns bytes by part, as a dict.
     """
     return judge("training_bytes", POINTS, _cases(arena, fn))
 
@@ -48,7 +48,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, "a small CNN", cnn, [((1, 28, 28), 4), ((c, 14, 14), 8), ((), 8), ((10,), 4)], 32, ())
     yield _case(arena, fn, "mixed precision", layer, [((b,), 2), ((a, 3), 1)], 1, (MIXED, MIXED_ADAM))
     yield _case(arena, fn, "plain SGD", layer, [((b, a), 4)], 3, (FLOAT32, 0))
-    width = 4 * arena.draws.randint(1000, 1050) + 1  # so that no float32 is the number of weights
+    width = 4 * arena.draws.randint(1000, 1050) + 1  # no float32 equals the number of weights
     large: Shapes = [(width, width), (width, 4 * width), (width,)] * 36
     yield _case(arena, fn, "billions of weights", large, [((2048, 4096), 2)] * 36, 4, (MIXED, MIXED_ADAM))
 
@@ -75,7 +75,7 @@ def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, 
 
 
 def _measured(shape: Sequence[int], width: int) -> int:
-    """The bytes of an array of this shape; all its elements are one."""
+    """Return the bytes of an array of this shape; all its elements share one number's memory."""
     return np.broadcast_to(np.zeros((), KINDS[width]), tuple(shape)).nbytes
 
 
@@ -120,7 +120,7 @@ def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[st
 def _mistakes(
     part: str, measured: dict[str, int], weights: Shapes, saved: Saved, batch: int, width: int, kept: int
 ) -> dict[str, float]:
-    """What slips in this part would have given."""
+    """Return {words: the bytes that the slip gives} for this part."""
     count = measured["weights"] // width
     no_scalars = _numbers(shape for shape in weights if shape)
     each = batch if part == "activations" else width

@@ -1,8 +1,10 @@
-"""The check of `metrics_of_all`: recall, precision and average precision of examples that are spread over ranks.
+"""Check `metrics_of_all`: recall, precision and average precision of examples that are spread over ranks.
 
-A rank has the scores and labels of its own examples alone. The reference is slow: one threshold for each score that occurs, as
-scikit-learn defines average precision, the sum of (R_k − R_{k−1}) P_k. Left out: curves, several classes, approximations by bins.
-J. Davis and M. Goadrich, "The relationship between precision-recall and ROC curves", ICML 2006: why no line joins two points.
+A rank has the scores and labels of its own examples alone. The reference is slow: a threshold for each score that occurs,
+as scikit-learn defines average precision, the sum of (R_k − R_{k−1}) P_k. Left out: curves, several classes, approximations
+by bins.
+J. Davis and M. Goadrich, "The relationship between precision-recall and ROC curves", ICML 2006: why no line joins two
+points.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ POINTS = {
 }
 COUNTED, RANKED, EDGES = POINTS
 NAMES = ("recall", "precision", "average precision")
-NEAR = 2e-5  # float32, which an answer may compute in
-TELLS = 2e-3  # two metrics that differ by so much are told apart
+NEAR = 2e-5  # an answer may compute in float32
+TELLS = 2e-3  # metrics that differ by more are told apart
 TRIES = 1000
 
 Share = tuple[np.ndarray, np.ndarray]  # a rank's scores and labels
@@ -38,7 +40,7 @@ ByRank = list[float]
 
 
 class SpreadCase(NamedTuple):
-    """How many examples each rank has; `levels`: so many different scores; `bare`: a rank that has no positive."""
+    """A case: the number of examples on each rank, about `levels` different scores, and no positive on the `bare` ranks."""
 
     counts: tuple[int, ...]
     what: str = ""
@@ -59,7 +61,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Spread:
-    """The examples of each rank, and the threshold; `right` are the three metrics of all of them."""
+    """The examples of each rank, and the threshold; `right` gives the three metrics of all examples."""
 
     shares: tuple[Share, ...]
     threshold: float
@@ -75,14 +77,15 @@ class Spread:
         return metrics(*self.together(), self.threshold)
 
     def by_rank(self) -> np.ndarray:
-        """Each rank's own metrics, [ranks, 3]."""
+        """Return each rank's own metrics, [ranks, 3]."""
         return np.array([metrics(*share, self.threshold) for share in self.shares])
 
 
 def metrics_of_all(arena: Arena, fn: Callable) -> Verdict:
-    """Check of metrics over ranks.
+    """Check metrics over ranks.
 
-    `metrics_of_all(fabric, scores, labels, threshold)` returns (recall, precision, average precision) of all ranks' examples.
+    `metrics_of_all(fabric, scores, labels, threshold)` returns (recall, precision, average precision) of all ranks'
+    examples.
     """
     return judge("metrics_of_all", POINTS, _cases(arena, fn))
 
@@ -110,9 +113,9 @@ _ADVICE = {
 
 
 def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
-    """Examples for which no slip gives the right metrics, where there is more than one rank and anything to find.
+    """Draw examples for which every slip gives wrong metrics, unless there is a single rank or nothing to find.
 
-    In the first two cases each gives something else, so that words name the right one.
+    In the first two cases no two slips give the same metrics, so that the words name the right slip.
     """
     trivial = len(case.counts) == 1 or case.found_none or len(case.bare) == len(case.counts)
     for _ in range(TRIES):
@@ -123,7 +126,7 @@ def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
 
 def _tells(spread: Spread, place: int, apart: bool) -> bool:
-    """Tell whether every slip is seen in this metric; with `apart` no two slips give the same."""
+    """Return whether every slip changes this metric; with `apart` no two slips may give the same value."""
     slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
     given = [np.full(len(spread.shares), spread.right()[place]), *map(np.array, slips.values())]
     pairs = combinations(given, 2) if apart else ((given[0], slip) for slip in given[1:])
@@ -131,7 +134,7 @@ def _tells(spread: Spread, place: int, apart: bool) -> bool:
 
 
 def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
-    """Scores are logits, also below 0; of each rank they lie elsewhere, so that its own order is not that of all."""
+    """Draw scores as logits, also below 0. Each rank's scores have their own offset, so the joint order is not a rank's order."""
     shares = []
     for rank, count in enumerate(case.counts):
         labels = generator.random(count) < generator.uniform(0.25, 0.6)
@@ -157,7 +160,7 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
 
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
-    """Recall and precision of scores >= threshold, and average precision: the slow reference."""
+    """Return recall and precision of scores >= threshold, and average precision: the slow reference."""
     recall, precision = _at(scores, labels, threshold)
     return recall, precision, _average_precision(scores, labels)
 
@@ -243,7 +246,7 @@ _SUMS = {
 
 
 def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
-    """What comes of each rank's own metric."""
+    """Return {words: the value on each rank} for slips that combine each rank's own metric."""
     n, own, advice = len(spread.shares), spread.by_rank()[:, place], _SUMS[NAMES[place]]
     examples = np.array([len(labels) for _, labels in spread.shares])
     positives = np.array([labels.sum() for _, labels in spread.shares])
@@ -276,7 +279,7 @@ def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
 
 
 def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
-    """What mistakes in sorting give."""
+    """Return {words: the value on each rank} for mistakes in sorting."""
     scores, labels = spread.together()
     n = len(spread.shares)
     if place < 2:
@@ -296,7 +299,7 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
 
 
 def _of_the_sum(spread: Spread) -> dict[str, ByRank]:
-    """What mistakes in the sum over thresholds give. With equal scores some of them are none."""
+    """Return {words: the value on each rank} for mistakes in the sum over thresholds. Some may give the right value."""
     scores, labels = spread.together()
     n, (recall, precision) = len(spread.shares), _points(scores, labels).T
     own = [np.array([_at(scores, labels, t) for t in np.unique(s)[::-1]]).reshape(-1, 2) for s, _ in spread.shares]
@@ -315,7 +318,7 @@ _ONE_BY_ONE = "Equal scores were taken one after the other. They are one thresho
 
 
 def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> bool:
-    """Tell whether some order of equal scores could give this: between negatives first and positives first among equals."""
+    """Return whether some order of equal scores gives `found`: from negatives first to positives first among equals."""
     if len(np.unique(scores)) == len(scores):
         return False
     least, most = (_in_this_order(labels[np.lexsort((tie, -scores.astype(float)))]) for tie in (labels, ~labels))
@@ -323,7 +326,7 @@ def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) ->
 
 
 def _points(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Recall and precision at each score, the highest first, [scores, 2]."""
+    """Return recall and precision at each score, the highest first, [scores, 2]."""
     return np.array([_at(scores, labels, threshold) for threshold in np.unique(scores)[::-1]])
 
 

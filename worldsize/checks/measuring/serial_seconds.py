@@ -1,17 +1,9 @@
-"""The check of lab 01's fit: the serial seconds of a job from the seconds of one worker and of many.
+"""Check lab 01's fit: the serial seconds of a job from the seconds of one worker and of many.
 
-The model is that of both laws: n workers take s + (t − s)/n for a job of which one worker has t, and s of it nobody
-shares. Amdahl (AFIPS 1967) keeps t, Gustafson (CACM 31, 1988) lets it grow with n. Times that follow the model must give
-s back; every measurement must move the answer, also one that is beyond the bounds by itself; s is never below 0 or above
-the shortest job. Any way to fit passes: a mean, a median, least squares with any weights.
-
-Luck decides nothing: the chance is 0 that a fit passes that leaves a job out, cuts each measurement off at the bounds, or
-takes another job's time for the upper bound. The job of one worker alone is neither the longest nor the shortest of those of
-which every one has its say, and a say that is beyond the bounds stays so when it changes: such an answer does not move at
-all. At the upper bound jobs are at least 0.3 s apart, and the shortest stands in every place in turn.
-
-Left out: how near a fit comes on noisy data. A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33,
-1990, take the fraction from one point.
+In the model of both laws, n workers take s + (t − s)/n for a job that takes one worker t, of which s is not shared. Amdahl
+(AFIPS 1967) keeps t, Gustafson (CACM 31, 1988) lets t grow with n. Any way to fit passes: a mean, a median, least squares
+with any weights.
+A. Karp and H. Flatt, "Measuring parallel processor performance", CACM 33, 1990, take the fraction from a single point.
 """
 
 from __future__ import annotations
@@ -34,19 +26,21 @@ POINTS = {
     "from 0 to the shortest job, whatever was measured": 0.25,
 }
 STAYS, GROWS, SAY, BOUNDS = POINTS
-EXACT = 1e-3  # of the shortest job: a search in a thousand steps is near enough
-MOVES = 1e-5  # of the shortest job: an answer that moves by less has not seen what changed
+EXACT = 1e-3  # of the shortest job: near enough for a search in a thousand steps
+MOVES = 1e-5  # of the shortest job: an answer that moves by less ignores the change
 ROUNDING = 1e-6
 
+# An answer that leaves a job out, or cuts each measurement off at the bounds, does not move at all when this one changes, so it
+# never passes by luck: the job of one worker never sets a bound, and a measurement beyond the bounds stays beyond them.
 SAY_WORKERS = (4, 2, 8, 1, 2, 3, 8)
-SHORTEST_S, LONGEST_S = (1.5, 1.6), (1.65, 2.1)  # from which the jobs of these are drawn: the shortest, and the others
+SHORTEST_S, LONGEST_S = (1.5, 1.6), (1.65, 2.1)  # ranges of SAY_WORKERS' jobs: the shortest, and the others
 
 
 @dataclass(frozen=True)
 class Say:
-    """Yield what measurements of SAY_WORKERS say in turn, each by itself: `s` of these workers, and `others_s` of the rest.
+    """Values of s that single measurements of SAY_WORKERS give: `s` for `of_workers`, and `others_s` for the rest.
 
-    Then one of these workers' after the other says `then_s`, or of those in `changing`.
+    Then the measurements of `changing`, by default of `of_workers`, give `then_s`, a different one each time.
     """
 
     of_workers: tuple[int, ...]
@@ -57,7 +51,7 @@ class Say:
 
     @property
     def places(self) -> list[int]:
-        """Those that change."""
+        """Return the indices of the measurements that change."""
         return [k for k, n in enumerate(SAY_WORKERS) if n in (self.changing or self.of_workers)]
 
     def by_place(self, changed: int | None = None) -> list[float]:
@@ -71,7 +65,7 @@ WITHIN = (
     Say((4, 8), 0.4, 0.1, others_s=0.1),
     Say((2, 3), 0.1, 0.4, others_s=0.4),
 )
-BEYOND = (  # the bounds, by themselves; what all say together is not
+BEYOND = (  # the bounds by themselves, but not all together
     Say((2, 3), -0.2, -0.05, others_s=0.4),
     Say((2, 3), 2.5, 2.2, others_s=0.1, changing=(3,)),
 )
@@ -79,7 +73,7 @@ BEYOND = (  # the bounds, by themselves; what all say together is not
 
 @dataclass(frozen=True)
 class MeasuredJobs:
-    """What the function is handed: `one_s[k]` of one worker, `many_s[k]` of `workers[k]`."""
+    """The measured jobs that the function is given: seconds `one_s[k]` of one worker, `many_s[k]` of `workers[k]`."""
 
     workers: tuple[int, ...]
     one_s: tuple[float, ...]
@@ -90,7 +84,7 @@ class MeasuredJobs:
         return min(self.one_s)
 
     def points(self) -> list[tuple[int, float, float]]:
-        """(n, one worker's seconds, n workers' seconds), where there is more than one."""
+        """Return (n, one worker's seconds, n workers' seconds) for each job of more than one worker."""
         rows = zip(self.workers, self.one_s, self.many_s, strict=True)
         return [row for row in rows if row[0] > 1]
 
@@ -99,7 +93,7 @@ class MeasuredJobs:
 
 
 def serial_seconds(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a fit to measured times: the seconds that no worker shares.
+    """Check a fit to measured times: the seconds that no worker shares.
 
     `serial_seconds(workers, one_s, many_s)` returns s of many = s + (one − s)/n.
     """
@@ -135,9 +129,9 @@ def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) ->
 
 
 def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case]:
-    """One half of the measurements says one thing, the other another; then one after the other changes its mind.
+    """Yield a case where half of the measurements give one s, half another, and then a case for each measurement that changes.
 
-    So the answer of a mean, a median and least squares moves each time, and not that of a function that leaves it out.
+    The answer of a mean, a median and least squares moves each time. An answer that ignores the measurement stays.
     """
     jobs_s = _jobs(arena)
     for say in says:
@@ -148,7 +142,7 @@ def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case
 
 
 def _jobs(arena: Arena) -> list[float]:
-    """A job for each of SAY_WORKERS, that of one worker neither the shortest nor the longest."""
+    """Return a job for each of SAY_WORKERS; the job of one worker is neither the shortest nor the longest."""
     draw = arena.draws.uniform
     shortest, *others = draw(*SHORTEST_S), *sorted(draw(*LONGEST_S) for _ in SAY_WORKERS[1:])
     jobs_s = [shortest, *others[1:]]
@@ -158,9 +152,9 @@ def _jobs(arena: Arena) -> list[float]:
 
 
 def _slower(arena: Arena, workers: tuple[int, ...], shortest: int) -> tuple[MeasuredJobs, float]:
-    """Jobs that took many workers longer than one, the shortest in this place; and the shortest."""
+    """Return jobs that take many workers longer than one, the shortest at this index; and the shortest's seconds."""
     draw = arena.draws.uniform
-    one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]
+    one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]  # at least 0.3 s apart, so no other job passes for the bound
     one_s.insert(shortest, draw(1.4, 1.7))
     many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
     return MeasuredJobs(workers, tuple(one_s), tuple(many_s)), one_s[shortest]
@@ -179,7 +173,7 @@ def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine
     return Case(f"{measured}{name}", lambda: with_advice(arena.call(fn, *handed), _ADVICE), examine)
 
 
-# where n = 1 the formula of one point divides by zero: Python's error, and NumPy's warnings as errors
+# for n = 1 the formula of one point divides by zero: Python raises, and NumPy's warnings are errors
 _ALONE = "One worker tells nothing of s (1 − 1/n is 0): do not divide there, or leave n = 1 out"
 _ADVICE = dict.fromkeys(("ZeroDivisionError", "divide by zero", "invalid value"), _ALONE)
 

@@ -1,9 +1,8 @@
-"""The check of lab 01's decision: the smallest batch whose step outweighs its all-reduce as much as is asked for.
+"""Check lab 01's decision: the smallest batch whose step outweighs its all-reduce as much as is asked for.
 
-Compute is a scripted measurement that grows with the batch, in a line or in stairs (as a GPU's does, whose tiles are filled
-up); communication is the ring's formula, 2 (n − 1) (α + m/(nB)), P. Patarasuk and X. Yuan, J. Parallel and Distributed
-Computing 69, 2009. The share asked for lies halfway between those of two neighbouring batches, so that no rounding
-decides; once it is that of a batch, in powers of 2. Left out: communication that is hidden behind the backward pass.
+Compute is a scripted measurement that grows with the batch, in a line, or in stairs as on a GPU that fills up its tiles.
+Communication is the ring's formula, 2 (n − 1) (α + m/(nB)). Left out: communication hidden behind the backward pass.
+P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TRIES = 100
 
 @dataclass(frozen=True)
 class ScriptedCompute:
-    """Seconds of a step: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
+    """The seconds of a step: `fixed_s`, and `each_s` for every example; examples are filled up to a multiple of `tile`."""
 
     fixed_s: float
     each_s: float
@@ -47,7 +46,7 @@ class ScriptedCompute:
 
 @dataclass(frozen=True)
 class LinkedTraining:
-    """What is trained on what: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
+    """A training job: `n` ranks, gradients of `size_bytes`, each rank's `link`, at most `most` examples a rank."""
 
     n: int
     size_bytes: int
@@ -61,15 +60,16 @@ class LinkedTraining:
         return cost.ring_all_reduce(self.n, self.size_bytes, self.link)
 
     def share_at(self, batch: int) -> float:
-        """The part of a step of `batch` examples a rank that is communication."""
+        """Return the share of a step of `batch` examples a rank that is communication."""
         return self.all_reduce_s / (self.all_reduce_s + self.compute.seconds(batch))
 
     def asking_for(self, batch: int) -> LinkedTraining:
-        """The same job with a share for which `batch` is the smallest that is enough."""
+        """Return the same job with a share for which `batch` is the smallest that is enough."""
+        # halfway between two neighboring batches, so that no rounding decides
         return replace(self, share=(self.share_at(batch - 1) + self.share_at(batch)) / 2)
 
     def smallest(self, all_reduce_s: float, of_compute: bool = False) -> int | None:
-        """The smallest batch that is enough, with these seconds of communication; `of_compute`: the share is of compute."""
+        """Return the smallest batch that is enough with these seconds of communication; `of_compute`: the share is of compute."""
         for batch in range(1, self.most + 1):
             whole_s = self.compute.seconds(batch)
             if not of_compute:
@@ -87,7 +87,7 @@ class LinkedTraining:
 
 @dataclass
 class ScriptedMeasurement:
-    """The measurement that the function is handed, and the batches that it was asked for."""
+    """The measurement that the function is given, with a record of the batches it was asked for."""
 
     compute: ScriptedCompute
     most: int
@@ -107,7 +107,7 @@ class ScriptedMeasurement:
 
 
 def smallest_batch(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a decision on measured numbers: from which batch on an all-reduce is a small part of the step.
+    """Check a decision on measured numbers: from which batch on an all-reduce is a small part of the step.
 
     `smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share)` returns a whole number or None.
     """
@@ -139,7 +139,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _telling(arena: Arena) -> LinkedTraining:
-    """A job in which no two slips give the same batch, nor the right one: of 300 draws 297 are (measured)."""
+    """Draw a job in which no two slips give the same batch, nor the right one: 297 of 300 draws are such (measured)."""
     for _ in range(TRIES):
         job = _job(arena, n=5, latency_part=0.3).asking_for(_between(arena, 300, 900))
         given = [job.smallest(job.all_reduce_s), *(job.smallest(*slip) for slip in _slips(job).values())]
@@ -149,7 +149,7 @@ def _telling(arena: Arena) -> LinkedTraining:
 
 
 def _exact(arena: Arena) -> LinkedTraining:
-    """A job in which a batch keeps the share exactly, so "at most" decides: powers of 2, with which nothing is rounded."""
+    """Draw a job in which a batch has exactly the share, so that "at most" decides. Powers of 2 keep rounding out."""
     alpha_s, share = 2.0 ** -_between(arena, 6, 9), 2.0 ** -_between(arena, 1, 3)
     link = Link(2.0**24, alpha_s)
     compute = ScriptedCompute(0.0, alpha_s / 2 ** _between(arena, 5, 7))
@@ -161,7 +161,7 @@ def _between(arena: Arena, low: int, high: int) -> int:
 
 
 def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:
-    """An all-reduce of 20 to 60 ms, `latency_part` of it latency; a step of some 100 examples takes as long."""
+    """Draw a job with an all-reduce of 20 to 60 ms, `latency_part` of it latency; a step of some 100 examples takes as long."""
     rounds, all_reduce_s = 2 * (n - 1), arena.draws.uniform(0.02, 0.06)
     size_bytes = 4 * arena.draws.randint(250_000, 750_000)
     bandwidth = rounds * size_bytes / n / ((1 - latency_part) * all_reduce_s)
@@ -212,7 +212,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
 
 
 def _no_count(got: Any) -> Complaint:
-    """Refuse the right batch in a form by which nothing can be cut: the lab's next cell takes so many images."""
+    """Complain about the right batch in a form that cannot slice: the lab's next cell takes so many images."""
     return None if is_whole(got) else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
 
 
@@ -227,7 +227,7 @@ def _beside(got: float, job: LinkedTraining, expected: int) -> str:
 
 
 def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
-    """{words for a slip: the seconds of communication that it takes, and whether the share is of compute alone}."""
+    """Return {words for a slip: its seconds of communication, and whether its share is of compute alone}."""
     n, m = job.n, job.size_bytes
     alpha_s, bandwidth = job.link.latency_s, job.link.bandwidth_bytes_per_s
     return {
@@ -246,7 +246,7 @@ def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
 
 
 def _slip(got: float | None, job: LinkedTraining) -> str:
-    """The first slip that would have given this batch, as ". …"; empty where none does."""
+    """Return the first slip that gives this batch, as ". …"; empty where none does."""
     for words, (seconds, of_compute) in _slips(job).items():
         if job.smallest(seconds, of_compute) == got:
             return f". {words}"

@@ -1,10 +1,10 @@
-"""The check of lab 01's timer: a scripted device on a virtual clock, so that no real time is in a property.
+"""Check lab 01's timer with a scripted device on a virtual clock, so that no property depends on real time.
 
-The device works as a GPU does: `step` puts work into its queue and comes back, `synchronize` waits until the queue is
-empty. Of a CPU `step` comes back when its work is done. The clock says what time it is and takes none. No two slips come
-together by chance: in the cases that tell one statistic from another, times are at least 0.05 s apart. Left out: how good
-a real measurement is, and events on the device itself (`torch.cuda.Event`). That launches are asynchronous, and what a
-reading of the clock needs: PyTorch's notes on CUDA semantics, "Asynchronous execution".
+The device works as a GPU does: `step` queues work and returns, `synchronize` waits until the queue is empty. On a CPU
+`step` returns when its work is done. Left out: the quality of real measurements, and events on the device itself
+(`torch.cuda.Event`).
+PyTorch's notes on CUDA semantics, "Asynchronous execution": launches are asynchronous, and a reading of the clock must
+wait.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ POINTS = {
     "the seconds of finished work, where step() comes back before": 0.5,
 }
 MEDIAN, WARM, FINISHED = POINTS
-UNSCRIPTED_S = 0.125  # a call after the script's end
-ROUNDING_S = 1e-6  # the clock shows thousands of seconds
+UNSCRIPTED_S = 0.125  # of a call after the script's end
+ROUNDING_S = 1e-6  # float rounding, where the clock shows thousands of seconds
 
 
 class TimerScript:
-    """A device on a virtual clock that begins at `start_s`; each call of `step` gives it the next of `lasts_s` to do.
+    """A device on a virtual clock that begins at `start_s`; each call of `step` gives the device the next of `lasts_s` to do.
 
-    A launch takes `launch_s` of the caller's time. It is 0 for a CPU, whose step also waits for its work.
+    A launch takes `launch_s` of the caller's time: 0 for a CPU, whose step also waits for its work.
     """
 
     def __init__(self, lasts_s: Sequence[float], start_s: float, launch_s: float = 0.0) -> None:
@@ -56,10 +56,10 @@ class TimerScript:
 
 
 def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a timer for training steps.
+    """Check a timer for training steps.
 
-    `seconds_per_step(step, clock, synchronize, warm_up, steps)` returns the median seconds, of finished work, of the calls
-    after the warm-up.
+    `seconds_per_step(step, clock, synchronize, warm_up, steps)` returns the median seconds of the calls after the warm-up,
+    each with its work finished.
     """
     return judge("seconds_per_step", POINTS, _cases(arena, fn))
 
@@ -78,7 +78,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, [0.01, 0.02, 0.01], _drawn(arena, 9), WARM, "a CPU; 3 quick calls to warm up, then 9 steps")
 
     launch_s = arena.draws.uniform(0.001, 0.002)
-    growing = sorted(_drawn(arena, 5))  # so that an answer that is late by a step has another median
+    growing = sorted(_drawn(arena, 5))  # an answer that is late by a step has another median
     yield _case(arena, fn, [], growing, FINISHED, "a device that works on by itself; 5 steps", launch_s)
     queued = [*_drawn(arena, 2), 1.7]
     yield _case(arena, fn, queued, _drawn(arena, 1), FINISHED, "a device that works on by itself; 1 step", launch_s)
@@ -90,7 +90,7 @@ def _drawn(arena: Arena, count: int) -> list[float]:
 
 
 def _rising(arena: Arena) -> list[float]:
-    """Four times from 0.2 s on, each at least 0.05 s longer than the one before it: no two slips give the same."""
+    """Return four times from 0.2 s on, each at least 0.05 s longer than the one before, so that no two slips agree."""
     return list(accumulate((arena.draws.uniform(0.05, 0.1) for _ in range(3)), initial=arena.draws.uniform(0.2, 0.25)))
 
 
@@ -144,7 +144,7 @@ def _wrong_value(
 
 
 def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
-    """What is wrong with when the clock was read, on a device that works on by itself."""
+    """Return the complaint about a clock read at the wrong moment, on a device that works on by itself."""
     never = ""
     if not script.synchronized:
         never = " synchronize() was never called."
@@ -189,7 +189,7 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
 
 
 def _of_two_in_the_middle(counted: list[float]) -> dict[str, float]:
-    """Slips of who takes one of the two, where they are neither the fastest nor the slowest step."""
+    """Return the slips that take a single one of two middle values, unless these are the fastest and the slowest step."""
     if len(counted) % 2 or len(counted) == 2:
         return {}
     takes = "Of an even number of steps this takes the {} of the two in the middle: the median is their mean"

@@ -1,13 +1,9 @@
-"""The check of a training that is ended at any step, begins again in another process, and comes to the same bits.
+"""Check a training that ends at any step, resumes in another process, and comes to the same bits.
 
-A life is a run of the arena, so a process of its own on every rank: it gets the file that the last life left, other weights
-to begin with, other random numbers, and its rank's own examples for its own steps. So what is not in the checkpoint is gone,
-training all over again leads elsewhere, and no life can do another's steps. One job begins again with another number of steps
-between checkpoints, so that who counts from the restart saves elsewhere. The weights are held against NumPy's
-(`resumed_lesson`), and bit against bit against a training that was never ended. Where they differ, what was left out is told
-by the weights that leaving it out leads to. No luck decides: to be right without a part of the state, three weights, drawn
-real numbers, would have to agree to 9 digits in each of ten trainings, a chance below 1e-30.
-What a checkpoint needs: PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint".
+A life is a run of the arena, so each rank is a new process: with the file of the last life, other first weights, other
+random numbers, and only its own examples for its own steps. The weights are compared with NumPy's (`resumed_lesson.py`),
+and bit by bit with a training that never ended; a difference is traced to the state that was left out.
+PyTorch's notes on reproducibility, and "Saving and loading a general checkpoint": what a checkpoint needs.
 """
 
 from __future__ import annotations
@@ -30,10 +26,11 @@ from worldsize.units import count
 POINTS = {
     "ended at any step and begun again, it comes to the same bits": 1.25,
     "never ended, it takes every step once and returns the model's state": 0.25,
-    "rank 0 alone saves, after every few steps and after the last": 0.0,  # seen in the function's own process alone
+    "rank 0 alone saves, after every few steps and after the last": 0.0,  # observable only in the function's own process
 }
 RESUMED, ALL_STEPS, SAVED = POINTS
 NEVER = -1
+# without a part of the state, three weights would have to agree to 9 digits in each of ten trainings: a chance below 1e-30
 CLOSE = {"tolerance": 1e-9, "near_zero": 1e-11}
 ALONE = "A step is one call of training.step, which does all there is to do; the generator's numbers stay as they come."
 
@@ -41,14 +38,14 @@ PLANS = (
     ResumePlan(2, 9, 2, 4, ends=((), (5,), (2,), (3,), (4,), (6,), (8,), (5, 1), (3, 3), (9,))),
     ResumePlan(1, 7, 1, 3, ends=((), (1,), (5,))),
     ResumePlan(3, 7, 3, 2, ends=((), (4,), (6,))),
-    ResumePlan(2, 8, 3, 3, ends=((), (4,), (5, 3)), again_every=2),  # begun again at a step that is no multiple
+    ResumePlan(2, 8, 3, 3, ends=((), (4,), (5, 3)), again_every=2),  # resumes between multiples of `again_every`
 )
 
 
 def train_to_the_end(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a training that can be ended at any step: `train_to_the_end(training, steps, every, load, save)`.
+    """Check `train_to_the_end(training, steps, every, load, save)`, a training that can be ended at any step.
 
-    It returns the model's state, {"weight": [inputs]}, on every rank.
+    The function returns the model's state, {"weight": [inputs]}, on every rank.
     """
     return judge("train_to_the_end", POINTS, _cases(arena, fn))
 
@@ -60,7 +57,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
-    """The first life of every training, then the second of those that were ended, and so on."""
+    """Yield the first life of every training, then the second life of the trainings that were ended, and so on."""
     plan = lesson.plan
     files = [np.zeros(0, "uint8")] * len(plan.ends)
     done = [0] * len(plan.ends)  # steps that the file holds
@@ -105,7 +102,7 @@ def _add(found: dict[str, Complaint], more: dict[str, Complaint]) -> None:
 # ---- one life of one training ----------------------------------------------------------------
 
 Rows = Sequence[dict[str, Any]]
-LifeOf = tuple[int, int, int]  # which life, the step of it before which it is ended, the steps that its file holds
+LifeOf = tuple[int, int, int]  # (life, number of its steps before it is ended, steps that its file holds)
 
 
 def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
@@ -116,7 +113,7 @@ def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]
         return {kind: f"{_when(lesson, of)}{complaint}"}
 
     saves = _wrong_saves(lesson, rows, of)
-    found = {kind: saves if life else None, SAVED: saves}  # they were right before it was begun again
+    found = {kind: saves if life else None, SAVED: saves}  # a later life's saves cost points: the first life's were right
     if end == NEVER:
         found[kind] = _wrong_return(rows) or _wrong_weights(lesson, rows, of, whole) or found[kind]
     if found[kind]:
@@ -146,7 +143,7 @@ def _apart(rows: Rows) -> Complaint:
 
 
 def _wrong_end(rows: Rows, end: int) -> Complaint:
-    """Whether a life went on for as long as it was let."""
+    """Complain about a life that takes steps without end."""
     for rank, row in enumerate(rows):
         if end == NEVER and row["how"] == "ended":
             return f"rank {rank} takes steps without end: {count(len(row['taken']), 'step')} so far"
@@ -170,7 +167,7 @@ def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
 
 
 def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple[int, int]], done: int) -> str:
-    """Say what leads to other steps."""
+    """Return the mistake that leads to other steps, in words."""
     off = taken[0][0] * plan.batches + taken[0][1] - done
     if done and abs(off) == 1 and taken[0] != (0, 0):
         what = "one less: it is counted before the step" if off < 0 else "one more: the next step's number is the number done"
@@ -219,7 +216,7 @@ def _wrong_return(rows: Rows) -> Complaint:
 
 def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> Complaint:
     life, _, done = of
-    begun = lesson.fresh(0 if done else life)  # where nothing was saved, the next life is the first one
+    begun = lesson.fresh(0 if done else life)  # without a checkpoint the training begins with this life's own state
     right = lesson.advanced(begun, lesson.plan.steps).parts[0]
     for rank, row in enumerate(rows):
         got = row["returned"]["weight"]
@@ -236,7 +233,7 @@ def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.nd
 
 
 def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
-    """What was left out, by the weights that leaving it out leads to."""
+    """Return the mistake with the state, found by the weights that each mistake leads to."""
     life, _, done = of
     if done == 0:
         return "There was no checkpoint: it begins with what training has."

@@ -1,11 +1,8 @@
-"""The check of a day's accounting: work, saves, failures and restarts, replayed from the times at which failures came.
+"""Check a day's accounting: work, saves, failures and restarts, replayed from the times at which failures came.
 
-What came back is held against a replay of the same day, and a wrong share is told by the rule that would have given it. The
-times of the fixed days tell the rules apart, and after those of each property comes a day that is drawn until its rule
-decides. Drawn failures are at least MARGIN from every moment at which a save or a restart ends, so that no rounding decides.
-The list of failures is the caller's, who replays the same day with other intervals. No wrong rule gives a long drawn day's
-share by luck: that takes two real numbers which agree to 9 digits. Left out: the mean over days, which Young and Daly give
-(`formulas.goodput`).
+The answer is compared with a replay of the same day, and a wrong share is named by the rule that gives it. The fixed days
+tell the rules apart; each property also has a day that is drawn until its rule decides. Left out: the mean over days, which
+Young and Daly give (`formulas.goodput`).
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ POINTS = {
     "without failures: work, saves, and work again": 0.25,
 }
 AT_WORK, IN_RESTART, IN_SAVE, NONE = POINTS
-EXACT, MARGIN = 1e-9, 1e-3
+EXACT, MARGIN = 1e-9, 1e-3  # MARGIN in seconds, from a drawn failure to the end of a save or restart: rounding never decides
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a day is kept account of; every value but the first is a mistake."""
+    """The rules by which a day is accounted for; every value but the default is a mistake."""
 
     lost: str = "work"  # what a failure loses: "work" since the last save, "nothing", "all", an "interval", "half" of one
     restart: str = "again"  # after a failure in a restart: "again", "ignored", one "after" the other
@@ -72,11 +69,11 @@ SLIPS = {  # in the order in which the properties are tried
     IN_RESTART: (Rules(restart="ignored"), Rules(restart="after")),
 }
 FAILURES = {NONE: 0, AT_WORK: 2, IN_SAVE: 3, IN_RESTART: 5}
-SHORT_DAY_S = 300  # of the days that are drawn for one property
+SHORT_DAY_S = 300  # of a day drawn for a single property
 
 
 def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) -> float:
-    """The share of the day that is work which was not lost. `ends` gets the moments at which work, save or restart ends."""
+    """Return the share of the day that is work which was not lost. `ends` collects the ends of work, saves and restarts."""
     failures = [t for t in day.failures_at if t < day.day_s]
     ends = [] if ends is None else ends
     now, kept, due = day.save_s * rules.first_save, 0.0, day.interval_s  # due: the work until the next save
@@ -106,7 +103,7 @@ def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) ->
 
 
 def _at_the_end(now: float, due: float, rules: Rules, day: Day) -> float:
-    """What counts of the interval in which the day ends."""
+    """Return the seconds that count of the interval in which the day ends."""
     if rules.at_end == "lost":
         return 0.0
     if rules.beyond:
@@ -127,7 +124,7 @@ def _after_a_failure(kept: float, worked_s: float, rules: Rules, day: Day) -> fl
 
 
 def _restarted(failure: float, failures: list[float], day: Day, rules: Rules, ends: list[float]) -> float:
-    """When work goes on; failures on the way are taken off the list."""
+    """Return when work goes on; remove failures during the restart from the list."""
     if not rules.restart_costs:
         return failure
 
@@ -155,13 +152,13 @@ FIXED = (
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (29.9,))),  # late in a save
     (IN_SAVE, Day(11, 4.3, 5.7, 101, (12.1, 60.3))),
     (IN_RESTART, Day(11, 2.3, 8.9, 109, (34.1, 38.4))),
-    (IN_RESTART, Day(11, 2.3, 8.9, 127, (5.3, 11.6, 19.9, 28.1, 94.7))),  # one after another
+    (IN_RESTART, Day(11, 2.3, 8.9, 127, (5.3, 11.6, 19.9, 28.1, 94.7))),  # one failure after another
     (IN_RESTART, Day(11, 2.3, 8.9, 104, (50.2, 95.1, 101.9))),
 )
 
 
 def goodput(arena: Arena, fn: Callable) -> Verdict:
-    """Check of goodput: `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1."""
+    """Check `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1."""
     return judge("goodput", POINTS, _cases(arena, fn))
 
 
@@ -170,12 +167,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         for day in (day for its, day in FIXED if its == kind):
             yield _case(arena, fn, kind, day)
         yield _case(arena, fn, kind, _telling(arena.draws, kind))
-    for failures in (6, 15, 40):
+    for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
         yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
 
 
 def _telling(draws: random.Random, kind: str) -> Day:
-    """A day on which the rule of this property decides, and none of those that are tried later."""
+    """Draw a day on which this property's rule decides, and no rule of a later property."""
     order = [NONE, *SLIPS]
     while True:
         day = _drawn(draws, FAILURES[kind], SHORT_DAY_S)
@@ -186,7 +183,7 @@ def _telling(draws: random.Random, kind: str) -> Day:
 
 
 def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
-    """A day with so many failures, none of which comes within MARGIN of a moment that decides."""
+    """Draw a day with so many failures, none within MARGIN of the end of work, a save, a restart or the day."""
     while True:
         times = sorted(round(draws.uniform(0, day_s), 3) for _ in range(failures))
         day = Day(
@@ -260,14 +257,14 @@ def _mistakes(day: Day) -> dict[str, float]:
 
 
 def _with_later_failures(day: Day) -> float:
-    """A failure of after the day, in the interval in which the day ends, takes what was worked in it."""
+    """Return the share where a failure after the day takes the work of the interval in which the day ends."""
     if not day.failures_at or day.failures_at[-1] < day.day_s:
         return float("nan")
     return replayed(day, Rules(at_end="lost"))
 
 
 def _with_cycles_below_none(day: Day) -> float:
-    """Whole cycles are counted from the end of a restart to a failure before it."""
+    """Return the share where whole cycles are counted from the end of a restart to a failure before it."""
     begin, kept, cycle = 0.0, 0.0, day.interval_s + day.save_s
     for failure in (t for t in day.failures_at if t < day.day_s):
         kept += (failure - begin) // cycle * day.interval_s

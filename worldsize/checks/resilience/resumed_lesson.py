@@ -1,6 +1,6 @@
-"""A training that is ended and begun again, in NumPy: what `drivers.resumed_training` does, so that a check has the weights.
+"""A training that ends and resumes, in NumPy: a check gets the weights that `drivers.resumed_training` should give.
 
-Its state can be taken at any step, and be put together of parts that belong to different lives.
+The state can be taken at any step, and be put together from parts of different lives.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PARTS = ("the model", "the optimizer's state", "the schedule's state", "the gene
 
 @dataclass(frozen=True)
 class ResumePlan:
-    """`ends`: for each training, before which step of a life the job is ended, life after life; the last life is not.
+    """A plan of trainings: `ends` has, for each training, after how many steps each life is ended; the last life is not.
 
-    A life that is begun again saves every `again_every` steps, where that is given.
+    A resumed life saves every `again_every` steps, unless that is 0.
     """
 
     world_size: int
@@ -42,7 +42,7 @@ class ResumePlan:
 
 @dataclass(frozen=True)
 class Life:
-    """What a life begins with where there is no checkpoint. `seeds` by rank."""
+    """The state that a life begins with where there is no checkpoint. `seeds` are by rank."""
 
     weight: np.ndarray
     momentum: np.ndarray
@@ -52,7 +52,7 @@ class Life:
 
 @dataclass(frozen=True)
 class State:
-    """All of a training at one moment. `noises[r]` is (seed, how many have been drawn) of rank r's generator."""
+    """All of a training at a given moment. `noises[r]` is (seed, numbers drawn so far) of rank r's generator."""
 
     parts: tuple[np.ndarray, np.ndarray, int, tuple[tuple[int, int], ...]]  # in the order of PARTS
     done: int = 0
@@ -60,7 +60,7 @@ class State:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A training with its data: x [epochs, batches, ranks, inputs], y without the last."""
+    """A training with its data: x [epochs, batches, ranks, inputs], y without the last dimension."""
 
     plan: ResumePlan
     x: np.ndarray
@@ -69,9 +69,9 @@ class Lesson:
     lives: tuple[Life, ...]
 
     def case(self, life: int, ends: int, file: np.ndarray, done: int, rank: int) -> dict[str, Any]:
-        """What a rank is handed for a life that begins after `done` steps and has `ends` of them, -1 for all.
+        """Return a rank's input for a life that begins after `done` steps and takes `ends` of them, -1 for all.
 
-        Of others' examples, and of those of other lives, it gets NaN: nobody goes beyond its end, or back to the beginning.
+        Examples of other ranks and of other lives are NaN, so no life can go beyond its end, or back to the beginning.
         """
         begun = self.lives[life]
         until = self.plan.steps if ends < 0 else min(self.plan.steps, done + ends)
@@ -90,7 +90,7 @@ class Lesson:
         return State((begun.weight, begun.momentum, begun.last_step, tuple((seed, 0) for seed in begun.seeds)))
 
     def advanced(self, state: State, until: int) -> State:
-        """The state when `until` steps are done. As `resumed_training.Training` does it, in NumPy."""
+        """Return the state when `until` steps are done, as `resumed_training.Training` computes it, in NumPy."""
         weight, momentum, last_step, noises = state.parts
         for done in range(state.done, until):
             epoch, batch = divmod(done, self.plan.batches)
@@ -107,7 +107,7 @@ class Lesson:
 
 @lru_cache(64)
 def noise(seed: int) -> np.ndarray:
-    """What a rank's generator gives, draw after draw: [MOST_DRAWS, inputs]."""
+    """Return the draws of a rank's generator: [MOST_DRAWS, inputs]."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)

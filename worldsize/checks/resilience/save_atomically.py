@@ -1,14 +1,10 @@
-"""The check of a file that is replaced at once: writers are really killed, and what is left must be the old file or the new one.
+"""Check a file that is replaced at once: writers are really killed, and the old file or the new file must be left.
 
-A writer is a process of its own (`arena.saves`). It dies at a byte, at 0, at the last one and at drawn ones between; or at the
-moment at which the folder changes, at each of the first CHANGES of them, so that no kill between two calls is left to luck. Or
-the disk is full at a byte: then a write raises, the old file stays, and the caller gets the error. What the folder then holds
-comes back as bytes, and is judged here. Every draw shows the same mistakes: a file that is written in place is torn at every
-byte. In a grade all of it is done and seen from outside the writer's process (`grade.box.warden`), in a notebook beside it
-(`drivers.killed_writer`). Left out: what a disk does when its machine loses power (fsync is seen to be called, on a file that
-holds all of the data), and writers of one path at once.
-rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not created
-equal", OSDI 2014, for what happens to a rename without fsync.
+A writer is a process of its own (`arena.saves`). It dies at a byte, or at one of the first CHANGES changes of its folder,
+so no kill between two calls is left to luck; or the disk is full at a byte, and the caller must get the error. Left out:
+power loss (fsync must be called, on a file that holds all of the data), and writers of a single path at once.
+rename(2): "If newpath already exists, it will be atomically replaced". T. S. Pillai et al., "All file systems are not
+created equal", OSDI 2014: what happens to a rename without fsync.
 """
 
 from __future__ import annotations
@@ -32,13 +28,13 @@ POINTS = {
 WHOLE, ON_DISK, APART = POINTS
 NAME, PEER, NEIGHBOUR = "state.rank1", "state.rank2", "state.rank11"
 SMALL, OLD, LARGE = 1_500, 2_200, 300_000  # bytes; the old file is longer than the small new one
-CHANGES, MEETINGS, KILLED = 8, 5, 4
+CHANGES, MEETINGS, KILLED = 8, 5, 4  # folder changes to die at; changes to stand still at; killed saves before the last
 
 Row = dict[str, Any]
 
 
 def save_atomically(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a file that is replaced at once: `save_atomically(path, data)` puts `data`, bytes, into the file `path`."""
+    """Check `save_atomically(path, data)`, which puts `data`, bytes, into the file `path` at once."""
     return judge("save_atomically", POINTS, _cases(arena, fn))
 
 
@@ -97,7 +93,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def save(data: np.ndarray, name: str = NAME, dies: Any = None, meets: list | None = None) -> dict[str, Any]:
-    """A save of a scenario, as `arena.saves` wants it."""
+    """Return a save of a scenario, as `arena.saves` takes it."""
     return {"name": name, "data": data, "dies": dies, "meets": meets}
 
 
@@ -106,7 +102,7 @@ def scenario(files: dict[str, np.ndarray], *saves: dict) -> dict[str, Any]:
 
 
 def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list[int]:
-    """A writer that may write so many bytes dies at the next: none, all but the last, and drawn numbers between."""
+    """Return the bytes that a writer may write before it dies: none, all but the last, and drawn numbers between."""
     return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
 
 
@@ -157,7 +153,7 @@ def _examine_kills(
         elif death and death[0] == "full":
             found[ON_DISK] = found[ON_DISK] or _error_kept(ended, death, left, data)
 
-    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # what is torn was copied from there
+    if found[WHOLE] and rows[0]["ended"][0].get("elsewhere"):  # the torn file was copied from there
         found[WHOLE] += f" Besides, {found[ON_DISK]}"
     return found
 
@@ -212,7 +208,7 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
 
 
 def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, data: np.ndarray) -> Complaint:
-    """What the caller did not hear of a full disk. An error of a class of the answer's own is taken for an OSError."""
+    """Complain about an error of a full disk that the caller does not get. An answer's own error class passes for an OSError."""
     full = f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and the save"
     if ended["how"] == "returned" and not _is_one_of(left, (data,)):
         return f"{full} returned as if the new data were there: its caller relies on them. Let the OSError go on to the caller."
@@ -246,7 +242,7 @@ def _not_on_disk(ended: dict[str, Any]) -> Complaint:
 
 
 def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
-    """Two saves at once, of which one stood still in its midst."""
+    """Complain about two saves at once, of which the first stood still midway."""
     ended, files = row["ended"][0], row["files"]
     advice = (
         "Both wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
@@ -272,13 +268,13 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
 
 
 def _missing_file(complaint: str) -> str:
-    """The name of the file that an error says is not there, "" where it says nothing of one."""
+    """Return the name of the file that an error calls missing, "" where there is none."""
     _, _, rest = complaint.partition("No such file or directory: '")
     return rest.partition("'")[0]
 
 
 def _began_with_the_rest(got: np.ndarray | None, new: np.ndarray) -> str:
-    """Words for a file that holds the new data, and besides what a killed save had written."""
+    """Return words for a file that holds the new data and also what a killed save had written."""
     if got is None or len(got) <= len(new):
         return ""
     if np.array_equal(got[: len(new)], new) or np.array_equal(got[-len(new) :], new):

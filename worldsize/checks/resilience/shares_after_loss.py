@@ -1,12 +1,10 @@
-"""The check of an epoch that goes on with fewer ranks, or with more: who takes which samples, and at which rate.
+"""Check an epoch that goes on with fewer ranks, or with more: who takes which samples, and at which rate.
 
-One plain call for each loss. The samples that are left must be in one share, once; and when every rank has taken k of its
-share, those together must be the next ones of the order, so that the next loss is told by one number again. That the shares
-differ by one sample at most follows from it, and is looked at first. Any such shares pass: which rank takes which of a round's
-samples is open. The order and the list of ranks are the caller's, who needs them at the next loss. Nothing hangs on luck:
-samples are drawn, and are names alone. Left out: a step in which some ranks have no sample any more, whose mean must be
-weighted (lab 04). The linear rule of the rate: P. Goyal et al., arXiv:1706.02677, 2017.
-An epoch's samples in one order for any number of ranks: PyTorch's TorchElastic example, `ElasticDistributedSampler`.
+Each remaining sample must be in a share, once. When every rank has taken k of its share, these must be the next samples of
+the order, so that `done` alone describes the next loss; the order of ranks within a round is open. Left out: a step in
+which some ranks have no sample, whose mean must be weighted (lab 04).
+P. Goyal et al., arXiv:1706.02677, 2017: the linear rule of the rate.
+PyTorch's TorchElastic example, `ElasticDistributedSampler`: an epoch's samples in one order for any number of ranks.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ CLOSE = 1e-6
 
 @dataclass(frozen=True)
 class Loss:
-    """`samples` in the epoch, of which `done` were trained by `world_size` ranks, before `alive` go on."""
+    """A loss of ranks: of `samples` in the epoch, `world_size` ranks have trained `done`, before `alive` go on."""
 
     samples: int
     done: int
@@ -60,7 +58,7 @@ LOSSES = (
     Loss(24, 8, 4, (0, 2, 3)),  # 16 left: 6, 5, 5
     Loss(31, 12, 4, (3, 0, 2)),
     Loss(23, 6, 3, (2,)),
-    Loss(20, 12, 4, (0, 1, 2, 3)),  # all are back: as it was
+    Loss(20, 12, 4, (0, 1, 2, 3)),  # all ranks are back
     Loss(25, 6, 2, (0, 1, 2)),  # a rank joins
     Loss(40, 15, 5, (4, 1)),
     Loss(14, 12, 4, (1, 2, 3)),  # fewer left than ranks
@@ -68,11 +66,11 @@ LOSSES = (
     Loss(29, 0, 7, (1, 5, 6, 0, 3)),  # lost before the first step
     Loss(30, 11, 3, (0, 2)),  # a second loss: of the 11, four ranks took 8 and three took 3
 )
-MOST_RANKS = (9, 33)  # of the losses that are drawn
+MOST_RANKS = (9, 33)  # of the two drawn losses
 
 
 def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
-    """Check of an epoch that goes on: `shares_after_loss(order, done, world_size, alive, rate)` -> ({rank: samples}, rate).
+    """Check `shares_after_loss(order, done, world_size, alive, rate)`, which returns ({rank: samples}, rate).
 
     order is a list of whole numbers, alive a list of ranks.
     """
@@ -93,7 +91,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn(draws: random.Random, most_ranks: int) -> Loss:
-    """A loss that is not the first: neither what is done nor what is left divides by the ranks."""
+    """Draw a loss that is not the first: neither the done nor the remaining samples divide by the ranks."""
     world_size = draws.randint(max(3, most_ranks // 2), most_ranks)
     alive = tuple(draws.sample(range(world_size), draws.randint(2 * world_size // 3, world_size - 1)))
     done = world_size * draws.randint(1, 3) + draws.randint(1, world_size - 1)
@@ -111,14 +109,14 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
     wrong_rate = _wrong_rate(got[1], loss, rate)
     spoilt = first_complaint(changed(ended.inputs[k], given, name) for k, given, name in _needed(loss, order))
     once = _not_once(shares, loss, order) or spoilt
-    if once:  # shares of other samples are neither even nor next
+    if once:  # with wrong samples, shares are neither even nor next
         return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
-    uneven = _uneven(shares)
+    uneven = _uneven(shares)  # first, because uneven shares are never the next samples
     return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
 
 
 def _needed(loss: Loss, order: list[int]) -> tuple[tuple[int, list[int], str], ...]:
-    """The arguments that the caller still needs: (place, as it was, name)."""
+    """Return the arguments that the caller needs at the next loss: (index, value before the call, name)."""
     return (0, order, "order"), (3, list(loss.alive), "alive")
 
 
@@ -179,7 +177,7 @@ def _are_places(shares: dict[int, list[int]], loss: Loss) -> bool:
 
 
 def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
-    """What leads to just these shares, in words."""
+    """Return the mistake that leads to exactly these shares, in words."""
     left, m, ranks = order[loss.done :], len(loss.alive), loss.alive
     own_done = loss.done // loss.world_size
 
@@ -256,7 +254,7 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
 
 
 def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
-    """Advice, by what became of the order."""
+    """Return advice on how to deal out the samples, by how the answer changed their order."""
     dealt = f"deal the samples out one after the other, left[place::{m}]"
     places = [[left.index(sample) for sample in row] for row in rows]
     if all(there == list(range(there[0], there[0] + len(there))) for there in places if there):
