@@ -27,7 +27,7 @@ app = typer.Typer(
     help="World Size: a hands-on course on distributed training.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
+    pretty_exceptions_enable=False,  # a bug shows Python's own traceback
 )
 
 
@@ -72,7 +72,7 @@ def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
     try:
         yield step
     except BaseException:
-        progress.live.transient = True
+        progress.live.transient = True  # erases the bar when it stops
         progress.live.stop()
         raise
     progress.stop()

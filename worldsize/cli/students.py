@@ -39,7 +39,7 @@ def start(
         if (system := doctor.system()).state == "fails":
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
         source, place = carried.source(), laying.place_for(folder)
-        with bar(*shown) as step:
+        with bar(*shown) as step:  # its last step names no file
             laid = laying.lay(place, source, worldsize.__version__, lambda done, of, name: step(done, of, name * (done < of)))
         _say_of_laying(laid)
         typer.echo(f"to come back: worldsize start {place}")

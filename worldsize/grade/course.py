@@ -37,7 +37,7 @@ class Exercise:
 class CourseLab:
     """A lab of the release. `modules` are the imports of its set-up cells, and torch.optim if the lab trains.
 
-    `given` has the sources of all its cells, `code` those of code cells.
+    `given` has the sources of all its cells, `code` of its code cells.
     """
 
     stem: str  # "06_ring_all_reduce"

@@ -46,7 +46,7 @@ class Reader:
             return None
 
         json_bytes, blob_bytes = HEADER.unpack_from(self._data)
-        if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:  # known from the header, before the rest is read
+        if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:  # the header alone decides
             most = f"{MAX_JSON_BYTES / 1e6:g} MB of JSON and {MAX_BLOB_BYTES / 1e6:g} MB of arrays"
             raise BadFrame(f"expected at most {most} at once, got {json_bytes} and {blob_bytes} bytes")
 

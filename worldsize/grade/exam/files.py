@@ -57,7 +57,7 @@ def write(
             plain = re.sub(r"[^\w.-]+", "_", name).strip("._") or "student"
             files[f"{plain}.txt"] = writers.as_text(f"{TITLE}: {name}", variants)
             files[f"answers/{plain}.txt"] = writers.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
-        if len(files) < 2 * len(names):
+        if len(files) < 2 * len(names):  # two names became one file name
             raise ValueError("--students: expected names that differ in letters and digits, got two that make one file name.")
 
     for name, content in files.items():

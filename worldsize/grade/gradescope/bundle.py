@@ -14,6 +14,7 @@ from worldsize.authoring.release import Refused, pack, stale
 from worldsize.grade import course
 
 NAMED = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "datasets/README.md")
+# `_files` adds the one lab
 PATTERNS = tuple(pattern for pattern in release.PATTERNS if not pattern.startswith("labs/"))
 
 SETUP = """\

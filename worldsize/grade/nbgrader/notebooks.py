@@ -54,7 +54,7 @@ def _name_assignment(folder: Path, stem: str, root: Path) -> None:
 def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
     """Return a notebook for formgrader as text: the release's cells, a student's answers, the verdicts.
 
-    Raises Ungradable if the file is not the one that was graded.
+    Raises Ungradable if the file changed since it was graded.
     """
     file = submission.read_notebook(path)
     if file.digest != row.digest:

@@ -132,8 +132,8 @@ class _GradebookWriter:
     def _assignment(self, row: GradeRow, stem: str) -> str:
         """Return the assignment for the notebook `stem`.
 
-        Prefer the assignment named like the row's folder, then the only one that has the notebook; if none has, return
-        `stem`. Raises ValueError if several have the notebook.
+        Prefer the assignment named like the row's folder, then the only assignment with the notebook; if there is none,
+        return `stem`. Raises ValueError if several have the notebook.
         """
         holders = [a.name for a in self._book.assignments if any(n.name == stem for n in a.notebooks)]
         folder = Path(row.path).parent.name
