@@ -27,7 +27,7 @@ def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") ->
 
 
 class Reader:
-    """Splits a stream of bytes into frames."""
+    """A splitter of a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()

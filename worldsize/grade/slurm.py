@@ -152,7 +152,7 @@ def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
 
 
 class _Rows:
-    """Counts how many of the selected rows were written since it was made."""
+    """A count of the selected rows that were written since the count began."""
 
     def __init__(self, out: Path, names: Sequence[str], progress: OnProgress | None) -> None:
         self._out, self._progress = out, progress
@@ -165,7 +165,7 @@ class _Rows:
 
 
 class _Rounds:
-    """Submits tasks, follows them, and submits unfinished shards again."""
+    """The rounds in which tasks are submitted, followed, and submitted again if unfinished."""
 
     def __init__(self, out: Path, parameters: Mapping[str, Any], told: _Rows) -> None:
         self._folder = out / "slurm" / secrets.token_hex(4)

@@ -95,7 +95,7 @@ class CellClock:
 
 
 class RunsSaid(Observer):
-    """Tells a cell's clock of every run, even of runs that belong to a picture."""
+    """An observer that tells a cell's clock of every run, even of a run that belongs to a picture."""
 
     hears_all = True
 

@@ -1,7 +1,7 @@
 """Work for the end of the running cell: results of its runs are put into their places, folded or open.
 
-A cell's own picture should be the first thing under it, so a result is one line to unfold. It is open if the run failed or
-hung, or if its picture belongs to the cell's only launch and the cell showed no other.
+A cell's own picture should be the first thing under it, so a result is one line to unfold. The result is open if the run
+failed or hung, or if its picture belongs to the cell's only launch and the cell showed no other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The result of a run in the notebook: a picture and a small table, as plain HTML without kernel or script.
 
-A run that hung gets the wait graph, else a run with reports their curves, else the timeline. The picture is kept small,
-because every run of every student is saved with it.
+The picture is the wait graph of a run that hung, else the curves of its reports, else the timeline. The picture is kept
+small, because every run of every student is saved with it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _MADE = {"perfetto": _perfetto, "page": _page, "text": _text}
 
 @functools.cache
 def buttons_class() -> type:
-    """Return the widget's class. It is made on first use: headless runs need none of its libraries."""
+    """Return the widget's class, made on first use: headless runs need none of its libraries."""
     import anywidget
 
     class RunButtonsWidget(anywidget.AnyWidget):

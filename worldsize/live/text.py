@@ -38,7 +38,7 @@ def lines_of(text: str) -> list[str]:
 
 
 class Screenful:
-    """Tags the first lines of a run by rank, and counts the others."""
+    """A filter that tags the first lines of a run by rank, and counts the others."""
 
     def __init__(self, tasks: failures.TaskNames = ()) -> None:
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""The live view of a run in a notebook: the state, output and reports of each rank, while they change.
+"""The live view of a run in a notebook: the state, output and reports of each rank, while the run goes.
 
 At most ten messages a second go to `view.js`, each with the news only; once a second a message has everything, for a front
 end that missed one. The pair of one `.py` and one plain `.js` follows T. Manz's anywidget, https://anywidget.dev.
@@ -244,14 +244,14 @@ class LiveWindow:
 
 
 def script() -> str:
-    """Return the widget's JavaScript module."""
+    """Return the widget's JavaScript module, joined from its four scripts."""
     here = Path(__file__).parent
     return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "room.js", "view.js"))
 
 
 @functools.cache
 def widget_class() -> type:
-    """Return the widget's class. It is made on first use: headless runs need none of its libraries."""
+    """Return the widget's class, made on first use: headless runs need none of its libraries."""
     import anywidget
     import traitlets
 

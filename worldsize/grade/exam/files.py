@@ -39,7 +39,7 @@ def write(
 
     "text" writes an exam and an answer sheet for each name. "moodle" and "qti" write one file with a variant of each
     question for each name. All students get the same questions with different numbers. Raises ValueError for another form,
-    or if `out` exists.
+    if `out` exists, or if two names make one file name.
     """
     if form not in FORMS:
         raise ValueError(f"--form: expected one of {', '.join(FORMS)}, got {form!r}.")

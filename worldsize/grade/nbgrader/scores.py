@@ -99,7 +99,7 @@ def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Compla
 
 
 class _GradebookWriter:
-    """Enters rows one by one into an open gradebook, and counts its changes."""
+    """A writer of rows, one by one, into an open gradebook; counts its changes."""
 
     def __init__(self, book: Any, root: Path, given: Given) -> None:
         self._book, self._root, self._given = book, root, given

@@ -1,4 +1,4 @@
-"""The files of a class report: reads rows and predictions from folders, and writes the page and its CSV.
+"""Files of a class report: rows and predictions are read from folders, the page and its CSV are written.
 
 In a lecture, the report is written again whenever a file changes.
 """
@@ -35,8 +35,7 @@ class ClassFiles:
 def write(grades: Path, submissions: Path | None, labs: Iterable[str], out: Path, again_s: int | None = None) -> ClassFiles:
     """Write the page `out` and a CSV beside it, and return both with their map.
 
-    Without `submissions` there are no predictions. Raises ValueError if `grades` has no rows and there are no
-    `submissions`.
+    Without `submissions` there are no predictions. Raises ValueError if `grades` has no rows and `submissions` is None.
     """
     graded = _graded(grades, submissions)
     carried, unread = _carried(submissions, labs)

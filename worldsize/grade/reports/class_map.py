@@ -172,9 +172,7 @@ def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:
 
 
 def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> list[FactorGroup]:
-    """Return groups of students whose wrong predictions are off by one factor, the largest first; a pair is (ratio,
-    predicted).
-    """
+    """Return groups whose wrong predictions are off by one factor, the largest first. A pair is (ratio, predicted)."""
     least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
     left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
     found = []

@@ -1,4 +1,4 @@
-"""The page on a class's misunderstandings: exercises by cause, predictions as rows of dots. It has no names and no script."""
+"""The page on a class's misunderstandings, without names or script: exercises by cause, predictions as rows of dots."""
 
 from __future__ import annotations
 

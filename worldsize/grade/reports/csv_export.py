@@ -38,8 +38,7 @@ class MarkSheet:
 def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: CanvasColumns | None = None) -> MarkSheet:
     """Return the CSV for Canvas: a line per student, a column per lab, and Canvas's line of possible points.
 
-    Points `given` by hand replace a row's. `theirs` supplies Canvas's own heads and students. Raises ValueError without
-    rows.
+    Points `given` by hand replace a row's. `theirs` has Canvas's own heads and students. Raises ValueError without rows.
     """
     kept = list(rows)
     if not kept:

@@ -1,6 +1,6 @@
 """Moodle's grading worksheet of one assignment: its own columns and lines, with grades and comments filled in.
 
-Moodle accepts a worksheet with the columns Identifier, Grade and "Last modified (grade)". It skips a grade that changed
+Moodle accepts a worksheet with the columns Identifier, Grade and "Last modified (grade)", and skips a grade that changed
 since, exceeds its maximum, or is marked as unchangeable (its `mod/assign/feedback/offline`).
 """
 

@@ -32,7 +32,7 @@ FILE = "table.csv"
 def table(rows: Sequence[GradeRow]) -> str:
     """Return the table that a grading prints: a line per row with student, lab, state, points and a remark.
 
-    Beyond `MOST_ROWS` rows, a line has a number of like rows and their first names.
+    Beyond `MOST_ROWS` rows, a line has the number of like rows and the first few students.
     """
     if len(rows) > MOST_ROWS:
         return _aligned(_folded(rows))
