@@ -1,7 +1,7 @@
-"""The command line: a file for each group of people who use it. Each command calls one function and shows the answer.
+"""The command line: a file for each group of users. Each command calls one function and prints its result.
 
-Left out: all logic, and what the modules import: a command imports its module when it runs, so that `--help` answers at
-once. The order of the imports below is that of the groups in `--help`.
+A command imports its module only when it runs, so that `--help` answers at once. The imports below are in the order in
+which `--help` lists the groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`worldsize build`, `covers`, `site`, `slides`, `release`: the commands of who writes the course."""
+"""The commands of the course's authors: `worldsize build`, `covers`, `site`, `slides` and `release`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def release(
         need_folder_of(out)
         root = course_folder(course)
 
-    from worldsize.authoring.release import release as write_bundle  # imports nbgrader: seconds
+    from worldsize.authoring.release import release as write_bundle  # takes seconds: it imports nbgrader
 
     with one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
         names = write_bundle(root, out)

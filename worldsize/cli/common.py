@@ -1,6 +1,6 @@
-"""What the commands share: the application, how a mistake is shown, and a bar for long work.
+"""Shared parts of the commands: the application, error messages, and a progress bar.
 
-A mistake of the caller is one paragraph without a traceback, with exit code 1; nothing of a bar stays behind it.
+A user's mistake prints one paragraph without a traceback, and ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ app = typer.Typer(
     help="World Size: a hands-on course on distributed training.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
+    pretty_exceptions_enable=False,  # a bug shows Python's own traceback
 )
 
 
 @contextmanager
 def one_paragraph(*more: type[Exception]) -> Iterator[None]:
-    """Show the errors that a person can do something about as a paragraph; a bug keeps its traceback."""
+    """Print ValueError, OSError and `more` as one paragraph and exit with code 1. Bugs keep their traceback."""
     try:
         yield
     except (ValueError, OSError, *more) as error:
@@ -42,7 +42,7 @@ def one_paragraph(*more: type[Exception]) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Of an error of the system's the file first, then what was expected, and what to do where that is known."""
+    """Return the error's message. An OSError with a file becomes: file, expected, got, and next step where known."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
 
@@ -59,7 +59,7 @@ def _words(error: Exception) -> str:
 
 @contextmanager
 def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar for `step(done, of, words)`: it begins with the first step, and an error leaves nothing of it behind."""
+    """Yield `step(done, of, words)` for a progress bar. The bar appears with the first step; an error removes it."""
     from rich.progress import Progress
 
     progress = Progress(*columns, console=Console(stderr=True))
@@ -72,28 +72,28 @@ def bar(*columns: ProgressColumn) -> Iterator[Callable[[int, int, str], None]]:
     try:
         yield step
     except BaseException:
-        progress.live.transient = True
+        progress.live.transient = True  # erases the bar when it stops
         progress.live.stop()
         raise
     progress.stop()
 
 
 def course_folder(named: Path | None) -> Path:
-    """The folder of the course that a command was told by --course, or else the one that is found. Raises ValueError."""
+    """Return the course's folder: `named` by --course, or else found. Raises ValueError."""
     from worldsize.grade.course import default_root
 
     return (named or default_root()).resolve()
 
 
 def need_folder_of(out: Path) -> None:
-    """Refuse, before any work, a file that has no folder to go into. Raises ValueError."""
+    """Check, before any work, that the folder of the file `out` exists. Raises ValueError."""
     folder = out.absolute().parent
     if not folder.is_dir():
         raise ValueError(f"{out}: expected a file in a folder that is there, got no folder {folder}. Make it, or name another.")
 
 
 def need_extra(command: str, package: str, extra: str) -> None:
-    """Refuse, before any work, a command whose package comes with an extra that is not installed. Raises ValueError."""
+    """Check, before any work, that the `package` of an extra is installed. Raises ValueError."""
     if find_spec(package) is None:
         install = f"pip install -c constraints.txt -e '.[{extra}]'"
         raise ValueError(f"{command}: expected the package {package}, got none. Install it in the course's folder: {install}")

@@ -1,4 +1,4 @@
-"""The commands of instructors: a made-up class, grading, exports, feedback, what a class misunderstood, exams."""
+"""The commands of instructors: a sample class, grading, exports, feedback, reports on a class, exams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GROUP = "Instructors"
 
-# arguments that several commands take
+# arguments that several commands share
 Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")]
 Grades = Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")]
 
@@ -122,7 +122,7 @@ def need_submissions(submissions: Path) -> None:
 
 
 def _show(graded: GradedFolder, out: Path) -> None:
-    """The table of a folder of grades, and what needs a person."""
+    """Print the table of a folder of grades, and list the rows that need a person."""
     from worldsize.grade.reports import attention, table
 
     table.write(graded.rows, out)
@@ -132,7 +132,7 @@ def _show(graded: GradedFolder, out: Path) -> None:
 
 
 def _look_at(found: list[Need], grades: Path) -> None:
-    """What needs a person, in the terminal as far as that is read, and all of it beside the rows."""
+    """Print the first things that need a person, and write all of them beside the rows."""
     from worldsize.grade.reports import attention
 
     path = attention.write(found, grades)
@@ -234,7 +234,7 @@ def books(
         if submissions:
             submissions_folder.need(submissions)
 
-    from worldsize.grade.nbgrader import notebooks, scores  # imports nbgrader: seconds
+    from worldsize.grade.nbgrader import notebooks, scores  # takes seconds: it imports nbgrader
 
     with one_paragraph(), Console(stderr=True).status("writing scores …"):
         root = course_folder(course)
@@ -324,7 +324,7 @@ def misunderstood(
         stems = release.stems(course_folder(course))
         again_s = round(class_folder.LOOK_S) if watch else None
         folders = [grades, *filter(None, [submissions])]
-        for _ in class_folder.changes(folders) if watch else (None,):
+        for _ in class_folder.changes(folders) if watch else (None,):  # without --watch: once
             made = class_folder.write(grades, submissions, stems, out, again_s)
             typer.echo("\n".join([*lines(made.found), f"wrote {made.page} and {made.sheet}"]))
             for words in made.unread:
@@ -388,7 +388,7 @@ def gradescope(
         root = course_folder(course)
         release.stem_of(root, lab, "gradescope")
 
-    from worldsize.grade.gradescope import bundle  # imports nbgrader: seconds
+    from worldsize.grade.gradescope import bundle  # takes seconds: it imports nbgrader
 
     with one_paragraph(), Console(stderr=True).status("comparing notebooks with their sources …"):
         names = bundle.autograder(root, out, lab, unsafe)

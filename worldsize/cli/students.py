@@ -1,4 +1,4 @@
-"""`worldsize start`, `doctor`, `run`, `answers`, `progress`, `join`: the commands of students."""
+"""The commands of students: `worldsize start`, `doctor`, `run`, `answers`, `progress` and `join`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def start(
         if (system := doctor.system()).state == "fails":
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
         source, place = carried.source(), laying.place_for(folder)
-        with bar(*shown) as step:
+        with bar(*shown) as step:  # its last step names no file
             laid = laying.lay(place, source, worldsize.__version__, lambda done, of, name: step(done, of, name * (done < of)))
         _say_of_laying(laid)
         typer.echo(f"to come back: worldsize start {place}")
         notebook = notebook_of(lab, place)
 
-    if laid.checked != worldsize.__version__:
+    if laid.checked != worldsize.__version__:  # once for each release
         _show_sheet()
         with one_paragraph():
             laying.mark_checked(place, worldsize.__version__)
@@ -55,7 +55,7 @@ def start(
 
 
 def _say_of_laying(laid: LaidCourse) -> None:
-    """Say what was done to the course's folder, a line for each lab in which a student has worked."""
+    """Print what changed in the course's folder, with a line for each lab in which the student has worked."""
     from worldsize import units
     from worldsize.course.changes import news
 
@@ -131,7 +131,7 @@ def run(
 
 
 def _parameters(words: list[str]) -> dict[str, object]:
-    """["ranks=4"] -> {"ranks": 4}; a value is JSON, or else the text itself."""
+    """Parse ["ranks=4"] into {"ranks": 4}. A value is JSON if it parses, else text. Raises ValueError."""
     import json
 
     parameters: dict[str, object] = {}
@@ -188,7 +188,7 @@ def progress() -> None:
     with one_paragraph():
         course = course_progress()
     console = Console(highlight=False)
-    if console.is_terminal:
+    if console.is_terminal:  # else tabs, for other programs
         console.print(_progress_table(course))
     else:
         for row in _progress_rows(course):
@@ -197,7 +197,7 @@ def progress() -> None:
 
 
 def _progress_rows(course: CourseProgress) -> list[tuple[str, ...]]:
-    """The table's lines as text, the total last."""
+    """Return the table's rows as text, the total last."""
     rows = []
     for lab in course.labs:
         rows.append((lab.number, lab.title, f"{lab.earned:g} of {lab.possible:g}", _of(lab.predicted, lab.asked), lab.next_step))

@@ -1,6 +1,5 @@
-"""Grading: submissions in, points and feedback out; a submission runs in a sandbox and is never believed.
+"""Grading: a submission runs in a sandbox, its reports are not trusted, and the results are points and feedback.
 
-A file enters `marking/` (whose it is, which cells count, what they earn), whose checks run the student's functions through
-`host/` (the arena, a run, the broker that keeps the record). `isolation/` holds what runs, `box/` is what runs inside.
-Rows leave through `reports/`, `nbgrader/` and `gradescope/`. `course` reads the release; `frames` cross the sandbox's edge.
+`marking/` reads a file and runs the checks through `host/` (arena, run, broker); `isolation/` confines what runs, and
+`box/` is the code inside. `reports/`, `nbgrader/` and `gradescope/` publish the rows.
 """

@@ -1,7 +1,7 @@
-"""The release as a grade needs it: a lab's set-up cells, its exercises with their stubs, checks and points, references.
+"""The release that grading needs: each lab's set-up cells, and its exercises with stub, check, points and reference.
 
-It is read from the generated notebooks: `labs/` for what students were given, `solutions/` for the references, which
-never leave the grader but for an exercise that builds on another one. Left out: submissions (`submission`).
+The sources are the generated notebooks: `labs/` is what students were given, `solutions/` has the references. A reference
+leaves the grader only for an exercise that builds on another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKER = re.compile(r"^\s*### (BEGIN|END) SOLUTION\s*$\n?", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of the release. `functions` are the names that its check cell hands to the check."""
+    """An exercise of the release. `functions` are the names that its check cell passes to the check."""
 
     id: str
     title: str  # "Exercise 6.3"
@@ -35,9 +35,9 @@ class Exercise:
 
 @dataclass(frozen=True)
 class CourseLab:
-    """One lab of the release. `modules` are what its set-up cells import, and torch.optim where the lab trains.
+    """A lab of the release. `modules` are the imports of its set-up cells, and torch.optim if the lab trains.
 
-    `given` are the sources of all its cells, prose too, and `code` those of code alone.
+    `given` has the sources of all its cells, `code` of its code cells.
     """
 
     stem: str  # "06_ring_all_reduce"
@@ -58,9 +58,9 @@ class CourseLab:
 
 
 def default_root() -> Path:
-    """The folder with the course's `labs/`: the checkout that this package is part of, or else where one stands.
+    """Return the folder with the course's `labs/`: this package's checkout, or else the working directory.
 
-    Raises ValueError where one stands in another checkout: nobody knows which of the two is meant.
+    Raises ValueError if the working directory is another checkout: either could be meant.
     """
     checkout = Path(worldsize.__file__).resolve().parents[1]
     here = Path.cwd()
@@ -74,10 +74,7 @@ def default_root() -> Path:
 
 
 def load(root: Path) -> dict[str, CourseLab]:
-    """The release of the course as a grade needs it: the labs under `root` by stem, read from its notebooks.
-
-    Raises ValueError where there are none.
-    """
+    """Return the labs under `root` by stem, read from the release's notebooks. Raises ValueError if there are none."""
     return {path.stem: _lab(path, root / "solutions" / path.name) for path in _notebooks(root)}
 
 
@@ -92,15 +89,12 @@ def _notebooks(root: Path) -> list[Path]:
 
 
 def stems(root: Path) -> list[str]:
-    """The stems of the labs under `root`. Raises ValueError where there are none."""
+    """Return the stems of the labs under `root`. Raises ValueError if there are none."""
     return [path.stem for path in _notebooks(root)]
 
 
 def stem_of(root: Path, lab: str, where: str) -> str:
-    """The stem of the lab that is named "06" or "06_ring_all_reduce". Raises ValueError for one that is not there.
-
-    `where` says in its message who asked.
-    """
+    """Return the stem of the lab "06" or "06_ring_all_reduce". Raises ValueError if there is none; `where` names the caller."""
     labs = stems(root)
     found = [stem for stem in labs if lab in (stem, stem[:2])]
     if not found:
@@ -117,6 +111,7 @@ def _lab(path: Path, solution: Path) -> CourseLab:
     setups = tuple(source for source in map(text, cells) if source.startswith("# Set-up"))
 
     references = _references(solution)
+    # sandboxes preload `modules`; answers that train need torch.optim too
     trains = ["torch.optim"] if any(map(_trains, references.values())) else []
     by_id = {_id(cell): cell for cell in cells}
     exercises = []
@@ -150,7 +145,7 @@ def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:
 
 
 def _functions(check: str, name: str) -> tuple[str, ...]:
-    """`check.shards(shards, more)` -> ("shards", "more")."""
+    """Return ("shards", "more") for a check cell with `check.shards(shards, more)`."""
     for node in ast.walk(ast.parse(check)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
             return tuple(argument.id for argument in node.args if isinstance(argument, ast.Name))
@@ -182,7 +177,7 @@ def _trains(source: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    """Whether a name that was imported from somewhere is a module of this package."""
+    """Return True if an imported name is a module of this package."""
     path = Path(worldsize.__file__).parents[1].joinpath(*name.split("."))
     return name.startswith("worldsize.") and (path.with_suffix(".py").is_file() or path.is_dir())
 
@@ -192,10 +187,7 @@ def _id(cell: dict) -> str:
 
 
 def text(cell: dict[str, Any]) -> str:
-    """In a course's notebooks, whether its release's or handed in: a cell's source as one string.
-
-    A notebook may keep it as a string or as a list of lines.
-    """
+    """Return a cell's source as one string; a notebook may store a string or a list of lines."""
     source = cell.get("source", "")
     if isinstance(source, list):
         return "".join(map(str, source))
@@ -203,10 +195,7 @@ def text(cell: dict[str, Any]) -> str:
 
 
 def titles_of(lab: CourseLab | None) -> dict[str, str]:
-    """The titles of a course's lab: {exercise: "Exercise 6.3: reduce-scatter"}; "" is the lab's own.
-
-    They are from the first lines of the release's cells.
-    """
+    """Return {exercise: "Exercise 6.3: reduce-scatter"} from the first lines of the lab's stubs; "" has the lab's title."""
     if lab is None:
         return {}
 

@@ -1,7 +1,6 @@
-"""What crosses the wall of a sandbox: frames of JSON and raw bytes. Never a pickle.
+"""Frames of JSON and raw bytes, the only data that crosses the wall of a sandbox. Nothing is ever unpickled.
 
-A frame is two lengths, a JSON object and bytes, whose sizes are checked. Left out: values in them
-(`engines.plain_values`), and what the frames mean (`broker`, `run`, `rank`).
+A frame is two lengths, a JSON object and bytes; both sizes are limited.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any, Literal
 
 from worldsize.engines.plain_values import BadFrame
 
-JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # what a rank is asked for
-FabricOp = Literal["post", "wait", "take", "compute"]  # what a rank's frame says to the broker
-RankOp = Literal["done", "failed", "cell", "call"]  # what it says to the run
+JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # the work asked of a rank
+FabricOp = Literal["post", "wait", "take", "compute"]  # from a rank to the broker
+RankOp = Literal["done", "failed", "cell", "call"]  # from a rank to the run
 
 HEADER = struct.Struct("!II")
 MAX_JSON_BYTES = 4_000_000
@@ -22,17 +21,17 @@ MAX_BLOB_BYTES = 32_000_000
 
 
 def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:
-    """The bytes of one frame, as it goes in or out of a sandbox: two lengths, a JSON object and raw bytes."""
+    """Return the bytes of one frame: two lengths, the JSON of `message`, and `blob`."""
     text = json.dumps(message).encode()
     return b"".join((HEADER.pack(len(text), len(blob)), text, blob))
 
 
 class Reader:
-    """Frames out of a stream of bytes, with limits that hold before anything is kept."""
+    """A splitter of a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self.frame_bytes = 0  # of the frame before
+        self.frame_bytes = 0  # of the latest frame
 
     @property
     def kept_bytes(self) -> int:
@@ -42,12 +41,12 @@ class Reader:
         self._data += data
 
     def next(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next whole frame, None where it has not all come. Raises BadFrame."""
+        """Return the next whole frame, or None until all of it has come. Raises BadFrame."""
         if len(self._data) < HEADER.size:
             return None
 
         json_bytes, blob_bytes = HEADER.unpack_from(self._data)
-        if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:
+        if json_bytes > MAX_JSON_BYTES or blob_bytes > MAX_BLOB_BYTES:  # the header alone decides
             most = f"{MAX_JSON_BYTES / 1e6:g} MB of JSON and {MAX_BLOB_BYTES / 1e6:g} MB of arrays"
             raise BadFrame(f"expected at most {most} at once, got {json_bytes} and {blob_bytes} bytes")
 

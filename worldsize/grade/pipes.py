@@ -1,7 +1,6 @@
-"""The line between a rank and the grader: two pipes, one each way, which carry bytes and nothing else.
+"""The two pipes between a rank and the grader, one each way, which carry bytes only.
 
-A socket would also carry descriptors, and a descriptor can block or outlive whoever receives it. Left out: frames
-(`frames`), and who reads and writes when (`peer`, `broker_channel`).
+A socket would also carry file descriptors, and a descriptor can block, or outlive its receiver.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-CHUNK = 1 << 18
+CHUNK = 1 << 18  # bytes
 
 
 class PipeEnds(NamedTuple):
-    """One side's two descriptors."""
+    """The two descriptors of one side."""
 
     reads: int
     writes: int
@@ -26,10 +25,10 @@ class PipeEnds(NamedTuple):
 
 
 def pipe_line() -> tuple[PipeEnds, PipeEnds]:
-    """Two sides of a line: what one writes the other reads. No program that is started inherits them."""
+    """Return both sides of a line: each reads what the other writes. Programs that are started do not inherit them."""
     there = os.pipe()
     back = os.pipe()
     for _, writes in (there, back):
-        with suppress(OSError):  # a user may have only so much room in pipes: then they are smaller, and slower
+        with suppress(OSError):  # a user's pipe space is limited: a smaller pipe is only slower
             fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, CHUNK)
     return PipeEnds(back[0], there[1]), PipeEnds(there[0], back[1])

@@ -1,7 +1,7 @@
-"""A made-up class that hands in one lab, for a first look at grading: students who do not exist, answers of known kinds.
+"""A made-up class that hands in one lab, to try grading with.
 
-Each student gets a folder with a notebook, as nbgrader lays them out. The answers are the course's own, so only whoever has
-its `solutions/` can make a class. Left out: what an LMS does to file names, and cheats.
+Each student gets a folder with a notebook, as nbgrader lays them out. The answers are the course's own, so making a class
+needs its `solutions/`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from worldsize.grade import course
 from worldsize.grade.course import CourseLab
 
 NAMES = ("Ada Arnold", "Ben Bose", "Cleo Costa", "Dana Diaz", "Emre Eriksen", "Femi Fischer", "Gita Gomez", "Hugo Haddad")
-FIRST_NUMBER = 4711  # an LMS knows its students by a number, and an export needs one
+FIRST_NUMBER = 4711  # an LMS identifies students by numbers, which exports need
 
-# The mistake of a class in one lab: the exercise, and what stands in the notebook in place of an answer.
+# Each lab's mistake: the exercise, and the wrong source that its cell gets.
 MISTAKES = {
     "00": ("pass_right", "def pass_right(fabric, x):\n    return x.clone()  # forgets to send it on\n"),
     "06": ("ring_all_reduce", "def ring_all_reduce(fabric, x):\n    return parameter_server(fabric, x)  # no ring at all\n"),
@@ -27,7 +27,7 @@ MISTAKES = {
 
 @dataclass(frozen=True)
 class SampleSubmission:
-    """One made-up submission: whose it is, where it lies, and in plain words what is in it."""
+    """A made-up submission: its student, its path, and its answers in plain words."""
 
     student: str
     path: Path
@@ -35,10 +35,10 @@ class SampleSubmission:
 
 
 def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmission]:
-    """Write the notebooks of `count` students into `folder`, which must not be there, and return what each one is.
+    """Write the notebooks of `count` students into the new folder `folder`, and return their submissions.
 
-    One student after the other has every answer, one mistake, or the first half. Raises ValueError for a folder that is
-    there, for fewer than one student, and for a course without solutions.
+    Students in turn have every answer, one mistake, or the first half. Raises ValueError if the folder exists, for fewer
+    than one student, and for a course without solutions.
     """
     if count < 1:
         raise ValueError(f"sample-class: expected 1 student or more, got {count}.")
@@ -67,7 +67,7 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmi
 
 
 def _with_answers(given: dict, answers: dict[str, str]) -> dict:
-    """The lab as it was given, with these sources in its exercise cells."""
+    """Return the lab's notebook with `answers` in its exercise cells."""
     cells = []
     for cell in given["cells"]:
         name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
@@ -84,7 +84,7 @@ def _everything(lab: CourseLab) -> tuple[dict[str, str], str]:
 
 
 def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
-    """Every answer but one, which is wrong where the lab has a mistake of its own here, and else not written."""
+    """Return every answer but one: the lab's mistake of `MISTAKES`, or else the last exercise left unwritten."""
     answers = _references(lab)
     last = lab.exercises[-1]
     name, wrong = MISTAKES.get(lab.number, (last.id, ""))

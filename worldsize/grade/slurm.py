@@ -1,9 +1,7 @@
-"""A folder graded by Slurm: shards as tasks of job arrays, into one folder that all nodes see.
+"""Grade a folder with Slurm: shards run as tasks of job arrays, and write into one folder that all nodes see.
 
-Each task is `batch.grade` on its node, which tries there whether a sandbox works. What a task did not come to, because its
-node was lost, its time was up or the node refused a sandbox, is submitted again, twice at most, and without the nodes that
-refused. Arrays have fewer tasks than the cluster's MaxArraySize. submitit submits; the state is asked of squeue, since
-accounting, which submitit asks, is not everywhere. Left out: marking (`marking`), tables (`reports`).
+Each task is `batch.grade` on its node. A shard whose node was lost, ran out of time or refused a sandbox is submitted
+again, up to `ROUNDS` rounds in all, and never to a node that refused.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ from worldsize.grade.marking.selection import Selection, Shard, expect_found
 from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, str], None]
-ROUNDS = 3
-_SHARDS_A_NODE = 4  # so that a node that is slow, or lost, has little left to do
-_LEAST_ROWS = 8  # of a shard: a task costs some seconds before its first row
-_LOOK_S = 2.0
+ROUNDS = 3  # a first one and two more
+_SHARDS_A_NODE = 4  # small shards: a slow or lost node holds up little
+_LEAST_ROWS = 8  # in a shard: a task needs some seconds before its first row
+_LOOK_S = 2.0  # between questions to squeue
 _CPUS = 2
 _SETUP: tuple[str, ...] = ()  # lines of a job's script, before its program
-_MOST_TASKS = 1000  # where Slurm does not say its MaxArraySize, whose default is 1001
+_MOST_TASKS = 1000  # if Slurm does not say its MaxArraySize: the default is 1001
 
 
 @dataclass(frozen=True)
 class ShardCall:
-    """What one task does: the arguments of `grade` on its node."""
+    """The work of one task: the arguments of `grade` on its node."""
 
     folder: Path
     out: Path
@@ -61,7 +59,7 @@ class ShardCall:
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """How one task ended; `why` says so in words where it is not "done"."""
+    """The end of one task; `why` explains every kind but "done"."""
 
     shard: Shard
     kind: Literal["done", "refused", "failed", "lost"]
@@ -70,7 +68,7 @@ class ShardEnd:
 
 
 def grade_shard(call: ShardCall) -> ShardEnd:
-    """A task, on its node."""
+    """Grade one shard on this node, and return how it ended. An expected error becomes a `ShardEnd`, not an exception."""
     shard, host = call.selection.shard, platform.node()
     try:
         for path in (call.folder, call.out, call.root):
@@ -86,7 +84,7 @@ def grade_shard(call: ShardCall) -> ShardEnd:
 
 @dataclass(frozen=True)
 class SlurmGrading:
-    """What came of it: the folder, and the tasks that did not come to their end in any round."""
+    """The graded folder, the shards that no round finished, and the number of tasks submitted."""
 
     folder: GradedFolder
     unfinished: tuple[ShardEnd, ...]
@@ -94,7 +92,7 @@ class SlurmGrading:
 
 
 def parameters_from_text(text: str) -> dict[str, Any]:
-    """"nodes=2,partition=debug,cpus_per_task=4" -> parameters of submitit's. Raises ValueError."""
+    """Parse "nodes=2,partition=debug,cpus_per_task=4" into submitit's parameters. Raises ValueError."""
     try:
         way = hosts_from_text(f"slurm:{text}").way
     except ValueError as error:
@@ -108,9 +106,10 @@ def grade_on_slurm(
     selection: Selection = Selection(), due: DueDates = DueDates(), progress: OnProgress | None = None,  # noqa: B008 - frozen
     jobs: int | None = None,
 ) -> SlurmGrading:  # fmt: skip
-    """Grade `folder` into `out` on as many nodes at once as `text` says, in each task `jobs` at once or one a processor.
+    """Grade `folder` into `out` on as many nodes at once as `text` says.
 
-    Raises ValueError, and NoHosts without a Slurm.
+    Each task marks `jobs` submissions at once, by default one per processor. Raises ValueError, and NoHosts without a
+    Slurm.
     """
     parameters = parameters_from_text(text)
     missing = [program for program in ("sbatch", "squeue", "scancel", "scontrol") if shutil.which(program) is None]
@@ -145,7 +144,7 @@ def grade_on_slurm(
 
 
 def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
-    """The name of a submission's row, "" where it is not asked for."""
+    """Return the name of a submission's row, or "" if it is not selected."""
     path = path_in(folder, one)
     name = file_name(one.student, one.lab, path)
     row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
@@ -153,7 +152,7 @@ def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
 
 
 class _Rows:
-    """How many rows of those asked for were written since it began."""
+    """A count of the selected rows that were written since the count began."""
 
     def __init__(self, out: Path, names: Sequence[str], progress: OnProgress | None) -> None:
         self._out, self._progress = out, progress
@@ -166,7 +165,7 @@ class _Rows:
 
 
 class _Rounds:
-    """Tasks submitted, followed, and submitted again where they did not come to their end."""
+    """The rounds in which tasks are submitted, followed, and submitted again if unfinished."""
 
     def __init__(self, out: Path, parameters: Mapping[str, Any], told: _Rows) -> None:
         self._folder = out / "slurm" / secrets.token_hex(4)
@@ -176,16 +175,17 @@ class _Rounds:
         self.tasks = 0
 
     def run(self, calls: Sequence[ShardCall]) -> list[ShardEnd]:
-        """How those of them ended that are not done."""
+        """Run all rounds, and return the end of each shard that is not done."""
         ends: dict[Shard, ShardEnd] = {}
         for number in range(1, ROUNDS + 1):
             try:
                 made = self._round(calls, number)
-            except NoHosts:  # every node has refused a sandbox, say
+            except NoHosts:  # for example, every node has refused a sandbox
                 if number == 1:
                     raise
                 break
             ends |= {end.shard: end for end in made}
+            # "failed" is a mistake of the caller's or of a file: not tried again
             again = {end.shard for end in made if end.kind in ("lost", "refused")}
             self._refusing |= {end.host for end in made if end.kind == "refused"}
             calls = [call for call in calls if call.selection.shard in again]
@@ -214,7 +214,7 @@ class _Rounds:
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._folder, cluster="slurm")
         given = dict(self._parameters)
-        at_once = max(1, given.pop("nodes", 1) * len(calls) // of)
+        at_once = max(1, given.pop("nodes", 1) * len(calls) // of)  # this array's part of the nodes
         options = {**given.pop("slurm_additional_parameters", {}), "export": "NONE", "no-requeue": True}
         if self._refusing:
             options["exclude"] = ",".join(sorted(self._refusing))
@@ -227,7 +227,7 @@ class _Rounds:
                 name="worldsize-grade", nodes=1, tasks_per_node=1, slurm_array_parallelism=at_once,
                 slurm_additional_parameters=options, slurm_setup=setup, slurm_srun_args=srun_args,
             )  # fmt: skip
-            with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too
+            with redirect_stderr(io.StringIO()):  # submitit prints sbatch's error there too
                 return executor.map_array(grade_shard, calls)
         except (NameError, AssertionError, TypeError) as error:
             raise ValueError(f"--slurm: {str(error).splitlines()[0]}") from None
@@ -235,7 +235,7 @@ class _Rounds:
             raise NoHosts(f"--slurm: Slurm does not take the job: {str(error).strip()}. sinfo shows what there is.") from None
 
     def _follow(self, jobs: Sequence[Any], words: str) -> None:
-        """Until Slurm knows none of the jobs any more."""
+        """Report progress until Slurm lists none of the jobs as alive."""
         while alive := _alive({job.job_id.partition("_")[0] for job in jobs}):
             self._told.tell(f"{words} {alive} tasks left".strip())
             time.sleep(_LOOK_S)
@@ -243,7 +243,7 @@ class _Rounds:
 
     def _end(self, call: ShardCall, job: Any) -> ShardEnd:
         if job.paths.result_pickle.exists():
-            with suppress(Exception):  # of what raised there, submitit makes an error of its own
+            with suppress(Exception):  # if the task raised, `result` raises submitit's own error
                 return job.result()
         said = job.paths.stderr.read_text(errors="replace").strip().splitlines() if job.paths.stderr.exists() else []
         last = said[-1][:300] if said else "nothing"
@@ -252,7 +252,7 @@ class _Rounds:
 
 @contextmanager
 def _as_submitted_here() -> Iterator[None]:
-    """Without what would change a job's script from outside."""
+    """Make files private and drop environment variables that override a job's script, while the body runs."""
     stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
     umask = os.umask(0o077)
     try:
@@ -268,16 +268,16 @@ def _chunks(calls: Sequence[ShardCall], most: int) -> Iterator[Sequence[ShardCal
 
 
 def _most_tasks() -> int:
-    """Of one array: numbers below MaxArraySize are allowed."""
+    """Return the largest size of an array: its numbers stay below Slurm's MaxArraySize."""
     found = re.search(r"^MaxArraySize\s*=\s*([0-9]+)", ask("scontrol", "show", "config").stdout, re.MULTILINE)
     return max(1, int(found[1]) - 1) if found else _MOST_TASKS
 
 
 def _alive(numbers: set[str]) -> int:
-    """How many tasks of these arrays wait or run."""
+    """Return how many tasks of these arrays wait or run."""
     done = ask("squeue", "-h", "-r", "-t", "all", "-j", ",".join(sorted(numbers)), "-o", "%T")
     if done.returncode and "Invalid job id" not in done.stderr:
-        return len(numbers)  # it does not answer now
+        return len(numbers)  # squeue does not answer now: take all as alive
     return sum(state in ALIVE for state in done.stdout.split())
 
 

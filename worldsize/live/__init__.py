@@ -1,1 +1,1 @@
-"""What a person sees of a launch while it goes and when it has ended."""
+"""The display of a launch, while it runs and after it has ended."""

@@ -1,7 +1,7 @@
-"""A line under a cell that works for a while and says nothing: what it does, and for how long.
+"""A line under a cell that works without output: what the cell does, and for how long.
 
-A second is how long a person goes on without feedback (J. Nielsen, Usability Engineering, 1993). What has a view of its own
-(`view`), or puts out something itself, needs no line. Left out: what the work is; whoever knows it calls `says`.
+People wait about a second without feedback (J. Nielsen, Usability Engineering, 1993). A cell with a view of its own
+(`view`), or with other output, needs no line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from worldsize.units import count
 
 FIRST_S = 0.8
 SILENCE_S = 4.0  # after some output
-SOON_S = 0.2
-AGAIN_S = 1.0
+SOON_S = 0.2  # between looks, before there is a line
+AGAIN_S = 1.0  # between looks, once there is one
 
 
 class CellClock:
-    """`show(text)` makes a line and returns what puts another text in its place."""
+    """The line's clock. `show(text)` makes a line, and returns a function that replaces its text."""
 
     def __init__(self, show: Callable[[str], Callable[[str], None]], now: Callable[[], float] = time.monotonic) -> None:
         self._show = show
@@ -36,7 +36,7 @@ class CellClock:
         self._ended.set()
 
     def begins(self, soon: bool = False) -> None:
-        """A cell begins. A thread of its own looks after the line until `ends`; `soon` for one that began before."""
+        """Begin a cell, and watch it in a thread until `ends`; `soon` is for a cell that began before."""
         self.restart()
         if soon:
             self._heard_s -= FIRST_S
@@ -50,31 +50,31 @@ class CellClock:
         self._change, self._doing, self._runs, self._has_said = None, "", 0, False
 
     def ends(self) -> None:
-        """The cell has ended: its line, where there is one, says how long it took."""
+        """End the cell; its line, if any, says how long the cell took."""
         self._ended.set()
         if self._change is not None:
             self._change(f"took {self._now() - self._began_s:.1f} s")
 
     def says(self, doing: str) -> None:
-        """What the cell does now, in some words."""
+        """Set the words for what the cell does now."""
         self._doing = doing
 
     def runs(self, ranks: str) -> None:
-        """The cell begins one more run, on `ranks`."""
+        """Count one more run of the cell, on `ranks`."""
         self._runs += 1
         self._doing = f"run {self._runs}, {ranks}"
 
     def heard(self) -> None:
-        """The cell has put something out."""
+        """Note that the cell has put something out."""
         self._has_said = True
         self._heard_s = self._now()
 
     def rests(self) -> None:
-        """Somebody is asked something in this cell: from now on it works no longer than that person thinks."""
+        """Stop the clock: the cell asks a person something, and the wait is not work."""
         self._ended.set()
 
     def look(self) -> None:
-        """Make the line, or renew it, where it is time to."""
+        """Make the line, or renew it, if it is time to."""
         silent_s = self._now() - self._heard_s
         if self._change is None and silent_s < (SILENCE_S if self._has_said else FIRST_S):
             return
@@ -95,7 +95,7 @@ class CellClock:
 
 
 class RunsSaid(Observer):
-    """Tells a cell's clock of every run, those too that belong to a picture."""
+    """An observer that tells a cell's clock of every run, even of a run that belongs to a picture."""
 
     hears_all = True
 
@@ -107,7 +107,7 @@ class RunsSaid(Observer):
 
 
 def clock_of(shell: Any) -> CellClock:
-    """A clock for the cells of an IPython kernel, from the running one on."""
+    """Return a clock for the cells of an IPython kernel, starting with the running one."""
     from IPython.display import display
 
     def show(text: str) -> Callable[[str], None]:
@@ -127,7 +127,7 @@ def clock_of(shell: Any) -> CellClock:
         return write(text)
 
     shell.display_pub.register_hook(hear)
-    sys.stdout.write = heard_write  # its own hooks are called in another thread
+    sys.stdout.write = heard_write  # not a hook of stdout's: those run in another thread
     shell.events.register("pre_run_cell", lambda *_: clock.begins())
     shell.events.register("post_run_cell", lambda *_: clock.ends())
     clock.begins(soon=True)

@@ -1,8 +1,7 @@
-"""What waits for the end of the cell that runs: the results of its runs take their places, folded where that is due.
+"""Work for the end of the running cell: results of its runs are put into their places, folded or open.
 
-The picture that a cell is about is to be the first thing under it. So a run's result is one line to unfold, unless the run
-failed or hung, or it is a picture of the cell's only launch and the cell showed no other after it: then it is open.
-Left out: the result itself (`result`).
+A cell's own picture should be the first thing under it, so a result is one line to unfold. The result is open if the run
+failed or hung, or if its picture belongs to the cell's only launch and the cell showed no other.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ PICTURE_MARKS = ("worldsize-picture", "<img ")
 
 
 class CellOutput(Protocol):
-    """An output of the cell in whose place something else can be put."""
+    """An output of the cell that can be replaced."""
 
     def close(self, bundle: dict[str, str]) -> None: ...
 
 
 def at_cell_end(act: Callable[[], None]) -> None:
-    """Leave something until the running cell has ended: do `act` then, before the next one starts."""
+    """Call `act` once the running cell has ended, before the next one starts."""
     from IPython import get_ipython
 
     events = get_ipython().events
@@ -37,7 +36,7 @@ def at_cell_end(act: Callable[[], None]) -> None:
 
 
 class PlaceholderOutput:
-    """An output that holds a line of text until something takes its place."""
+    """An output with a line of text until something replaces it."""
 
     def __init__(self, text: str) -> None:
         from IPython.display import display
@@ -49,17 +48,17 @@ class PlaceholderOutput:
 
 
 class CellResults:
-    """The results of one cell's runs, which take their places when it has ended."""
+    """The results of one cell's runs, which appear when the cell has ended."""
 
     def __init__(self) -> None:
         self._left: list[tuple[CellOutput, Run, Callable[[bool], dict[str, str]]]] = []
         self._pictures = 0
         self._launches = 0
-        self._alone = True  # whether the cell that has ended had one launch
+        self._alone = True  # the cell that has ended had one launch
         self._hears = False
 
     def launched(self) -> None:
-        """Count a launch of the running cell, also one too short to leave a result."""
+        """Count a launch of the running cell, even one too short to leave a result."""
         if not self._launches:
             at_cell_end(self._count)
         self._launches += 1
@@ -69,7 +68,7 @@ class CellResults:
         self._launches = 0
 
     def leave(self, output: CellOutput, run: Run, made: Callable[[bool], dict[str, str]]) -> None:
-        """Put `made(is_open)`, what stays of a run by MIME type, in the place of `output` at the cell's end."""
+        """Replace `output` at the cell's end by `made(is_open)`, the run's result by MIME type."""
         if not self._left:
             self._pictures = 0
             self._listen()

@@ -1,8 +1,7 @@
-"""What stays of a run in the notebook: a picture and a small table, as plain HTML that needs no kernel and no script.
+"""The result of a run in the notebook: a picture and a small table, as plain HTML without kernel or script.
 
-The picture is who waited for whom where the run hung, else the curves of what ranks reported, else the timeline of what
-they did; it is kept small, since every run
-of every student is saved with it. Left out: showing it, and the error of a run that failed (the launch raises that).
+The picture is the wait graph of a run that hung, else the curves of its reports, else the timeline. The picture is kept
+small, because every run of every student is saved with it.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
 from worldsize.live.run_state import RankLife, RankRow, RunState, plain
 
-PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; 40 kB of saved output in all, but for many ranks
-PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; what is larger is a PNG alone, white in a dark theme too
+PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; a saved output has at most 40 kB, except with many ranks
+PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; larger pictures are PNG only, white even in a dark theme
 FOLDED_CHARS = 3_000
 PICTURE_DPI = 96
 MOST_ROWS = 16
 WORD_CHARS = 140
 MARKS = {"done": "✔", "failed": "✘", "stopped": "■", "ended": "■", "not yet": "–"}
 _CELL = 'style="text-align:left;vertical-align:top"'
-_WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # 6.5:1 within, 3:1 on both themes
+_WRONG = 'style="background-color:#b3261e;color:#ffffff;padding:0 4px"'  # contrast 6.5:1 inside, 3:1 on both themes
 
 
 def folding(run: Run, run_state: RunState, lines: Sequence[str], is_open: bool) -> dict[str, str]:
-    """The result of a run as `bundle`, under one line that folds and unfolds it."""
+    """Return `bundle`'s result, folded under the run's summary."""
     made = bundle(run, run_state, lines)
     return {**made, "text/html": _folded(summary(run), made["text/html"], is_open)}
 
 
 def summary(run: Run) -> str:
-    """The result of a run in one line: what ran, on how many ranks, how it ended and how long it took, and what it sent."""
+    """Return a run's result in one line: function, ranks, end, time, and what it sent."""
     trace, said = run.trace, []
     if trace.transfers:
         said.append(f"{units.count(len(trace.transfers), 'message')}, {units.size(trace.total_bytes())}")
@@ -52,9 +51,9 @@ def summary(run: Run) -> str:
 
 
 def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str, str]:
-    """The result that stays of a run in the notebook, by MIME type: picture, table, and folded the `lines` it printed.
+    """Return a run's result by MIME type: picture, table, and the `lines` that it printed, folded.
 
-    The table is folded too where the run went well, or hung: the picture says more.
+    Beside a picture, the table is folded too if the run was done or hung: the picture says more.
     """
     made = picture(run)
     heads, rows = table(run, run_state)
@@ -72,13 +71,13 @@ def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str
 
 
 def _folded(head: str, content: str, is_open: bool = False) -> str:
-    # Lab takes the keys of a focused element for itself unless the element says this
+    # JupyterLab takes a focused element's keys unless the element says this
     look = 'data-lm-suppress-shortcuts="true"' + (" open" if is_open else "")
     return f"<details {look}><summary>{html.escape(head)}</summary>{content}</details>"
 
 
 def _cut(lines: Sequence[str]) -> str:
-    """The first of the lines, and the last, which counts those that were kept back before."""
+    """Return the first lines, up to `FOLDED_CHARS` characters, and a pointer to the log if lines are missing."""
     shown, chars = [], 0
     for line in map(plain, lines):
         chars += len(line) + 1
@@ -89,7 +88,7 @@ def _cut(lines: Sequence[str]) -> str:
 
 
 def state_of(run: Run) -> RunState:
-    """What a live run's state would hold at its end, from what is on disk: lines, reports, bytes."""
+    """Return the state that a live view would have at the run's end, rebuilt from its files."""
     found = RunState(run.world_size, run.tasks, run.hosts)
     for row in found.rows:
         found.printed(row.rank, run.log(row.rank).splitlines())
@@ -101,10 +100,9 @@ def state_of(run: Run) -> RunState:
 
 
 def has_picture(run: Run) -> bool:
-    """Whether a run's result gets a picture: it reported numbers, or anything of it was recorded.
+    """Return True if a run's result gets a picture: it hung, reported numbers, or recorded anything.
 
-    That its ranks waited for each other to come, as they do in `init_process_group`, is no picture alone where it came to
-    its end.
+    In a run that is done, waits alone do not count, as when ranks meet in `init_process_group`.
     """
     if run.state == "not yet":
         return False
@@ -116,10 +114,7 @@ def has_picture(run: Run) -> bool:
 
 
 def picture(run: Run) -> Picture | None:
-    """A run's result as a picture: of a run that hung the wait graph, else the curves where there are any, else the timeline.
-
-    A timeline is drawn where anything was recorded; None where nothing was.
-    """
+    """Return a run's picture, or None: the wait graph if it hung, else the curves, else the timeline."""
     if wait_graph.hangs(run):
         return wait_graph.waiting(run)
     if run.state != "not yet" and report_curves.names(run.reports):
@@ -129,7 +124,7 @@ def picture(run: Run) -> Picture | None:
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How a rank ended, for a run's table; `reason` says more where there is more."""
+    """A rank's end, for the table; `reason` has details."""
 
     state: RankLife
     reason: str = ""
@@ -139,12 +134,12 @@ class RankEnd:
 
 
 def ends(run: Run) -> list[RankEnd]:
-    """In the table of a launch's result, how each rank ended."""
+    """Return how each rank ended."""
     found = [RankEnd("done" if run.state == "done" else "stopped") for _ in range(run.world_size)]
     if run.outcome is None:
         return found
 
-    if run.state == "done":  # without a result: a server, or one that was killed on request
+    if run.state == "done":  # ranks without a result are servers, or were killed on request
         for rank in set(range(run.world_size)) - run.outcome.returned.keys():
             found[rank] = RankEnd("ended")
 
@@ -163,7 +158,7 @@ def _failed(failure: Failure) -> RankEnd:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One rank in a run's table; `more` stands under the heads after the first two."""
+    """A rank's row in the table; `more` belongs to the heads after the first two."""
 
     name: str
     end: RankEnd
@@ -174,10 +169,7 @@ class TableRow:
 
 
 def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
-    """A run's result as a table: its heads, and a row a rank, those that failed first.
-
-    Columns that say nothing are left out.
-    """
+    """Return the table's heads and rows, failed ranks first. Columns that are empty or 0 in every row are left out."""
     how = ends(run)
     order = sorted(run_state.rows, key=lambda row: (how[row.rank].state != "failed", row.rank))
     every = [_more(row) for row in order]
@@ -206,7 +198,7 @@ def _short(words: str) -> str:
 
 
 def caption(run: Run) -> str:
-    """The result of a run in one line, over its table: how many ranks, how it ended, how long it took."""
+    """Return one line on the run: how many ranks, how it ended, and how long it took."""
     ranks = units.count(run.world_size, "task" if run.tasks else "rank")
     word = f"not yet: {run.not_yet}" if run.state == "not yet" else run.state
     return f"{ranks}, {word}, {units.seconds(run.wall_s)}"

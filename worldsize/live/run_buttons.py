@@ -1,7 +1,6 @@
-"""One line of buttons below a run in a notebook: open it in Perfetto, keep it as a page, copy it as text.
+"""A line of buttons below a run in a notebook: open it in Perfetto, keep it as a page, copy it as text.
 
-What a button asks for is made when it is pressed, so a run that nobody asks about costs nothing. Left out: the page itself
-(`run_page`), and headless runs, which have nobody to press anything.
+A button's file is made when it is pressed, so a run without a press costs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from worldsize.launch.run import Run
 from worldsize.live.run_page import run_page, run_text
 from worldsize.pages.fallback import WidgetWithFallback
 
-MOST_KEPT = 20  # runs whose files stay for their buttons; those of older ones are thrown away
+MOST_KEPT = 20  # runs whose files stay for their buttons; files of older runs are deleted
 PERFETTO = "https://ui.perfetto.dev"
 _kept: deque[RunButtons] = deque(maxlen=MOST_KEPT)
 
@@ -26,7 +25,7 @@ class RunButtons:
     def __init__(self, run: Run) -> None:
         self.run: Run | None = run
         if len(_kept) == MOST_KEPT:
-            _kept[0].run = None
+            _kept[0].run = None  # no longer keeps the run's files
         _kept.append(self)
 
         self._widget = buttons_class()()
@@ -34,7 +33,7 @@ class RunButtons:
         WidgetWithFallback(self._widget, "", "")
 
     def answer(self, asked: Any) -> dict[str, str]:
-        """What a press of the button `asked` gets: a file or a text, and what is said of it."""
+        """Return the response to the button `asked`: a file or text to copy, and a message."""
         run = self.run
         if run is None:
             return {"said": "The files of this run are gone: newer runs have taken their place. Run this cell again."}
@@ -63,7 +62,7 @@ _MADE = {"perfetto": _perfetto, "page": _page, "text": _text}
 
 @functools.cache
 def buttons_class() -> type:
-    """The buttons' widget, made when it is first needed: a headless run has no use for its libraries."""
+    """Return the widget's class, made on first use: headless runs need none of its libraries."""
     import anywidget
 
     class RunButtonsWidget(anywidget.AnyWidget):

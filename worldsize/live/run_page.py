@@ -1,7 +1,7 @@
-"""A run as one HTML page that stands alone: its picture, its player, who did what, every message, and what ranks printed.
+"""A run as one HTML page that stands alone: picture, player, table, messages, and the ranks' output.
 
-It fetches nothing and needs no kernel, so it can be mailed, or opened in a year. Long runs are cut to `MOST_MESSAGES` and
-`MOST_LOG_CHARS`, and the page says so. Left out: a notebook's cell (`result`).
+The page fetches nothing and needs no kernel, so it can be mailed, or opened in a year. Long runs are cut to `MOST_MESSAGES`
+and `MOST_LOG_CHARS`, and the page says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LOG_CHARS = 200_000
 
 
 def run_page(run: Run) -> str:
-    """The page of a run that has ended, HTML of at most about a megabyte."""
+    """Return the page of a run that has ended, as HTML of at most about a megabyte."""
     picture = result.picture(run)
     heads, rows = result.table(run, result.state_of(run))
     log = run.log()
@@ -38,13 +38,13 @@ def run_page(run: Run) -> str:
 
 
 def run_text(run: Run) -> str:
-    """The same in words: the picture's finding, the table, and what ranks printed."""
+    """Return the page as text: the picture's finding, the table, and the ranks' output."""
     told = result.bundle(run, result.state_of(run))["text/plain"]
     return "\n".join(filter(None, [run.setup, told, run.log().rstrip()]))
 
 
 def _messages(trace: Any) -> list[list[str]]:
-    """The first messages as rows: from, to, size, when it was sent and when it was wholly received."""
+    """Return the first messages as rows: source, destination, tag, size, and the moments of sending and of full receipt."""
     start_s = min((t.start_s for t in trace.transfers), default=0.0)
     found = []
     for t in trace.transfers[:MOST_MESSAGES]:

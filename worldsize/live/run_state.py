@@ -1,7 +1,7 @@
-"""What is known of a run while it goes: for each rank its state, last lines, numbers and curves, all of bounded size.
+"""The state of a run while it goes: each rank's state, last lines, numbers and curves, all of bounded size.
 
-`whole` is all of it as plain data for a message; `news` only what came since the last message, so that ten messages
-a second stay small whatever ranks print. Left out: sending, drawing, and the whole output (that is the log on disk).
+`whole` is a message with everything. `news` has only changes, so that ten messages a second stay small whatever ranks
+print.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 LINE_CHARS = 160
 SHOWN_CURVES = 3
 MEETING = "init_process_group"
+# escape sequences of terminals, and control characters but tab and line feed
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 RankLife = Literal["starting", "stopped", "ended"] | ProgressState
 
 
 def tail_lines(world_size: int) -> int:
-    """How many of each rank's last lines the state of a live run keeps."""
+    """Return how many of each rank's last lines are kept."""
     return max(3, min(40, 400 // world_size))
 
 
 def curve_points(world_size: int) -> int:
-    """How many points of each rank's curves the state of a live run keeps at most."""
+    """Return how many points of each rank's curves are kept at most."""
     return max(64, min(1000, 8000 // world_size))
 
 
 @dataclass
 class RankRow:
-    """One rank. `doing` says in words what its `state` does not, `short` in a word or two that fit a chip; `meets` is the
-    call of a framework in which it waits for the others; `host` is "" for one on this machine."""
+    """The state of one rank. `doing` explains `state` in words, `short` in a word or two for a chip.
+
+    `meets` is the framework call in which the rank waits for others; `host` is "" on this machine.
+    """
 
     rank: int
     name: str
@@ -68,16 +71,16 @@ class RankRow:
                 self.curves.setdefault(name, ReportCurve(self.keep_points)).add(x, report[name])
 
     def values(self) -> str:
-        """The latest reports in words: "loss 0.213 · accuracy 0.9"."""
+        """Return the latest reports in words: "loss 0.213 · accuracy 0.9"."""
         names = report_series.curve_names([self.latest])
         return " · ".join(f"{name} {units.number(self.latest[name])}" for name in names)
 
     def told(self) -> str:
-        """All of it: "epoch 2 of 3 · step 40 · loss 0.213"."""
+        """Return place and values: "epoch 2 of 3 · step 40 · loss 0.213"."""
         return " · ".join(filter(None, (self.place(), self.values())))
 
     def place(self) -> str:
-        """How far it is: "epoch 2 of 3 · step 40"."""
+        """Return the rank's progress: "epoch 2 of 3 · step 40"."""
         return " · ".join(f"{name} {self._of(name)}" for name in reversed(PLACES) if name in self.latest)
 
     def _of(self, name: str) -> str:
@@ -87,7 +90,7 @@ class RankRow:
 
 
 class RunState:
-    """All ranks of one run."""
+    """The state of all ranks of one run."""
 
     def __init__(self, world_size: int, tasks: failures.TaskNames = (), hosts: Sequence[str] = ()) -> None:
         self.rows: list[RankRow] = []
@@ -106,19 +109,19 @@ class RunState:
         row = self.rows[rank]
         row.changed = True
         row.lines += len(lines)
-        row.new_lines = min(row.new_lines + len(lines), row.tail.maxlen)
+        row.new_lines = min(row.new_lines + len(lines), row.tail.maxlen)  # older lines are gone
         row.tail.extend(plain(line) for line in lines[-row.tail.maxlen :])
 
     def progressed(self, progress: Progress) -> None:
-        """Take in all of a rank's news but its reports, which its row takes one by one."""
+        """Take in a rank's news, except for reports, which its row takes one by one."""
         row = self.rows[progress.rank]
         row.sent_bytes = progress.sent_bytes
         row.received_bytes = progress.received_bytes
         self.stands(row.rank, progress.state, _doing(progress), _in_short(progress))
-        row.meets = progress.collective
+        row.meets = progress.collective  # after `stands`, which clears it
 
     def absent(self) -> str:
-        """Who is missing where ranks stand in `init_process_group`, which needs them all: a sentence, or ""."""
+        """Return a sentence on the ranks missing in `init_process_group`, where others wait, or ""."""
         there = [row.rank for row in self.rows if row.meets == MEETING]
         missing = [row.rank for row in self.rows if row.rank not in there]
         if not there or not missing:
@@ -136,11 +139,11 @@ class RunState:
         row.changed = True
 
     def whole(self) -> dict[str, Any]:
-        """Everything that is kept, for a front end that knows nothing yet."""
+        """Return everything that is kept, for a front end that knows nothing yet."""
         return self._sent([{**_facts(row, whole=True), "tail": list(row.tail)} for row in self.rows])
 
     def news(self) -> dict[str, Any]:
-        """What changed since the last message."""
+        """Return the changes since the last message."""
         changed = [row for row in self.rows if row.changed]
         return self._sent([{**_facts(row, whole=False), "add": _new_tail(row)} for row in changed])
 
@@ -155,7 +158,7 @@ class RunState:
 
 
 def _doing(progress: Progress) -> str:
-    """What a rank does, as its row says it."""
+    """Return the rank's activity in words."""
     if progress.wait is not None:
         return failures.wait_in_words(progress.wait)
     if progress.collective:
@@ -166,7 +169,7 @@ def _doing(progress: Progress) -> str:
 
 
 def _in_short(progress: Progress) -> str:
-    """What a rank waits in, as its chip says it: "recv ← 3", "send → any", "barrier"; "" where it does not wait."""
+    """Return a wait for a chip: "recv ← 3", "send → any", "barrier"; "" if the rank does not wait."""
     wait = progress.wait
     if wait is None:
         return progress.collective
@@ -176,9 +179,9 @@ def _in_short(progress: Progress) -> str:
 
 
 def plain(line: str) -> str:
-    """A rank's printed line as the state of a live run keeps it: without colours, and cut where long.
+    """Return a printed line without colors and control characters, cut to `LINE_CHARS`.
 
-    It is as a terminal would leave it, with nothing that a carriage return overwrote.
+    As in a terminal, text that a carriage return overwrote is gone.
     """
     text = _CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2])
     return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"

@@ -1,7 +1,7 @@
-"""What ranks print and report, as tagged lines of text: for a terminal and for a headless run.
+"""The ranks' output and reports as tagged lines of text, for a terminal and for a headless run.
 
-A screenful of lines is shown and the others are counted; of reports, one line a rank an epoch at most. A run with
-reports leaves a picture and a table. Left out: the live view of a run in a notebook (`view`).
+A screenful of lines is shown and the rest counted; reports print at most one line per rank and epoch. A run with reports
+ends with a picture and a table.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from worldsize.live.cell_end import CellResults, PlaceholderOutput
 from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
-LONG_WARMING_S = 2.0
+LONG_WARMING_S = 2.0  # a shorter wait for the helper is not mentioned
 STARTING_HELPER = "starting the helper that starts ranks: later launches find it ready. It takes some seconds"
 
 
 def helper_words(waited_s: float, ready: bool) -> str:
-    """What stays of the line about the helper."""
+    """Return the final text of the line about the helper."""
     if not ready:
         return f"the helper that starts ranks was not ready after {waited_s:.1f} s"
     return f"the helper that starts ranks is ready, for later launches too: {waited_s:.1f} s"
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of whole text that a rank printed.
+    """Return the lines of text that a rank printed.
 
-    Not `splitlines`, which also splits at the carriage returns of a progress bar.
+    `splitlines` would also split at the carriage returns of a progress bar.
     """
     return text.removesuffix("\n").split("\n")
 
 
 class Screenful:
-    """Shows the first lines of a run, tagged by rank, and counts those after them."""
+    """A filter that tags the first lines of a run by rank, and counts the others."""
 
     def __init__(self, tasks: failures.TaskNames = ()) -> None:
         self._tasks = tasks
         self._shown = self._kept_back = 0
 
     def take(self, rank: int, lines: list[str]) -> list[str]:
-        """Those of `lines` that there is room for, tagged."""
+        """Return the first of `lines` that there is room for, tagged."""
         shown = lines[: SHOWN_LINES - self._shown]
         self._shown += len(shown)
         self._kept_back += len(lines) - len(shown)
@@ -59,9 +59,9 @@ class Screenful:
 
 
 class TextLines(Observer):
-    """Prints the set-up line and each rank's lines as they come."""
+    """An observer that prints the set-up line and each rank's lines as they come."""
 
-    # of the run that started last
+    # of the latest run
     run_state: RunState
     screenful: Screenful
     told_warming = False
@@ -78,7 +78,7 @@ class TextLines(Observer):
         self.told_warming = False
 
     def show(self, run: Run) -> None:
-        """A run of before once more: its picture and table, and its first lines folded."""
+        """Show an earlier run again: its picture and table, and its first lines folded."""
         screenful = Screenful(run.tasks)
         lines = []
         for rank in range(run.world_size):
@@ -118,7 +118,7 @@ class TextLines(Observer):
         say(last_words(run))
 
     def _leave(self, run: Run, run_state: RunState) -> None:
-        """Show the run's result: in a notebook, which a person reads later, as the live view leaves it."""
+        """Show the run's result; in a notebook, which a person reads later, as the live view leaves it."""
         if in_kernel():
             self._results.leave(
                 PlaceholderOutput(result.caption(run)), run, lambda is_open: result.folding(run, run_state, (), is_open)
@@ -133,13 +133,13 @@ class TextLines(Observer):
 
 
 def say(lines: list[str]) -> None:
-    """Text of a launch, where there is no live view: lines are printed with one write, since each is a message."""
+    """Print lines with one write, since each write is a message to the front end."""
     if lines:
         print("\n".join(lines))
 
 
 def last_words(run: Run) -> list[str]:
-    """Lines of text that end a run's live output: "not yet: …" for an exercise, and the launcher's notes."""
+    """Return the lines that end a run's output: "not yet: …" for an exercise, and the launcher's notes."""
     notes = [f"note: {note}" for note in run.notes]
     if run.state == "not yet":
         return [f"not yet: {run.not_yet}", *notes]
@@ -147,17 +147,17 @@ def last_words(run: Run) -> list[str]:
 
 
 def in_notebook() -> bool:
-    """Whether a launch's text is shown in a notebook, where pictures can be."""
+    """Return True under IPython, which can show pictures."""
     return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
 
 
 def in_kernel() -> bool:
-    """Whether a notebook's kernel runs this, so that an output can change later."""
+    """Return True in a notebook's kernel, where an output can change later."""
     return in_notebook() and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
 def show(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> None:
-    """Where a launch is shown as text: its picture and table for a notebook, or the table alone in a terminal."""
+    """Show a run's picture and table in a notebook, or the table alone in a terminal."""
     made = result.bundle(run, run_state, lines)
     if in_notebook():
         sys.modules["IPython"].display.display(made, raw=True)

@@ -1,10 +1,7 @@
-"""The live view of a run in a notebook: what each rank does, prints and reports, while it does so.
+"""The live view of a run in a notebook: the state, output and reports of each rank, while the run goes.
 
-It opens for a run that goes on; a quick one looks as it does in a terminal. Ten messages a second at most go to
-`view.js`, each with what is new; all of it once a second, for a front end that missed one. At the cell's end a line takes
-its place, with a picture, a table and the lines folded under it. Before, while the engine warms, a line says so.
-Left out: keeping up with every line (the logs on disk do), and drawing (the scripts, `result`).
-The one `.py` and one plain `.js` are T. Manz's anywidget, https://anywidget.dev.
+At most ten messages a second go to `view.js`, each with the news only; once a second a message has everything, for a front
+end that missed one. The pair of one `.py` and one plain `.js` follows T. Manz's anywidget, https://anywidget.dev.
 """
 
 from __future__ import annotations
@@ -26,22 +23,22 @@ from worldsize.live.run_buttons import MOST_KEPT, RunButtons
 from worldsize.live.run_state import RunState
 from worldsize.live.text import STARTING_HELPER, TextLines, helper_words, last_words, lines_of, say
 
-# Shorter runs need no feedback but their result (a second is the limit: J. Nielsen, Usability Engineering, 1993), and
-# a view that flashes by is worse than none; lab 00's launches, the failing ones too, end before.
+# A shorter run needs no feedback but its result (the limit is a second: J. Nielsen, Usability Engineering, 1993), and a
+# view that flashes by is worse than none. Lab 00's launches end before, even the failing ones.
 OPEN_AFTER_S = 0.75
 MESSAGE_S = 0.1
 WHOLE_S = 1.0
-WARMING_S = 0.3  # a helper that is as good as there is not spoken of
+WARMING_S = 0.3  # no line for a helper that is almost ready
 WARMING_AGAIN_S = 1.0
-LOADING_S = 1.5  # messages that come before the browser has loaded live.js are lost
+LOADING_S = 1.5  # whole messages only: those before the browser has loaded the script are lost
 
 
 class LiveView(TextLines):
-    """Holds each run's lines back while the view shows them, and prints them when it has ended."""
+    """An observer that holds back each run's lines until its end, and prints those that the view's result does not show."""
 
     def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self._heard = heard  # called while a run is followed: the cell needs no other sign of life
+        self._heard = heard  # called while a run is followed: its cell needs no clock
         self._window: LiveWindow | None = None
         self._held: list[str] = []
         self._of: Run | None = None
@@ -49,7 +46,7 @@ class LiveView(TextLines):
         self._broken = False
         self._helper: PlaceholderOutput | None = None
         self._helper_told_s = 0.0
-        self._offered: deque[Run] = deque(maxlen=MOST_KEPT)  # of the cell, the latest last
+        self._offered: deque[Run] = deque(maxlen=MOST_KEPT)  # the cell's runs, the latest last
 
     def warming(self, waited_s: float) -> None:
         if waited_s < WARMING_S or (self._helper and waited_s - self._helper_told_s < WARMING_AGAIN_S):
@@ -75,7 +72,7 @@ class LiveView(TextLines):
         self._broken = False
 
     def _begin(self, run: Run) -> None:
-        """The first news of a run: what comes before its ranks start counts as waiting for it, too."""
+        """Start a run's clock at its first news, so that waiting for its ranks counts too."""
         if self._of is not run:
             self._of = run
             self._began_s = time.monotonic()
@@ -108,18 +105,18 @@ class LiveView(TextLines):
         words = last_words(run)
         if run.setup:
             self._held += self.screenful.rest()
-            if run.state == "not yet":  # its words are all there is to show: they take the view's place
+            if run.state == "not yet":  # nothing else to show: these words replace the view
                 self._held += words
                 words = []
             with self._no_harm():
-                self._offer(run)  # the buttons first: the picture may be lower than the view, and the page is not to jump
+                self._offer(run)  # buttons first: a picture lower than the view would make the page jump
                 self._leave(run)
             say(self._held)
 
         say(words)
 
     def _leave(self, run: Run) -> None:
-        """Show how the ranks ended at once, and what stays when the cell has ended: drawing takes a tenth of a second."""
+        """Show at once how the ranks ended; leave the picture, which takes a tenth of a second, for the cell's end."""
         window, run_state = self._window, self.run_state
         self._window = None
         if window is None:
@@ -130,16 +127,16 @@ class LiveView(TextLines):
         for rank, end in enumerate(result.ends(run)):
             run_state.stands(rank, end.state, str(end))
         window.refresh(run.state, now=True)
-        if self._only_printed(run):  # a little: its lines stay, as if no view had been
+        if self._only_printed(run):  # few lines: they stay, as if there had been no view
             window.close({"text/plain": "\n".join(self._held)})
             self._held = []
         else:
             self._close_at_cell_end(window, run, run_state)
 
     def _offer(self, run: Run) -> None:
-        """Put one line of buttons below what the cell shows of its latest run with anything to keep, when the cell has ended.
+        """Show, at the cell's end, one line of buttons for the latest run with a picture.
 
-        Only then: to look reads what ranks recorded, and a launch is not to wait for that.
+        Not earlier: the search reads the ranks' records, and a launch should not wait for that.
         """
 
         def show() -> None:
@@ -155,7 +152,7 @@ class LiveView(TextLines):
         self._offered.append(run)
 
     def _close_at_cell_end(self, window: CellOutput, run: Run, run_state: RunState) -> None:
-        """Put picture and table there when the cell has ended, and below them, folded, the lines that were held back."""
+        """Replace `window` at the cell's end by picture and table, with the lines that were held back folded below."""
         lines, self._held = self._held, []
 
         def made(is_open: bool) -> dict[str, str]:
@@ -167,7 +164,7 @@ class LiveView(TextLines):
         self._results.leave(window, run, made)
 
     def _break_off(self) -> None:
-        """Close the view of a run whose end nobody told, as where the agent died."""
+        """Close the view of a run whose end was not reported, for example because its agent died."""
         window, self._window = self._window, None
         if window is not None:
             with self._no_harm():
@@ -182,7 +179,7 @@ class LiveView(TextLines):
 
     @contextmanager
     def _no_harm(self) -> Iterator[None]:
-        """A run goes on where its view cannot."""
+        """Catch the view's errors with a note, so that the run goes on."""
         try:
             yield
         except Exception as error:
@@ -191,7 +188,7 @@ class LiveView(TextLines):
 
 
 class LiveWindow:
-    """One view in the cell that launched: sends it the run's news until something takes its place."""
+    """A view in the launching cell, which sends a run's news to the browser until something replaces it."""
 
     def __init__(self, setup: str, run_state: RunState, began_s: float) -> None:
         from IPython.display import display
@@ -200,8 +197,8 @@ class LiveWindow:
         self._run_state = run_state
         self._began_s = began_s
         self._opened_s = now_s
-        self._sent_s = now_s  # the last message
-        self._whole_s = now_s  # the last one with everything
+        self._sent_s = now_s  # of the last message
+        self._whole_s = now_s  # of the last whole message
         self._seq = 0
         self._asked = False
 
@@ -211,7 +208,7 @@ class LiveWindow:
         self._handle = display(data, raw=True, display_id=True)
 
     def refresh(self, state: str, now: bool = False) -> None:
-        """Send what is new, or everything where that is due; nothing where the last message was a moment ago."""
+        """Send the news, or everything if due. Without `now`, send nothing within `MESSAGE_S` of the last message."""
         now_s = time.monotonic()
         if not now and now_s - self._sent_s < MESSAGE_S:
             return
@@ -235,7 +232,7 @@ class LiveWindow:
         return self._asked or loading or now_s - self._whole_s >= WHOLE_S
 
     def close(self, bundle: dict[str, str]) -> None:
-        """Put `bundle` in the view's place, in the same output."""
+        """Replace the view by `bundle` in the same output."""
         self._handle.update(bundle, raw=True)
         self._widget.close()
 
@@ -247,14 +244,14 @@ class LiveWindow:
 
 
 def script() -> str:
-    """The module of the widget: curves, ranks, their room, and on them the view."""
+    """Return the widget's JavaScript module, joined from its four scripts."""
     here = Path(__file__).parent
     return "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "ranks.js", "room.js", "view.js"))
 
 
 @functools.cache
 def widget_class() -> type:
-    """The live view's widget, made when it is first needed: a headless run has no use for its libraries."""
+    """Return the widget's class, made on first use: headless runs need none of its libraries."""
     import anywidget
     import traitlets
 

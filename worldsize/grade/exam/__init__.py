@@ -1,6 +1,6 @@
-"""Exam questions over all labs, with numbers drawn for each student and answers computed by the course's formulas.
+"""Exam questions over all labs, with numbers drawn for each student and answers from the course's formulas.
 
-`exam` puts one together; `writers` write it as text, for Moodle, and for Canvas and other systems that read QTI.
+`exam` draws an exam. `writers` formats it as text, for Moodle, and as QTI for Canvas and others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["QUESTIONS", "ExamQuestion", "Variant", "exam", "variant"]
 
 
 def exam(labs: tuple[str, ...], count: int | None, seed: str, student: str = "") -> list[Variant]:
-    """Draw `count` questions on `labs` (none: all of them) with one student's numbers, in the order of the labs.
+    """Draw `count` questions on `labs` (none: all labs) with one student's numbers, in the order of the labs.
 
-    The seed decides about the questions, seed and student about the numbers. `count` None takes every question. Raises
-    ValueError for a lab without questions, and for more questions than there are.
+    `seed` chooses the questions, `seed` and `student` the numbers. `count` None takes every question. Raises ValueError for
+    a lab without questions, and for more questions than there are.
     """
     known = sorted({question.lab for question in QUESTIONS})
     for lab in labs:

@@ -1,4 +1,4 @@
-"""Exams as files in a folder: an exam and a sheet of answers for each student, or one file with variants for an LMS."""
+"""Exams as files in a folder: an exam and an answer sheet for each student, or one file with variants for an LMS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLE = "World Size"
 
 
 def names_from(students: str) -> list[str]:
-    """The students that `students` means: a number of them, or a text file with a name on each line.
+    """Return the students' names: `students` is a count, or a text file with a name on each line.
 
     Raises ValueError for no student, and for two of one name, who would get the same exam.
     """
@@ -35,10 +35,11 @@ def names_from(students: str) -> list[str]:
 def write(
     out: Path, form: str, names: Sequence[str], labs: tuple[str, ...], count: int | None, seed: str
 ) -> list[Path]:
-    """Write exams in `form` into the folder `out`, which must not be there, and return the files.
+    """Write exams in `form` into the new folder `out`, and return the files.
 
-    Text: an exam for each name, and a sheet of answers. Moodle and QTI: one file with as many variants of each question as there
-    are names. All students get the same questions, with numbers of their own. Raises ValueError for another form.
+    "text" writes an exam and an answer sheet for each name. "moodle" and "qti" write one file with a variant of each
+    question for each name. All students get the same questions with different numbers. Raises ValueError for another form,
+    if `out` exists, or if two names make one file name.
     """
     if form not in FORMS:
         raise ValueError(f"--form: expected one of {', '.join(FORMS)}, got {form!r}.")
@@ -56,7 +57,7 @@ def write(
             plain = re.sub(r"[^\w.-]+", "_", name).strip("._") or "student"
             files[f"{plain}.txt"] = writers.as_text(f"{TITLE}: {name}", variants)
             files[f"answers/{plain}.txt"] = writers.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
-        if len(files) < 2 * len(names):
+        if len(files) < 2 * len(names):  # two names became one file name
             raise ValueError("--students: expected names that differ in letters and digits, got two that make one file name.")
 
     for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Exam questions on messages: labs 00, 02, 05 and 06. Sizes in decimal units, links by the alpha-beta model."""
+"""Exam questions on messages: labs 00, 02, 05 and 06. Sizes are in decimal units; links follow the alpha-beta model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _levels(n: int) -> int:
 
 
 def _ring_bytes(n: int, size: float) -> float:
-    """Add up what a rank sends, chunk by chunk."""
+    """Return the bytes that a rank sends in a ring all-reduce, added up chunk by chunk."""
     return sum(size / n for _ in range(n - 1)) + sum(size / n for _ in range(n - 1))
 
 
@@ -64,7 +64,7 @@ QUESTIONS = (
         lambda g: 1e3 * cost.message(g.mb * 1e6, _link(g)),
         lambda g: 1e3 * _one(g, g.mb * 1e6),
         "α + m/B: the latency once, and the bytes over the bandwidth.",
-        (lambda g: 8e3 * g.mb * 1e6 / (g.gbs * 1e9),),
+        (lambda g: 8e3 * g.mb * 1e6 / (g.gbs * 1e9),),  # bits for bytes, and no latency
     ),
     ExamQuestion(
         "half_latency", "02",
@@ -81,7 +81,7 @@ QUESTIONS = (
         "many rounds does the "
         "broadcast take at least?",
         "rounds", {"n": (5, 9, 12, 17, 24, 33, 48, 65, 100)},
-        lambda g: round(cost.broadcast_tree(g.n, 0, Link(1.0, 1.0))),
+        lambda g: round(cost.broadcast_tree(g.n, 0, Link(1.0, 1.0))),  # 0 bytes and 1 s of latency: seconds are rounds
         lambda g: _levels(g.n),
         "The number of ranks that have it doubles in every round: ⌈log₂ n⌉.",
         (lambda g: g.n - 1, lambda g: _levels(g.n) - 1, lambda g: g.n / 2),

@@ -1,8 +1,6 @@
-"""A question of an exam: its text, the numbers that are drawn for a student, and its answer, computed in two ways.
+"""An exam question: its text, the numbers drawn for a student, and its answer, computed in two ways.
 
-`answer` is a formula of the course; `again` counts or adds up the same by hand, so that a test can compare the two. `slips` are
-wrong answers that students give: a drawn variant in which one of them would count as right is drawn anew. Left out: how an
-exam is put together and written (`exam`, `writers`).
+`answer` uses a formula of the course. `again` counts or adds up the same by hand, so that a test can compare the two.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TOLERANCE = 0.02  # relative: what counts as right, so that three digits are enough
-APART = 2.5 * TOLERANCE  # a usual wrong answer stays this far from the right one
+TOLERANCE = 0.02  # relative error that counts as right, so that three digits are enough
+APART = 2.5 * TOLERANCE  # least relative distance of a slip from the right answer
 _DRAWS = 1000
 
 Numbers = Mapping[str, Any]
@@ -21,9 +19,10 @@ Numbers = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ExamQuestion:
-    """One question of lab `lab`. `text` has the drawn numbers in braces; the answer is a number in `unit`.
+    """A question on lab `lab`. `text` has the drawn numbers in braces; the answer is a number in `unit`.
 
-    `why` explains the answer in a sentence, for whoever marks or reviews the exam.
+    `why` explains the answer to the marker. `slips` are usual wrong answers: numbers for which one would count as right are
+    drawn again, and so are numbers that `admits` rejects.
     """
 
     id: str
@@ -40,7 +39,7 @@ class ExamQuestion:
 
 @dataclass(frozen=True)
 class Variant:
-    """A question with one student's numbers: the text that is asked, and the answer in `question.unit`."""
+    """A question with one student's numbers: the text to ask, and the answer in `question.unit`."""
 
     question: ExamQuestion
     numbers: dict[str, Any]
@@ -49,21 +48,21 @@ class Variant:
 
     @property
     def tolerance(self) -> float:
-        """Return how far off an answer may be, in the question's unit."""
+        """Return the accepted error of an answer, in the question's unit."""
         return abs(self.answer) * TOLERANCE
 
 
 class Given:
-    """Drawn numbers by name: `given.ranks`."""
+    """Drawn numbers as attributes: `given.ranks`."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.__dict__.update(numbers)
 
 
 def variant(question: ExamQuestion, seed: str) -> Variant:
-    """Draw the numbers of one student's `question`; the same seed draws the same numbers.
+    """Draw one student's numbers for `question`; the same seed draws the same numbers.
 
-    Raises RuntimeError where no draw keeps the usual wrong answers apart from the right one, which is a mistake of the question.
+    Raises RuntimeError if no draw keeps the slips apart from the right answer: then the question is wrong.
     """
     draws = random.Random(f"{seed}/{question.id}")
     for _ in range(_DRAWS):
@@ -72,6 +71,7 @@ def variant(question: ExamQuestion, seed: str) -> Variant:
         if not question.admits(given):
             continue
         answer = float(question.answer(given))
+        # a relative tolerance needs an answer that is not 0
         if answer != 0 and all(_apart(answer, float(slip(given))) for slip in question.slips):
             return Variant(question, numbers, question.text.format(**numbers), answer)
     raise RuntimeError(f"{question.id}: no draw of {_DRAWS} keeps its usual wrong answers apart from the right one")

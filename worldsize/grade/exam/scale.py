@@ -27,7 +27,7 @@ def _gb(g: Given, stage: int) -> float:
 
 
 def _kept(tau_s: float, save_s: float, restart_s: float, mtbf_s: float) -> float:
-    """The first-order share of useful time, loss by loss."""
+    """Return the first-order share of useful time, loss by loss."""
     saving = save_s / tau_s
     redone = tau_s / 2 / mtbf_s
     restarting = restart_s / mtbf_s
@@ -35,7 +35,7 @@ def _kept(tau_s: float, save_s: float, restart_s: float, mtbf_s: float) -> float
 
 
 def _last_share(n: int) -> float:
-    """The last rank's part of all causal pairs, counted over a sequence of so many tokens that the edge hardly counts."""
+    """Return the last rank's share of all causal pairs, counted for a sequence long enough to hide the diagonal."""
     length = 10_000 * n
     whole = attention.causal_pairs(length)
     return (whole - attention.causal_pairs(length - length // n)) / whole
@@ -49,7 +49,7 @@ QUESTIONS = (
         "a model of {billions} billion weights take on each rank, nothing cut (decimal GB)?",
         "GB", {"billions": BILLIONS, "n": RANKS},
         lambda g: _gb(g, 0),
-        lambda g: g.billions * (2 + 2 + 4 + 4 + 4),
+        lambda g: g.billions * (2 + 2 + 4 + 4 + 4),  # weight, gradient, float32 copy, two moments
         "16 bytes a weight.",
         (lambda g: 4 * g.billions, lambda g: 12 * g.billions, lambda g: 14 * g.billions),
     ),
@@ -232,7 +232,7 @@ QUESTIONS = (
         "no vocabulary)?",
         "billion", _MODELS,
         lambda g: 12 * g.layers * g.width**2 / 1e9,
-        lambda g: g.layers * sum(part * g.width**2 for part in (3, 1, 4, 4)) / 1e9,
+        lambda g: g.layers * sum(part * g.width**2 for part in (3, 1, 4, 4)) / 1e9,  # q, k, v; out; MLP up and down
         "3 h² for q, k, v, h² after attention, and 8 h² in the MLP.",
         (lambda g: 4 * g.layers * g.width**2 / 1e9, lambda g: 12 * g.width**2 / 1e9, lambda g: 8 * g.layers * g.width**2 / 1e9),
     ),
@@ -243,6 +243,7 @@ QUESTIONS = (
         "with 6 operations a weight and token?",
         "days", {"billions": (7, 13, 70, 175), "trillions": (0.3, 1, 2, 15),
          "gpus": (512, 1024, 4096, 16384), "tflops": (140, 160, 400)},
+        # training_days counts 8 operations, with recomputed activations: 6/8 of it
         lambda g: 0.75 * training_step.training_days(g.billions * 1e9, g.trillions * 1e12, g.gpus, g.tflops * 1e12),
         lambda g: 6 * g.billions * 1e9 * g.trillions * 1e12 / (g.gpus * g.tflops * 1e12) / (24 * 60 * 60),
         "6 N D over the GPUs' operations a second; 8 N D with every activation made again.",

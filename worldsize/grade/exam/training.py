@@ -1,4 +1,4 @@
-"""Exam questions on ways to train: labs 01, 03, 04, and 07 to 11."""
+"""Exam questions on training: labs 01, 03, 04, and 07 to 11."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PERCENT = (1, 2, 4, 5, 8, 10)
 
 
 def _makespan(g: Given, forward: float, backward: float) -> float:
-    """Seconds of a GPipe step, slot by slot: all micro-batches forward through every stage, then back."""
+    """Return the seconds of a GPipe step, slot by slot: all forwards through every stage, then all backwards."""
     ready = [0.0] * g.m
     idle_from = []
     for _ in range(g.p):
@@ -27,7 +27,7 @@ def _makespan(g: Given, forward: float, backward: float) -> float:
 
 
 def _held(stages: int, micro_batches: int) -> list[int]:
-    """Count the micro-batches that each stage of 1F1B holds at most, along its schedule."""
+    """Return each stage's peak count of in-flight micro-batches, by replaying its 1F1B schedule."""
     most = []
     for stage in range(stages):
         ahead = min(stages - stage - 1, micro_batches)
@@ -117,7 +117,7 @@ QUESTIONS = (
         "a stage idle, in per cent?",
         "%", {"p": (2, 3, 4, 6, 8), "m": (2, 4, 8, 12, 16, 32)},
         lambda g: 100 * schedules.idle_share(g.p, g.m),
-        lambda g: 100 * (1 - g.m * 3 / _makespan(g, 1, 2)),
+        lambda g: 100 * (1 - g.m * 3 / _makespan(g, 1, 2)),  # a backward takes two forwards
         "(p − 1)/(m + p − 1).",
         (lambda g: 100 * (g.p - 1) / g.m, lambda g: 100 * g.p / (g.m + g.p)),
     ),
@@ -228,7 +228,7 @@ QUESTIONS = (
         lambda g: math.ceil(math.log2(g.n)),
         lambda g: _halvings(g.n),
         "Each level halves the number of tensors: ⌈log₂ n⌉.",
-        (lambda g: g.n - 1, lambda g: g.n / 2 if g.n > 4 else 0),
+        (lambda g: g.n - 1, lambda g: g.n / 2 if g.n > 4 else 0),  # with 4 devices n/2 is the right answer
     ),
     ExamQuestion(
         "worker_share", "09",
@@ -280,7 +280,7 @@ QUESTIONS = (
         "many MB of weights leave "
         "GPU 0 in {steps} steps?",
         "MB", {"n": (2, 4, 8), "mb": (45, 100, 180), "steps": (10, 50, 100)},
-        lambda g: g.steps * parallelism.bytes_data_parallel(g.n, g.mb) / 2,
+        lambda g: g.steps * parallelism.bytes_data_parallel(g.n, g.mb) / 2,  # (n - 1) copies: half of an all-reduce
         lambda g: sum(g.mb for step in range(g.steps) for gpu in range(1, g.n)),
         "A whole copy to each of n − 1 others, every step. (DDP sends none: replicas stay equal.)",
         (lambda g: g.mb * (g.n - 1), lambda g: g.steps * g.n * g.mb, lambda g: g.steps * g.mb if g.n > 2 else 0),

@@ -1,7 +1,6 @@
-"""An exam as files: text with a sheet of answers, Moodle's XML, and a zip of QTI for Canvas.
+"""Exams as files: text with an answer sheet, Moodle XML, and a QTI zip for Canvas.
 
-Moodle's format is that of its documentation, "Moodle XML format", a numerical question. QTI comes from text2qti, whose own text
-format is written here. Left out: what is asked (`question`).
+Questions for Moodle are numerical ones of its "Moodle XML format". text2qti makes the QTI from text that is written here.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ HINT = f"Three significant digits are enough: answers within {100 * TOLERANCE:g}
 
 
 def as_text(title: str, variants: Sequence[Variant], answers: bool = False) -> str:
-    """The exam to print, or with `answers` the sheet of whoever marks it: each answer, what it comes from, and its lab."""
+    """Return the exam to print, or with `answers` the marker's sheet: each answer, its explanation and its lab."""
     lines = [title, "=" * len(title), "", HINT, ""]
     for number, one in enumerate(variants, 1):
         lines.append(f"{number}. {one.text}{_in(one)}")
@@ -28,14 +27,14 @@ def as_text(title: str, variants: Sequence[Variant], answers: bool = False) -> s
 
 
 def answer_words(one: Variant) -> str:
-    """The answer with its unit, to four digits."""
+    """Return the answer with its unit, to four digits."""
     return f"{one.answer:,.4g} {one.question.unit}".rstrip()
 
 
 def as_moodle(category: str, exams: Sequence[Sequence[Variant]]) -> str:
-    """Moodle's XML: a numerical question for each variant, in a category for each question of the exam.
+    """Return Moodle's XML: a category for each question, with a numerical question for each variant.
 
-    Take one random question from each category, and every student gets numbers of their own.
+    A quiz that takes one random question from each category gives every student numbers of their own.
     """
     quiz = ElementTree.Element("quiz")
     for variants in zip(*exams, strict=True):
@@ -63,7 +62,7 @@ def _text(parent: ElementTree.Element, words: str) -> None:
 
 
 def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
-    """A zip of QTI 1.2, as Canvas imports it: a group for each question of the exam, from which a student gets one variant."""
+    """Return a zip of QTI 1.2 for Canvas: a group for each question, from which a student gets one variant."""
     from text2qti.config import Config
     from text2qti.qti import QTI
     from text2qti.quiz import Quiz
@@ -71,7 +70,7 @@ def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
     lines = [f"Quiz title: {title}", f"Quiz description: {HINT}", ""]
     for variants in zip(*exams, strict=True):
         lines += ["GROUP", "pick: 1", "points per question: 1", ""]
-        for one in {one.text: one for one in variants}.values():  # it refuses a question that is there twice
+        for one in {one.text: one for one in variants}.values():  # text2qti refuses duplicate questions
             lines += [f"1.  {_escaped(one.text)}{_in(one)}", f"=   {one.answer:.10g} +- {100 * TOLERANCE:g}%", ""]
         lines += ["END_GROUP", ""]
 
@@ -93,5 +92,5 @@ def _words(text: str) -> set[str]:
 
 
 def _escaped(text: str) -> str:
-    """A text without Markdown's signs: what is between two stars or underscores would be emphasised."""
+    """Escape Markdown's signs, which text2qti would interpret."""
     return re.sub(r"([*_`$\\])", r"\\\1", text)

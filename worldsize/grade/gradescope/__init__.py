@@ -1,1 +1,1 @@
-"""The same grader in a Gradescope container."""
+"""The grader in a Gradescope container."""

@@ -1,9 +1,8 @@
-"""The zip that makes a Gradescope autograder of one lab: two scripts, and of the course what grading that lab needs.
+"""The zip of a Gradescope autograder for one lab: two scripts, and the files of the course that grading needs.
 
-Gradescope runs `setup.sh` once, as root, to build an image, and `run_autograder` for every submission (its "Autograder
-Specifications"). An allow-list says what goes in; the answers do, for exercises that build on others, and stay closed to
-the user that a submission runs as. The same files make the same zip. Left out: what happens in the container
-(`results`).
+Gradescope runs `setup.sh` once, as root, to build an image, and `run_autograder` for each submission (its "Autograder
+Specifications"). An allow-list chooses the files; it includes the answers, for exercises that build on others, but the user
+that runs submissions cannot read them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from worldsize.authoring.release import Refused, pack, stale
 from worldsize.grade import course
 
 NAMED = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "datasets/README.md")
+# `_files` adds the one lab
 PATTERNS = tuple(pattern for pattern in release.PATTERNS if not pattern.startswith("labs/"))
 
 SETUP = """\
@@ -84,11 +84,9 @@ exit 0
 
 
 def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[str]:
-    """Bundle the grader and one lab for Gradescope.
+    """Write the autograder zip for `lab`, "06" or "06_ring_all_reduce", to `out`; return the names in it.
 
-    Write the zip for `lab`, "06" or "06_ring_all_reduce", to `out`; returns the names in it.
-
-    `unsafe`: where the container refuses a sandbox, it grades without one. Raises Refused, ValueError, OSError.
+    `unsafe`: grade without a sandbox if the container refuses one. Raises Refused, ValueError, OSError.
     """
     stem = course.stem_of(root, lab, "gradescope")
     wrong = stale(root)
@@ -98,7 +96,7 @@ def autograder(root: Path, out: Path, lab: str, unsafe: bool = False) -> list[st
     entries = [("run_autograder", _run(stem, unsafe).encode(), 0o755), ("setup.sh", SETUP.encode(), 0o755)]
     for path in _files(root, stem):
         entries.append((f"course/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644))
-    pack(out, entries)
+    pack(out, entries)  # the same files make the same zip
     return [name for name, _, _ in entries]
 
 

@@ -1,8 +1,7 @@
-"""Grading in a Gradescope container: the same grader on the one submission there is, and its row as `results.json`.
+"""Grade the one submission in a Gradescope container, and write its row as `results.json`.
 
-Whatever happens there is a result, and one that could not be graded has no points. The fields are those of Gradescope's
-"Autograder Specifications", "Output format". What the grader prints is for instructors: students are shown the row's
-words alone, as plain text. Left out: how the container is made (`bundle`).
+Any failure still writes a result, without points. The fields follow "Output format" in Gradescope's "Autograder
+Specifications".
 """
 
 from __future__ import annotations
@@ -33,13 +32,14 @@ from worldsize.units import worth
 UNFINISHED = "the autograder did not come to its end"
 _MOST_FILES = 20
 _MOST_NAMED = 5
+# limits by cgroup v2 and v1; v2 says "max" where there is none
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The program in a Gradescope container: it grades what was handed in and writes `results.json`.
+    """Run the program of a Gradescope container: grade the submission and write `results.json`.
 
-    `--look` says only whether a sandbox works here, with exit code 1 where none does.
+    `--look` only tries whether a sandbox works here; the exit code is 1 if none does.
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--look", action="store_true")
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(probe_sandbox())
     try:
         made = results(given.course, given.lab, given.submission, given.unsafe, given.seed)
-    except BaseException as error:  # also an interrupt: there is always a result
+    except BaseException as error:  # an interrupt too: there is always a result
         traceback.print_exc()
         why = "no sandbox works here" if isinstance(error, NoSandbox) else "the grader itself failed"
         made = nothing_graded(why)
@@ -62,10 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def probe_sandbox() -> int:
-    """Whether a sandbox works in this Gradescope container, where results are to be made; 0 where one does.
-
-    Says so in a line; 1 where none does.
-    """
+    """Print in one line whether a sandbox works in this container. Return the exit code: 0 if one does, else 1."""
     try:
         print(f"sandbox: {bubblewrap.best_mode()}", flush=True)
     except NoSandbox as refused:
@@ -75,9 +72,9 @@ def probe_sandbox() -> int:
 
 
 def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed: int | None = None) -> dict[str, Any]:
-    """Grade the submission in a Gradescope container: the content of `results.json`, all that Gradescope is told.
+    """Grade the submission, and return the content of `results.json`.
 
-    `unsafe`: grade without a sandbox where none works. Raises NoSandbox, and ValueError for a wrong course.
+    `unsafe`: grade without a sandbox if none works. Raises NoSandbox, and ValueError for a wrong course.
     """
     from worldsize.grade.marking.batch import grade
 
@@ -94,13 +91,13 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
     of_lab = [made for made in batch.rows if made.lab == lab]
     made = of_lab[0] if of_lab else _of_no_lab(batch.rows[0], lab, course, submission)
     if made.state == "lost":
-        print(f"lost: {made.reason}", file=sys.stderr)  # for instructors
+        print(f"lost: {made.reason}", file=sys.stderr)  # the output is hidden from students
         return nothing_graded("the grader itself failed")
     return result(made, mode)
 
 
 def _of_no_lab(made: GradeRow, lab: str, course: Path, submission: Path) -> GradeRow:
-    """The row of what is no notebook of the lab: it says what was handed in."""
+    """Return the lab's row when none of its notebooks was found, with the reason or the names of what was submitted."""
     from worldsize.grade.course import load
 
     entries = sorted(submission.iterdir()) if submission.is_dir() else []
@@ -121,9 +118,9 @@ def _mode(unsafe: bool) -> SandboxMode:
 
 
 def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
-    """What a submission may use while a Gradescope container makes its results: half of the container's memory.
+    """Return the memory limit of a submission in bytes: half of the container's, at most the usual limit.
 
-    So a hog is ended before it takes the grader along. In bytes, and never more than the limit elsewhere.
+    With half, a memory hog is ended before it takes the grader with it.
     """
     whole = psutil.virtual_memory().total
     for file in files:
@@ -134,7 +131,7 @@ def memory_bytes(files: Iterable[str] = _CGROUPS) -> int:
 
 
 def _copy(submission: Path, folder: Path) -> None:
-    """The notebooks that were handed in, as one student's; links and devices stay behind."""
+    """Copy the submitted notebooks as one student's. Links and devices are left out."""
     folder.mkdir(parents=True)
     found = [path for path in notebooks(submission) if path.is_file() and not path.is_symlink()]
     for path in found[:_MOST_FILES]:
@@ -147,10 +144,7 @@ def _copy(submission: Path, folder: Path) -> None:
 
 
 def result(made: GradeRow, mode: str) -> dict[str, Any]:
-    """A graded row as Gradescope's `results.json` has it: a score, words, and one test for each exercise.
-
-    Its score is the row's, and never more than is possible.
-    """
+    """Return a graded row as `results.json`: a score between 0 and the possible points, text, and a test per exercise."""
     score = _score(made.points, made.possible) if made.exercises else 0.0
     return {
         **_shown(_words(made), score),
@@ -165,7 +159,7 @@ def _score(points: float, possible: float) -> float:
 
 
 def nothing_graded(why: str) -> dict[str, Any]:
-    """Gradescope's results for a submission that could not be graded: no points, and why."""
+    """Return the results of a submission that could not be graded: no points, and the reason."""
     output = f"Nothing was graded: {why}. This says nothing about your code."
     return {**_shown(f"{output} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
 
@@ -197,7 +191,7 @@ def _test(one: ExerciseRow) -> dict[str, Any]:
 
 
 def as_text(made: dict[str, Any]) -> str:
-    """Gradescope's `results.json` as text: JSON in plain ASCII, whatever a submission says."""
+    """Return `results.json` as text: JSON in plain ASCII, whatever a submission says."""
     return json.dumps(made, ensure_ascii=True, allow_nan=False, indent=1)
 
 

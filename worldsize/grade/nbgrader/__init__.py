@@ -1,1 +1,1 @@
-"""Rows written into nbgrader's gradebook and shown in its formgrader."""
+"""The rows of a grading in nbgrader's gradebook and formgrader."""

@@ -1,8 +1,7 @@
-"""nbgrader's gradebook opened for writing: backed up first, then one transaction, all of it or nothing.
+"""nbgrader's gradebook, opened for writing in one transaction after a backup: everything is written, or nothing.
 
-Every call of nbgrader's API commits by itself; here a commit only ends a savepoint of the one transaction, which SQLite
-undoes by itself where the writer is killed. The backup is made with SQLite's own backup, which takes in what still
-stands in a write-ahead log. Left out: what is written (`scores`).
+nbgrader's API commits in every call; here each commit only ends a savepoint. If the writer is killed, SQLite rolls the
+transaction back.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ WAIT_S = 5.0
 
 @contextmanager
 def writing(path: Path) -> Iterator[Any]:
-    """The `nbgrader.api.Gradebook` at `path`, which is made where there is none; nothing is kept where the body raises.
+    """Yield the `nbgrader.api.Gradebook` at `path`, made if missing; roll everything back if the body raises.
 
-    Raises ValueError where it cannot be written to now.
+    Raises ValueError if the gradebook cannot be written to now.
     """
     from nbgrader.api import Gradebook
 
@@ -35,7 +34,7 @@ def writing(path: Path) -> Iterator[Any]:
         transaction = connection.begin()
         try:
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # takes the write lock now, not at the first write
             book.db.remove()
             book.db.configure(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
             yield book
@@ -50,7 +49,7 @@ def writing(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _connection(book: Any) -> Iterator[Any]:
-    # SQLite's module would else begin transactions by itself, after the first savepoint
+    # otherwise Python's sqlite3 begins transactions itself, after the first savepoint
     with book.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         yield connection
 
@@ -62,7 +61,7 @@ def _url(path: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """An empty gradebook, beside its place until it is whole: what a kill leaves is none at all."""
+    """Make an empty gradebook in a temporary folder, then move it into place, so that a kill leaves no half-made one."""
     from nbgrader.api import Gradebook
 
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradebook-") as folder, _our_programs():
@@ -72,7 +71,7 @@ def _make(path: Path) -> None:
 
 @contextmanager
 def _our_programs() -> Iterator[None]:
-    """nbgrader asks the program alembic for the version of its tables; it is beside this Python."""
+    """Put this Python's programs on the PATH: nbgrader runs alembic for the version of its tables."""
     before = os.environ.get("PATH", os.defpath)
 
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
@@ -84,7 +83,7 @@ def _our_programs() -> Iterator[None]:
 
 @contextmanager
 def _in_words(path: Path) -> Iterator[None]:
-    """SQLite's errors, which SQLAlchemy wraps, as one paragraph."""
+    """Raise SQLite's errors, which SQLAlchemy wraps, as ValueError with one paragraph."""
     try:
         yield
     except Exception as error:
@@ -95,7 +94,7 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def explained(path: Path, error: sqlite3.Error) -> str:
-    """What to do about an error of SQLite's, as a paragraph."""
+    """Return a paragraph that says what to do about an SQLite error."""
     if "locked" in str(error) or "busy" in str(error):
         return (
             f"{path}: expected a gradebook that nobody else writes to, but for {WAIT_S:g} s it was locked; nothing was "
@@ -116,14 +115,14 @@ def explained(path: Path, error: sqlite3.Error) -> str:
 
 
 def backup(path: Path) -> Path:
-    """A copy of the gradebook beside it, with the moment in its name. Raises ValueError where it cannot be read whole."""
+    """Copy the gradebook to a dated file beside it, and check the copy. Raises ValueError if it cannot be read whole."""
     copy = _name(path)
     part = copy.with_name(f".{copy.name}.part")
 
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=WAIT_S)) as source:
             with closing(sqlite3.connect(part)) as target:
-                source.backup(target)
+                source.backup(target)  # includes what is still in the write-ahead log
                 found = target.execute("PRAGMA quick_check").fetchone()[0]
                 target.execute("SELECT 1 FROM submitted_assignment LIMIT 1")
         if found != "ok":
@@ -138,7 +137,7 @@ def backup(path: Path) -> Path:
 
 
 def _name(path: Path) -> Path:
-    """A free name; a second backup in one second has a number."""
+    """Return a free name for a backup; a second one in the same second gets a number."""
     moment = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     copy = path.with_name(f"{path.name}.{moment}.backup")
     number = 2

@@ -1,8 +1,7 @@
-"""Points and comments that a person gave, on their way out of nbgrader's gradebook and into it.
+"""Points and comments that a person gave, read from nbgrader's gradebook and written into it.
 
-Out of it come those given in formgrader: an exercise has the manual score where there is one, else what the row says, and
-extra credit besides; comments are text by exercise. Into it go those of `overrides.csv`, which are a lab's: the last exercise
-gets as extra credit what the sum lacks. Left out: what the grader found (`scores`).
+Points given in formgrader are read: an exercise counts its manual score, else the row's, plus its extra credit. Points of
+`overrides.csv`, which are for a whole lab, are written: the last exercise gets the difference as extra credit.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ WHERE TRIM(comment.manual_comment) != ''
 
 
 def read(gradebook: Path, rows: Iterable[GradeRow]) -> dict[tuple[str, str], ByHand]:
-    """{(student, lab): points}. Raises ValueError where the gradebook cannot be read."""
+    """Return points given in formgrader as {(student, lab): points}. Raises ValueError if the gradebook is unreadable."""
     given: dict[tuple[str, str], dict[str, tuple]] = {}
     for student, lab, cell, manual, extra in _found(gradebook, _QUERY):
         given.setdefault((student, lab), {})[cell.removeprefix("check_")] = manual, extra
@@ -49,7 +48,7 @@ def read(gradebook: Path, rows: Iterable[GradeRow]) -> dict[tuple[str, str], ByH
 
 
 def comments(gradebook: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """{(student, lab): {exercise: what a person wrote of it}}. Raises ValueError where the gradebook cannot be read."""
+    """Return {(student, lab): {exercise: a person's comment}}. Raises ValueError if the gradebook is unreadable."""
     written: dict[tuple[str, str], dict[str, str]] = {}
     for student, lab, exercise, text in _found(gradebook, _COMMENTS):
         written.setdefault((student, lab), {})[exercise] = text.strip()
@@ -82,7 +81,7 @@ def _points(row: GradeRow, cells: dict[str, tuple]) -> ByHand:
 
 @dataclass(frozen=True)
 class ExtraCredit:
-    """What an exercise gets so that the lab has the points of `overrides.csv`. `alone`: it has no score of its own."""
+    """The extra credit that brings a lab to its points in `overrides.csv`. `alone`: the exercise has no score."""
 
     points: float
     reason: str
@@ -90,7 +89,7 @@ class ExtraCredit:
 
     @property
     def comment(self) -> str:
-        """What is said beside it; nbgrader's own feedback shows a comment as HTML."""
+        """Return the comment for it, without HTML: nbgrader's own feedback shows comments as HTML."""
         reason = "".join(c if c.isprintable() and c not in '<>&"\\' else " " for c in self.reason)
         return f"; {reason}; {_mark(self.points)}"
 
@@ -100,13 +99,14 @@ def _mark(points: float) -> str:
 
 
 def extra_credit(given: ByHand, row: GradeRow) -> ExtraCredit | None:
-    """The credit that makes a row's sum the points given; None where it has them already."""
+    """Return the credit that brings a row's sum to the points given; None if the sum is right already."""
     lacks = round(given.points - sum(e.points for e in row.exercises), 6)
     return ExtraCredit(lacks, given.reason, alone=not row.exercises) if lacks else None
 
 
 def take_back(grade: Any, comment: Any) -> None:
-    """Take away the extra credit of an earlier writing; one that a person has changed since is a person's, and stays."""
+    """Remove the extra credit of an earlier run. Credit that a person changed since then stays."""
+    # the comment names the amount that was written: another amount is a person's
     if grade.extra_credit is None or not (comment.auto_comment or "").endswith(_mark(grade.extra_credit)):
         return
     grade.extra_credit = None
@@ -116,10 +116,10 @@ def take_back(grade: Any, comment: Any) -> None:
 
 def give(grade: Any, credit: ExtraCredit) -> None:
     grade.extra_credit = credit.points
-    if credit.alone:  # nbgrader counts no extra credit beside no score
+    if credit.alone:  # nbgrader ignores extra credit without a score
         grade.manual_score = 0.0
 
 
 def has_any(grades: Mapping[str, Any]) -> bool:
-    """Whether some exercise has points that a person gave in formgrader."""
+    """Return True if a person gave points for any exercise in formgrader."""
     return any(grade.manual_score is not None or grade.extra_credit is not None for grade in grades.values())

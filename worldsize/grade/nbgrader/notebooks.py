@@ -1,8 +1,7 @@
-"""Notebooks for nbgrader's formgrader: the release's own cells, with the submission's exercises and the verdicts in them.
+"""Notebooks for nbgrader's formgrader: the release's cells, with a submission's exercises and the verdicts.
 
-formgrader shows a notebook as HTML that runs in the instructor's browser. So nothing of a submission is taken but the
-source of its exercise cells, which is shown as code; prose, outputs and metadata are the release's, and what a check
-said stands below its cell as plain text. Left out: scores (`scores`).
+formgrader shows a notebook as HTML that runs in the instructor's browser. So only the source of exercise cells comes from
+the submission, shown as code; prose and metadata are the release's, and verdicts are plain text.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _MARKS = {True: "✔", False: "✘", None: "–"}
 def write(
     placed: Iterable[tuple[GradeRow, str]], submissions: Path, folder: Path, labs: Mapping[str, CourseLab], root: Path
 ) -> tuple[int, list[str]]:
-    """Put the notebooks for nbgrader's formgrader into `folder`, one for each (row, assignment).
+    """Write `folder/<student>/<assignment>/<lab>.ipynb` for each placed (row, assignment).
 
-    Each is `folder/<student>/<assignment>/<lab>.ipynb`. Returns how many, and which could not be.
+    Return the number written, and a message for each row left out.
     """
     written = 0
     left_out = []
@@ -45,7 +44,7 @@ def write(
 
 
 def _name_assignment(folder: Path, stem: str, root: Path) -> None:
-    """formgrader lists the assignments that have a folder in `source/`; one that is there stays as it is."""
+    """Make the assignment's folder in `source/`, without which formgrader does not list it; an existing one stays."""
     if not folder.exists():
         solution = root / "solutions" / f"{stem}.ipynb"
         path = solution if solution.is_file() else root / "labs" / f"{stem}.ipynb"
@@ -53,9 +52,9 @@ def _name_assignment(folder: Path, stem: str, root: Path) -> None:
 
 
 def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
-    """One of the notebooks for nbgrader's formgrader, as text: the release's cells, a student's answers, the verdicts.
+    """Return a notebook for formgrader as text: the release's cells, a student's answers, the verdicts.
 
-    Raises Ungradable where the file is not the one that was graded.
+    Raises Ungradable if the file changed since it was graded.
     """
     file = submission.read_notebook(path)
     if file.digest != row.digest:
@@ -63,7 +62,7 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
 
     try:
         sources = submission.repair(file.cells, lab).sources
-    except Ungradable:  # then formgrader shows the release's stubs
+    except Ungradable:  # formgrader then shows the release's stubs
         sources = {}
 
     made = json.loads(release.read_text(encoding="utf-8"))
@@ -79,7 +78,7 @@ def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:
 
 
 def verdict(exercise: ExerciseRow) -> str:
-    """What stands below a check's cell: state, points, properties, and where it first failed."""
+    """Return the text below a check's cell: state, points, properties, and the first mismatch."""
     head = f"{exercise.id}: {exercise.state}, {exercise.points:g} of {exercise.possible:g} points"
     rows = [f"  {_MARKS[p.passed]} {p.name} ({worth(p.points)})" for p in exercise.properties]
     return "\n".join([head, *rows, exercise.mismatch, *exercise.advice])

@@ -1,16 +1,8 @@
-"""Scores written into nbgrader's gradebook: what the grader may set, and never what a person has set.
+"""Scores for nbgrader's gradebook, which change nothing that a person set.
 
-The grader's are a check cell's `auto_score`, the `auto_comment` of its exercise, and whether a person should look.
-`manual_score`, `extra_credit`, `manual_comment` and flags stay, but for the extra credit that stands for `overrides.csv`
-(`hand_points`). A grade that says already what its row says is not
-touched, so a second run changes nothing, and what a person has looked at does not come up again.
-
-Of a row that is not "graded" every exercise keeps the points that its code earned, and a person is asked to look at
-those that did not earn all: a limit, a lost cell or a changed set-up may have cost them. Of one graded without a
-sandbox a person looks at everything. Where there are no points at all (`ungradable`) none are written, not even zero.
-
-A comment has no word of the student's: nbgrader's own feedback shows comments as HTML. Left out: locks and backups
-(`database`), notebooks for formgrader (`notebooks`), late penalties (nbgrader's).
+The grader sets a check cell's `auto_score`, its exercise's `auto_comment`, and whether a person should look; of a person's
+values it replaces only extra credit that stands for `overrides.csv` (`hand_points`). A grade that already agrees with its
+row is not touched, so a second run changes nothing and asks for no second look.
 """
 
 from __future__ import annotations
@@ -33,12 +25,15 @@ from worldsize.grade.nbgrader.hand_points import ExtraCredit
 from worldsize.units import number
 
 NO_TIMES: Mapping[str, str] = MappingProxyType({})
-_RUN_AS_HTML = frozenset('<>"\\')  # formgrader puts a student's id into its pages as it is
+_RUN_AS_HTML = frozenset('<>"\\')  # formgrader puts a student's id into its pages unescaped
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of the rows. `placed`: each row that is in the gradebook with its assignment's name."""
+    """The result of a write: counts, the backup, and messages for a person.
+
+    `placed` pairs each row that is in the gradebook with its assignment's name.
+    """
 
     changed: int
     kept: int
@@ -53,12 +48,12 @@ def write(
     rows: Iterable[GradeRow], path: Path, labs: Mapping[str, CourseLab], root: Path, times: Mapping[str, str] = NO_TIMES,
     given: Given = NOTHING_GIVEN,
 ) -> Written:  # fmt: skip
-    """Scores: those of all rows are put into nbgrader's gradebook at `path`.
+    """Write the scores of `rows` into nbgrader's gradebook at `path`.
 
-    `times` has the moment of handing in by the row's path. Points `given` by hand become the lab's, but where a person gave
-    others in formgrader: `Written.not_given` has words on these.
+    `times` maps a row's path to the moment of submission. Points `given` by hand become the lab's, unless formgrader has
+    points by hand too: then those stay, and `Written.not_given` says so.
 
-    Raises ValueError, and has written nothing, for a gradebook that is locked, is none, or has other points.
+    Raises ValueError, and writes nothing, for a locked gradebook, another kind of file, or other maximum points.
     """
     kept, left_out = [], []
     for row in rows:
@@ -76,7 +71,7 @@ def write(
             placed = tuple((row, writer.enter(row, labs[row.lab], times.get(row.path))) for row in kept)
         touched = writer.touched
     finally:
-        if backup and not touched:  # then the gradebook is as it was
+        if backup and not touched:  # an unchanged gradebook needs no backup
             backup.unlink()
 
     return Written(
@@ -104,7 +99,7 @@ def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Compla
 
 
 class _GradebookWriter:
-    """Rows entered one by one into an open gradebook; it counts what it changes."""
+    """A writer of rows, one by one, into an open gradebook; counts its changes."""
 
     def __init__(self, book: Any, root: Path, given: Given) -> None:
         self._book, self._root, self._given = book, root, given
@@ -115,7 +110,7 @@ class _GradebookWriter:
         self.not_given: list[str] = []
 
     def enter(self, row: GradeRow, lab: CourseLab, handed_in: str | None) -> str:
-        """The name of the assignment under which the row is now."""
+        """Enter a row, and return the name of its assignment."""
         assignment = self._assignment(row, lab.stem)
         if (assignment, lab.stem) not in self._whole:
             self._complete(assignment, lab)
@@ -135,7 +130,11 @@ class _GradebookWriter:
         return assignment
 
     def _assignment(self, row: GradeRow, stem: str) -> str:
-        """The assignment that has this notebook; where several have it, the one whose folder it was handed in under."""
+        """Return the assignment for the notebook `stem`.
+
+        Prefer the assignment named like the row's folder, then the only assignment with the notebook; if there is none,
+        return `stem`. Raises ValueError if several have the notebook.
+        """
         holders = [a.name for a in self._book.assignments if any(n.name == stem for n in a.notebooks)]
         folder = Path(row.path).parent.name
         if folder in holders:
@@ -152,7 +151,7 @@ class _GradebookWriter:
     # ---- the release's cells ---------------------------------------------------------------------
 
     def _complete(self, assignment: str, lab: CourseLab) -> None:
-        """Assignment, notebook and cells as `nbgrader generate_assignment` makes them; what is there stays."""
+        """Add assignment, notebook and cells as `nbgrader generate_assignment` does; existing ones stay."""
         from nbgrader.api import MissingEntry
 
         book = self._book
@@ -196,7 +195,7 @@ class _GradebookWriter:
     # ---- a student's row -------------------------------------------------------------------------
 
     def _submitted(self, row: GradeRow, lab: CourseLab, assignment: str, handed_in: str | None) -> tuple[dict, dict]:
-        """{cell: Grade} and {cell: Comment} of the student's notebook, made where they are not there."""
+        """Return {cell: Grade} and {cell: Comment} of the student's notebook; create missing ones."""
         from nbgrader import api
         from nbgrader.utils import parse_utc
 
@@ -209,7 +208,7 @@ class _GradebookWriter:
         try:
             submission = book.find_submission(assignment, row.student)
         except api.MissingEntry:
-            with book.db.no_autoflush:  # else SQLAlchemy warns of what nbgrader does there
+            with book.db.no_autoflush:  # else SQLAlchemy warns about nbgrader's own code
                 submission = book.add_submission(assignment, row.student)
             self.touched = True
         if handed_in and submission.timestamp != parse_utc(handed_in):
@@ -226,14 +225,17 @@ class _GradebookWriter:
 
     def _of(self, have: list, kind: type, cell: Any, mine: Any) -> Any:
         found = next((one for one in have if one.cell_id == cell.id), None)
-        if found is None:  # the release has a cell that the submission was made without
+        if found is None:  # the release gained a cell after this submission was entered
             found = kind(cell_id=cell.id, notebook=mine)
             self._book.db.add(found)
             self.touched = True
         return found
 
     def _credit(self, row: GradeRow, lab: CourseLab, grades: dict, comments: dict) -> ExtraCredit | None:
-        """What the last exercise gets for the points of `overrides.csv`; what it had for them before is taken back."""
+        """Return the last exercise's extra credit for the points of `overrides.csv`, or None.
+
+        An earlier credit is taken back first. None if formgrader has points by hand.
+        """
         last = lab.exercises[-1].id
         hand_points.take_back(grades[f"check_{last}"], comments[last])
         given = self._given.get((row.student, row.lab))
@@ -249,7 +251,10 @@ class _GradebookWriter:
         self, grades: dict, comments: dict, name: str, row: GradeRow, exercise: ExerciseRow | None,
         credit: ExtraCredit | None, decided: bool,
     ) -> bool:  # fmt: skip
-        """Enter one exercise; whether a person is now asked to look at it. `decided`: one gave the lab's points."""
+        """Enter one exercise; return True if a person is now asked to look at it.
+
+        `decided`: `overrides.csv` settles the lab's points.
+        """
         grade, comment = grades[f"check_{name}"], comments[name]
         by_hand = grade.manual_score is not None or grade.extra_credit is not None
         if credit:
@@ -259,6 +264,7 @@ class _GradebookWriter:
             grade.needs_manual_grade = False
             self.touched = True
 
+        # no exercise, as in an ungradable row: no score, not even 0
         new = (exercise.points if exercise else None, comment_of(row, exercise) + (credit.comment if credit else ""))
         if new == (grade.auto_score, comment.auto_comment):
             self.kept += 1
@@ -272,16 +278,20 @@ class _GradebookWriter:
 
 
 def to_look_at(row: GradeRow, exercise: ExerciseRow | None) -> bool:
-    """Whether nbgrader's gradebook is to ask a person to look at this exercise before its score goes out."""
+    """Return True if a person should look at this exercise before its score goes out.
+
+    True without a sandbox or an exercise. A row that is not "graded" keeps the points that its code earned, but a limit, a
+    lost cell or a changed set-up may have cost the others.
+    """
     if exercise is None or row.unsafe:
         return True
     return row.state != "graded" and exercise.points < exercise.possible
 
 
 def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
-    """The comment beside an exercise's score in nbgrader's gradebook: our words alone, none of the student's.
+    """Return the comment beside an exercise's score, in the grader's words alone: nbgrader's feedback shows it as HTML.
 
-    The file's digest tells one version handed in from the next.
+    The file's digest tells one submitted version from the next.
     """
     told = "no points were found"
     if exercise is not None:
@@ -291,10 +301,7 @@ def comment_of(row: GradeRow, exercise: ExerciseRow | None) -> str:
 
 
 def handed_in(rows: Iterable[GradeRow], submissions: Path) -> dict[str, str]:
-    """The moments that go into the gradebook with the scores: {row's path: nbgrader's timestamp.txt beside the notebook}.
-
-    Only where there is one that can be read.
-    """
+    """Return {row's path: moment of submission}, from each readable timestamp.txt that nbgrader put beside a notebook."""
     from nbgrader.utils import parse_utc
 
     found = {}

@@ -1,1 +1,1 @@
-"""What people read of a grading: tables, pages, similarity, exports."""
+"""Reports on a grading: tables, feedback pages, similarity, exports."""

@@ -1,6 +1,6 @@
-"""An appeal: the row of a number is marked again with the seed that it had, and shown beside the mark.
+"""Appeals: mark a row's file again with the same seed, and show both results.
 
-Nothing is written: what comes of an appeal goes into `overrides.csv`. Left out: how marking goes (`desk`).
+An appeal writes nothing; its outcome goes into `overrides.csv`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worldsize.units import number
 
 
 def row_of(asked: str, graded: GradedFolder) -> GradeRow:
-    """The row whose page has this appeal number. Raises ValueError where none has."""
+    """Return the row whose page has this appeal number. Raises ValueError if there is none."""
     wanted = _plain(asked)
     for row in (*graded.rows, *graded.gone):
         if _plain(appeal_number(row)) == wanted:
@@ -43,7 +43,7 @@ def _plain(text: str) -> str:
 
 
 def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
-    """The row's file marked once more, here and now. Raises ValueError where the file is not the one that was marked."""
+    """Mark the row's file again here, and return the new row. Raises ValueError if the file is not the marked one."""
     path = submissions / row.path
     try:
         digest = submission.read_notebook(path).digest
@@ -55,7 +55,7 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
             f"handed in again since. Put the old one into its place, or grade again."
         )
 
-    mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()
+    mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()  # as in the first marking
     desk = Desk(MarkingOrder(str(root), mode, row.seed, Limits()))
     try:
         return desk.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
@@ -64,7 +64,7 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
 
 
 def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
-    """Both, exercise by exercise, and what the difference may come from."""
+    """Return both results as text, exercise by exercise, with possible reasons for a difference."""
     head = f"{row.student}, {row.lab}, {row.path}: seed {row.seed}"
     points = f"the mark: {_points(row)}; now: {_points(again)}"
     now = {e.id: e for e in again.exercises}

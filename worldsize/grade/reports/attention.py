@@ -1,7 +1,4 @@
-"""What needs a person before marks go out: one list, which every command shows and writes as `needs-a-person.csv`.
-
-Left out: what a report does with such rows, which it says itself.
-"""
+"""The list of everything that needs a person before marks go out, which is also written as `needs-a-person.csv`."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _NO_LAB = "no lab"
 
 @dataclass(frozen=True)
 class Need:
-    """One thing for a person: whose and which file, and why."""
+    """A reason for a person to look: the student, the file, and why."""
 
     kind: NeedKind
     why: str
@@ -51,7 +48,10 @@ class Need:
 
 
 def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
-    """Everything that does, what stops a mark first; not rows whose points were `given` by hand."""
+    """Return everything that needs a person, first what prevents a mark.
+
+    Points `given` by hand settle a row, unless the row is doubled, gone or not up to date.
+    """
     rows = graded.rows
     decided = {student for student, _ in given}
     found = [
@@ -68,13 +68,13 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
 
 
 def with_more(found: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
-    """The list with what a command adds in words "student, lab: why", but for rows that are in it already."""
+    """Return the list with a command's messages "student, lab: why", except for rows that are listed already."""
     heads = {need.head for need in found}
     return found + [Need(kind, one) for one in dict.fromkeys(words) if one.partition(": ")[0] not in heads]
 
 
 def write(found: Iterable[Need], grades: Path) -> Path:
-    """Keep the list beside the rows."""
+    """Write the list beside the rows, and return its path."""
     heads = ["student", "lab", "what", "why", "file"]
     path = grades / FILE
     write_whole(path, sheet.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in found)]), PRIVATE)
@@ -85,7 +85,7 @@ def write(found: Iterable[Need], grades: Path) -> Path:
 
 
 def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
-    """Rows whose points, or whose lack of points, a person should look at."""
+    """Yield rows whose points, or lack of points, a person should look at."""
     for row in rows:
         if row.state == "lost":
             yield _of(row, "lost", f"no mark, the grader lost it: {row.reason}. `worldsize grade` tries again")
@@ -94,7 +94,7 @@ def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
         elif row.state == "ungradable":
             yield _of(row, "ungradable", row.reason or row.state)
         elif row.state in ("crashed", "timeout") and not row.exercises:
-            # it took the grader along, or an earlier version of the grader called its own loss so
+            # the submission ended its grader, or an older grader reported its own loss so
             yield _of(row, "crashed", row.reason or row.state)
         elif row.tamper:
             yield _of(row, "tampered", row.reason or "; ".join(map(sentence, row.tamper)))
@@ -105,7 +105,7 @@ def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
 
 
 def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Exercises on which real ranks and simulated time gave different verdicts, or whose process did not play them."""
+    """Yield exercises whose verdicts on real ranks and in simulated time differ, or whose simulation failed."""
     for row in rows:
         if (row.student, row.lab) in given:
             continue
@@ -116,7 +116,7 @@ def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
 
 
 def _elsewhere(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Exercises with an answer where a grade cannot take it, or that use a cell that is no Python."""
+    """Yield failed exercises with an answer in the wrong place, or that need a cell that is not Python."""
     for row in rows:
         if (row.student, row.lab) in given:
             continue
@@ -135,7 +135,7 @@ def _places(exercise: ExerciseRow) -> Iterator[str]:
 
 
 def _changed(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Submissions that replaced functions or classes of the course's package in their own process."""
+    """Yield submissions that replaced the course package's functions or classes in their own process."""
     for row in rows:
         found = [f"{e.title} ({', '.join(e.changed)})" for e in row.exercises if e.changed]
         if found and (row.student, row.lab) not in given:
@@ -143,7 +143,7 @@ def _changed(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:
-    """Tell a person what real ranks and simulated time had to say of an exercise."""
+    """Return a sentence on the verdicts of real ranks and of simulated time."""
     about = exercise.simulated
     if about.outcome != "differs":
         return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"
@@ -169,7 +169,7 @@ def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
 
 
 def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
-    """What a grading of a part, or one that is not over, left."""
+    """Yield what a partial or unfinished grading left: missing, stale and outdated rows, and mixed releases."""
     for path in graded.missing:
         yield Need("not graded", f"{path} has no row yet: `worldsize grade` goes on", path=path)
     for row in graded.stale:
@@ -193,7 +193,7 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
 
 
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
-    """{student: words} of those who share their number with another, or have two rows of one lab."""
+    """Return {student: message} for students who share a number, or have two rows of one lab."""
     labs: dict[tuple[str, str], int] = {}
     by_number: dict[str, set[str]] = {}
     for row in rows:
@@ -225,6 +225,6 @@ def doubled_needs(rows: Iterable[GradeRow]) -> Iterator[Need]:
 
 
 def gone(rows: Iterable[GradeRow]) -> Iterator[Need]:
-    """Rows whose files were not there any more in the last grading."""
+    """Yield rows whose files were missing in the last grading."""
     for row in rows:
         yield Need("gone", f"{row.path} was not there in the last grading", row.student, row.lab or _NO_LAB, row.path)

@@ -1,10 +1,8 @@
-"""What Canvas exported of its own gradebook: which column is a lab's, how it calls each student, and the marks it has.
+"""Canvas's own export of its gradebook: each lab's column, the students' fields, and the marks that Canvas has.
 
-Canvas finds an assignment again by the number in brackets at the end of its column's head, and makes a new one where
-there is none ("How do I import grades in the Gradebook?"). An empty cell takes away the mark that Canvas has, so what it
-has stays where there is no other. Its settings decide on commas or semicolons, on decimal points or commas, on a byte
-order mark, and on one column of names or two (its `lib/gradebook_exporter.rb` and `gradebook_importer.rb`). Left out: the
-marks (`csv_export`).
+Canvas finds an assignment by the number in brackets at the end of its head, and makes a new one otherwise ("How do I import
+grades in the Gradebook?"). Settings decide on commas or semicolons, decimal points or commas, a byte order mark, and one or
+two columns of names (its `lib/gradebook_exporter.rb` and `gradebook_importer.rb`).
 """
 
 from __future__ import annotations
@@ -23,31 +21,38 @@ from worldsize.units import number
 FIRST = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 _TWO_NAMES = ["LastName", "FirstName", "ID"]
 _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s*\((?P<id>[0-9]+)\)\s*", re.DOTALL)
-_TOTAL = re.compile(r"(Current|Final) (Score|Points|Grade)$|^Override (Score|Grade|Status)$")  # of a period such as "(2026)"
+# totals of a grading period such as "(2026)", which looks like an assignment's number
+_TOTAL = re.compile(r"(Current|Final) (Score|Points|Grade)$|^Override (Score|Grade|Status)$")
 _TEST_STUDENTS = ("Student, Test", "Test Student")
-_TEST_LOGIN = re.compile("[0-9a-f]{40}")  # Canvas makes it for its Student View, whatever the name is in another language
+_TEST_LOGIN = re.compile("[0-9a-f]{40}")  # of Canvas's Student View, in any language
 _EXCUSED = "EX"
 
 
 @dataclass(frozen=True)
 class CanvasColumns:
-    """`heads` and `possible` by the lab's stem, and each student's first fields, marks and name by Canvas's number."""
+    """`heads` and `possible` by the lab's stem; first fields, marks and names of students by Canvas's number."""
 
     first: list[str]
     heads: dict[str, str]
     possible: dict[str, float]
     students: dict[str, list[str]]
     marks: dict[str, dict[str, str]]
-    names: dict[str, str]  # without the student that Canvas makes for its own Student View
+    names: dict[str, str]  # without the test student of Canvas's Student View
 
     def mark(self, student: str, lab: str, ours: str) -> str:
-        """What goes into the sheet: `ours`, or what Canvas has where there is none, or where the student is excused."""
+        """Return `ours`, or Canvas's own mark if there is none or the student is excused.
+
+        An empty cell would delete Canvas's mark.
+        """
         theirs = self.marks.get(student, {}).get(lab, "")
         return theirs if not ours or theirs == _EXCUSED else ours
 
 
 def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
-    """Raises ValueError where it is no export of Canvas's gradebook, or a lab of `labs` has no column or two of them."""
+    """Read a gradebook export for `labs`.
+
+    Raises ValueError if it is not Canvas's, or if a lab has no column or several.
+    """
     lines = csv_lines(path, "the CSV that Canvas's gradebook exports", lambda head: re.match(r'"?(Student|LastName)"?;', head))
     heads = [head.strip() for head in lines[0]] if lines else []
     if heads[:2] != FIRST[:2] and heads[:3] != _TWO_NAMES:
@@ -75,9 +80,9 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
 
 
 def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> list[list[str]]:
-    """The lines of a CSV in UTF-8. `semicolons` says of its text whether they stand between the fields.
+    """Return the lines of a CSV in UTF-8; `semicolons(text)` is true if they separate its fields.
 
-    Raises ValueError where the file is not there or cannot be read.
+    Raises ValueError if the file is missing or unreadable.
     """
     if not path.is_file():
         raise ValueError(f"{path}: expected {what}, got nothing of that name.")
@@ -89,7 +94,7 @@ def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> lis
 
 
 def _column(path: Path, heads: list[str], lab: str) -> int:
-    """The one whose name has the lab's stem, or its number after the word lab."""
+    """Return the column whose name has the lab's stem, or its number, alone or after "lab". Raises ValueError."""
     told = re.compile(rf"lab\W*0?{int(lab[:2])}(?![0-9])|(?<![0-9]){lab[:2]}(?![0-9])", re.IGNORECASE)
     named = {k: found["name"] for k, head in enumerate(heads) if (found := _ASSIGNMENT.fullmatch(head))}
     assignments = {k: name for k, name in named.items() if not _TOTAL.search(name)}
@@ -103,7 +108,7 @@ def _column(path: Path, heads: list[str], lab: str) -> int:
 
 
 def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """Words for each lab that is worth another number of points in Canvas: marks are not scaled."""
+    """Return a message for each lab with other possible points in Canvas: marks are not scaled."""
     ours: dict[str, float] = {}
     for row in rows:
         ours[row.lab] = max(ours.get(row.lab, 0.0), row.possible)
@@ -115,7 +120,7 @@ def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
 
 
 def excused(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """Words for each row of a student whom Canvas excuses from the lab: that stays."""
+    """Return a message for each row of a student whom Canvas excuses from the lab: the excuse stays."""
     return [
         f"{row.student}, {row.lab}: excused in Canvas, which stays; the row has {number(row.points)} points"
         for row in rows
@@ -124,6 +129,6 @@ def excused(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
 
 
 def without_a_row(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """The names of Canvas's students whose number no row has: no file of theirs was in the folder."""
+    """Return the names of Canvas's students whose number no row has: they submitted no file."""
     there = {same_number(known[1]) for row in rows if (known := numbered(row.student))}
     return [name for given, name in theirs.names.items() if given not in there]

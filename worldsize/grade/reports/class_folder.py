@@ -1,6 +1,6 @@
-"""A class in its folders: its rows, the predictions that its notebooks carry, and the two files that show what was misunderstood.
+"""Files of a class report: rows and predictions are read from folders, the page and its CSV are written.
 
-Written again whenever a file changes, for a page that is open in a lecture. Left out: what is counted (`class_map`).
+In a lecture, the report is written again whenever a file changes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from worldsize.grade.reports import class_page
 from worldsize.grade.reports.class_map import ClassMap, as_csv, class_map
 from worldsize.lab.handed_predictions import HandedPrediction, predictions_in
 
-MOST_BYTES = 64_000_000  # a notebook that is larger is not searched for predictions
-LOOK_S = 2.0
+MOST_BYTES = 64_000_000  # larger notebooks are not searched for predictions
+LOOK_S = 2.0  # between looks for changes
 
 
 @dataclass(frozen=True)
 class ClassFiles:
-    """What was written, and of which map. `unread` names notebooks in which no predictions could be looked for."""
+    """The map, the files written, and in `unread` the notebooks in which predictions were not looked for."""
 
     found: ClassMap
     page: Path
@@ -33,10 +33,9 @@ class ClassFiles:
 
 
 def write(grades: Path, submissions: Path | None, labs: Iterable[str], out: Path, again_s: int | None = None) -> ClassFiles:
-    """Write the page `out` and a CSV beside it, and return what they show.
+    """Write the page `out` and a CSV beside it, and return both with their map.
 
-    Without `submissions` there are no predictions. Without rows in `grades` there are no exercises, where there are
-    submissions; else raises ValueError.
+    Without `submissions` there are no predictions. Raises ValueError if `grades` has no rows and `submissions` is None.
     """
     graded = _graded(grades, submissions)
     carried, unread = _carried(submissions, labs)
@@ -48,7 +47,7 @@ def write(grades: Path, submissions: Path | None, labs: Iterable[str], out: Path
 
 
 def changes(folders: Iterable[Path], wait: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Yield at once, and then each time a file below `folders` has come, gone or changed."""
+    """Yield at once, and then each time a file below `folders` is added, removed or changed."""
     watched = list(folders)
     before: object = None
     while True:
@@ -65,7 +64,7 @@ def _files(folders: Iterable[Path]) -> Iterator[tuple[str, object]]:
             try:
                 about = path.stat()
             except OSError:
-                continue  # it went meanwhile
+                continue  # removed in the meantime
             if path.is_file():
                 yield str(path), about
 
@@ -77,7 +76,7 @@ def _graded(grades: Path, submissions: Path | None) -> GradedFolder:
 
 
 def _carried(submissions: Path | None, labs: Iterable[str]) -> tuple[list[list[HandedPrediction]], list[str]]:
-    """The predictions of each notebook that carries some, and the names of those that could not be searched."""
+    """Return the predictions of each notebook that carries some, and messages on notebooks that were not read."""
     carried: list[list[HandedPrediction]] = []
     unread: list[str] = []
     if submissions is None:

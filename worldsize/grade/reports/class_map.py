@@ -1,7 +1,7 @@
-"""What a class misunderstood: its exercises by cause, and its predictions by how far off they are, without any name.
+"""A class's misunderstandings: exercises by cause, and predictions by their error, without any name.
 
-A cause is the first property of a check that does not hold, with the check's sentence without the case and the numbers in it. A
-misjudged question is a group of students whose predictions are off by one factor. Left out: the page (`class_page`).
+A cause is the first property of a check that does not hold, with the check's sentence stripped of its case and numbers. A
+misjudged question has groups of students whose predictions are off by the same factor.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from worldsize.grade.reports import sheet
 from worldsize.lab.handed_predictions import HandedPrediction
 from worldsize.lab.summary import CLOSE_RATIO, compare
 
-SAME_FACTOR = 1.05  # predictions this near to each other are one idea
-LEAST_SHARE, LEAST_MORE = 0.1, 2  # a group has 10 % of a class and 2 students more: fewer agree on a wrong factor by chance
+SAME_FACTOR = 1.05  # ratios within 5 % of each other count as one mistake
+LEAST_SHARE, LEAST_MORE = 0.1, 2  # 10 % of a class and 2 more: fewer agree by chance
 _NUMBER = re.compile(r"[-+−]?\d[\d.,]*(?:e[-+]?\d+)?")
 _FACTORS = {8: "bits for bytes, or the other way round", 1000: "one unit for the next", 1e6: "a million for one"}
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why `students` lost points in an exercise: the property that failed first, and an example of the check's sentence."""
+    """A cause for which `students` lost points: the first failed property, with an example of the check's sentence."""
 
     property: str
     sentence: str
@@ -36,7 +36,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ExerciseMap:
-    """One exercise of a class: its mean points, how many passed, failed and did not write it, and the causes, most first."""
+    """A class's results in one exercise: counts, mean points, and the causes of failures, most frequent first."""
 
     lab: str
     id: str
@@ -51,7 +51,7 @@ class ExerciseMap:
 
 @dataclass(frozen=True)
 class FactorGroup:
-    """So many students whose prediction, about `predicted`, is `factor` times what they measured."""
+    """Students whose predictions, about `predicted`, are `factor` times their own measurements."""
 
     factor: float
     students: int
@@ -60,7 +60,7 @@ class FactorGroup:
 
     @property
     def words(self) -> str:
-        """Say what they predicted, how far off it is, and where such a factor often comes from."""
+        """Return a sentence on the prediction, its error, and the usual origin of such a factor."""
         said = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
         large = max(self.factor, 1 / self.factor)
         usual = [why for factor, why in _FACTORS.items() if large / factor < SAME_FACTOR and factor / large < SAME_FACTOR]
@@ -69,9 +69,9 @@ class FactorGroup:
 
 @dataclass(frozen=True)
 class QuestionMap:
-    """One question of a lab: every prediction over its student's own measurement, and the groups that share a wrong factor.
+    """A question of a lab: every prediction over its student's own measurement, and groups with one wrong factor.
 
-    `ratios` are sorted; `signless` counts predictions that have no ratio: zero, or another sign. `measured` is the median.
+    `ratios` are sorted; `signless` counts predictions without a ratio, zero or of another sign. `measured` is the median.
     """
 
     lab: str
@@ -89,7 +89,7 @@ class QuestionMap:
 
     @property
     def close(self) -> int:
-        """Count who was right, to within 5 %."""
+        """Return how many students were right to within 5 %."""
         return sum(1 / CLOSE_RATIO <= ratio <= CLOSE_RATIO for ratio in self.ratios)
 
 
@@ -104,7 +104,7 @@ class ClassMap:
 
 
 def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPrediction]]) -> ClassMap:
-    """The map of a class from its rows, and from the predictions of each notebook that carries some."""
+    """Return the map of a class from its rows, and from the predictions of each notebook that carries some."""
     graded = [row for row in rows if row.state not in NO_MARK]
     exercises: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
     for row in graded:
@@ -145,12 +145,12 @@ def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
 
 
 def _property(row: ExerciseRow) -> str:
-    """The first property that does not hold; the state of what never came so far."""
+    """Return the first property that does not hold, or the row's state if none was found false."""
     return next((one.name for one in row.properties if one.passed is False), row.state)
 
 
 def _template(mismatch: str) -> str:
-    """A check's sentence without the case that it begins with, and without numbers."""
+    """Return a check's first line without its case and numbers, so that like mistakes compare equal."""
     first = mismatch.splitlines()[0] if mismatch else ""
     _, _, said = first.partition(": ")
     return _NUMBER.sub("#", said or first)
@@ -172,13 +172,13 @@ def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:
 
 
 def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> list[FactorGroup]:
-    """Groups of students whose wrong predictions are off by one factor, the largest first; a pair is (ratio, predicted)."""
+    """Return groups whose wrong predictions are off by one factor, the largest first. A pair is (ratio, predicted)."""
     least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
     left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
     found = []
     while True:
         windows = [[pair for pair in left if ratio <= pair[0] <= ratio * SAME_FACTOR] for ratio, _ in left]
-        best = max(windows, key=len, default=[])
+        best = max(windows, key=len, default=[])  # greedy: the largest group first, then the rest
         if len(best) < least:
             return found
         factor, predicted = (statistics.median(values) for values in zip(*best, strict=True))
@@ -202,7 +202,7 @@ def as_csv(found: ClassMap) -> str:
 
 
 def lines(found: ClassMap) -> list[str]:
-    """The map in short, for a terminal: the exercises that most did not solve, and the questions with a shared mistake."""
+    """Return the map in short: the exercises that fewest solved first, and the questions with a shared mistake."""
     said = [f"{units.count(found.submissions, 'submission')} of {units.count(found.students, 'student')}"]
     for one in sorted(found.exercises, key=lambda one: one.passed / one.students):
         if one.passed < one.students:

@@ -1,7 +1,4 @@
-"""What a class misunderstood as one HTML file: exercises by cause, predictions as a row of dots. No names, no script.
-
-Left out: what is counted (`class_map`).
-"""
+"""The page on a class's misunderstandings, without names or script: exercises by cause, predictions as rows of dots."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from worldsize import pages, units
 from worldsize.grade.reports.class_map import ClassMap, QuestionMap
 
 WIDTH, DOT, TOP = 640, 5, 26
-MARGIN = 0.8  # of a power of ten, at both ends together: room for the last words of the scale
-_REACH = 3  # powers of ten to each side; what lies beyond stands at the edge
+MARGIN = 0.8  # powers of ten, both ends together: room for the scale's last labels
+_REACH = 3  # powers of ten to each side; dots beyond are drawn at the edge
 
 
 @dataclass(frozen=True)
 class DotPlace:
-    """One prediction on the strip of a question: where it stands, and whether it is right to within 5 %."""
+    """A prediction on a question's strip: its place, and whether the prediction is right to within 5 %."""
 
     x: float
     y: float
@@ -28,7 +25,7 @@ class DotPlace:
 
 
 def page(found: ClassMap, again_s: int | None = None) -> str:
-    """The whole HTML file that shows what a class misunderstood; a browser loads it again every `again_s` seconds."""
+    """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
     return pages.render(
         "class.html", found=found, labs=labs_of(found), strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
         number=units.number, bar=_bar, finding=finding, in_lab=_in_lab,
@@ -36,7 +33,7 @@ def page(found: ClassMap, again_s: int | None = None) -> str:
 
 
 def labs_of(found: ClassMap) -> list[str]:
-    """The numbers of the labs that the map speaks of, in order."""
+    """Return the numbers of the map's labs, in order."""
     return sorted({one.lab[:2] for one in (*found.exercises, *found.questions)})
 
 
@@ -45,7 +42,7 @@ def _in_lab(ones: Sequence[Any], lab: str) -> list[Any]:
 
 
 def finding(one: QuestionMap) -> str:
-    """Say what the strip of a question shows."""
+    """Return a sentence on the strip of a question."""
     right = f"{one.close} of {one.students} within 5 %"
     groups = [f"{group.students} of {one.students} {group.words}" for group in one.groups]
     return "; ".join([right, *groups])
@@ -56,7 +53,7 @@ def _bar(part: int, whole: int) -> int:
 
 
 def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
-    """The dots of a question by how far off they are on a log scale, stacked where they meet; and the strip's height."""
+    """Return the dots of a question, stacked by error on a log scale, and the strip's height."""
     columns: dict[int, int] = {}
     dots = []
     for ratio in one.ratios:

@@ -1,11 +1,8 @@
 """Marks as the CSV that Canvas or Moodle imports, from the rows of a grading.
 
-Canvas and Moodle know a student by the number in the name of the file that they exported (`submissions_folder`); a
-student without one is named in `MarkSheet.unknown` and left out, and so are those who share one: never two lines for one
-number. Left out: formulas (`sheet`), nbgrader's gradebook, feedback, and who needs a person (`attention`).
-
-The columns are those of Canvas's guide "How do I import grades in the Gradebook?" and of Moodle's grading worksheet; what the
-two exported themselves is filled in (`canvas_columns`, `moodle_worksheet`).
+Both know a student by the number in the exported file's name (`submissions_folder`); a student without a number, or who
+shares one, is left out and reported. Columns follow Canvas's guide "How do I import grades in the Gradebook?" and Moodle's
+grading worksheet; their own exports can be filled in (`canvas_columns`, `moodle_worksheet`).
 """
 
 from __future__ import annotations
@@ -25,10 +22,10 @@ from worldsize.grade.reports.moodle_worksheet import Mark, Worksheet
 
 @dataclass(frozen=True)
 class MarkSheet:
-    """A CSV's text; `unknown` are students whose number is not in their name, or not in the LMS's own list.
+    """A CSV's text. `unknown` are students without a number in their name, or whose number the LMS does not list.
 
-    `doubled` are words for each number that more than one student has, none of whom is in the text; `absent` are the LMS's
-    own students of whom there is no file, and `looked_at` words on what it will not take as it is.
+    `doubled` has a message for each number that several students share, all left out of the text. `absent` are the LMS's
+    students without a file, and `looked_at` messages on what the LMS will not accept as it is.
     """
 
     text: str
@@ -39,10 +36,9 @@ class MarkSheet:
 
 
 def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: CanvasColumns | None = None) -> MarkSheet:
-    """Marks exported as CSV for Canvas: a column a lab, a line a student, Canvas's line of possible points under the heads.
+    """Return the CSV for Canvas: a line per student, a column per lab, and Canvas's line of possible points.
 
-    Points `given` by hand count before a row's. With `theirs` heads and students are as Canvas itself has them.
-    Raises ValueError where there are no rows.
+    Points `given` by hand replace a row's. `theirs` has Canvas's own heads and students. Raises ValueError without rows.
     """
     kept = list(rows)
     if not kept:
@@ -77,15 +73,15 @@ def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
 
 
 def labs_of(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN) -> list[str]:
-    """The labs that have a mark."""
+    """Return the labs that have a mark, sorted."""
     return sorted({row.lab for row in rows if row.lab} | {lab for _, lab in given})
 
 
 def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, theirs: Worksheet | None = None) -> MarkSheet:
-    """Marks exported as CSV for Moodle: one lab's grading worksheet. Points `given` by hand count before a row's.
+    """Return one lab's grading worksheet for Moodle. Points `given` by hand replace a row's.
 
-    With `theirs` every column and line is as Moodle itself has it, and Moodle's own grade stays where there is no mark.
-    Raises ValueError for a lab that nobody handed in, and for a worksheet that has none of the students.
+    `theirs` supplies Moodle's own columns and lines, and its grade stays where there is no mark. Raises ValueError for a
+    lab without submissions, and for a worksheet with none of the students.
     """
     everything = list(rows)
     of_lab = [row for row in everything if row.lab == lab]
@@ -93,6 +89,7 @@ def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
         known = ", ".join(labs_of(everything)) or "no lab at all"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
 
+    # students with points by hand but no file have a row without a lab
     by_student = {row.student: row for row in everything if (row.student, lab) in given and not row.lab}
     by_student |= {row.student: row for row in of_lab}
     possible = max(row.possible for row in of_lab)
@@ -136,7 +133,7 @@ def _filled(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark]
 
 
 def _doubled(rows: list[GradeRow]) -> dict[str, str]:
-    """`rows` may have a row twice."""
+    """Return attention's `doubled`, after dropping repeats of the same row."""
     return doubled({id(row): row for row in rows}.values())
 
 
@@ -150,7 +147,7 @@ def _mark(row: GradeRow, given: Given) -> str:
 
 
 def _sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str, str, str], list[str]]) -> MarkSheet:
-    """`line` is empty for a student whom the LMS does not have."""
+    """Return the sheet; `line` returns an empty list for a student whom the LMS does not have."""
     lines = list(heads)
     shared = _doubled(rows)
     unknown = []

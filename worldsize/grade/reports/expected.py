@@ -1,8 +1,7 @@
-"""The messages that a student's failing case should have had: the same case, the same inputs, the course's own answer.
+"""The messages that a student's failing case should have had, from the same case, inputs and the course's own answer.
 
-A check draws what it draws from the row's seed, so its k-th run is the same whoever answers. Only the course's own
-cells run, outside of any sandbox; what they sent is kept in the folder of grades, so that a second writing of feedback
-runs nothing. Left out: drawing it (`feedback`).
+A check draws from the row's seed, so its k-th run is the same for every answer. Only the course's own cells run, outside
+any sandbox; their messages are kept in the folder of grades, so that writing feedback again runs nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from worldsize.trace import Trace, Transfer
 
 
 class Expected:
-    """`with Expected(labs, folder) as expected:` answers `expected.trace(row, exercise_row)`; `folder` keeps answers."""
+    """A context manager with `trace(row, exercise_row)`; `folder` keeps the results."""
 
     def __init__(self, labs: dict[str, CourseLab], folder: Path) -> None:
         self._labs, self._folder = labs, folder
@@ -41,7 +40,7 @@ class Expected:
             self._sandbox.close()
 
     def trace(self, row: GradeRow, found: ExerciseRow) -> Trace | None:
-        """What should have been sent; None where the course has no answer, or no message is part of it."""
+        """Return the expected messages; None if the course has no answer, the case sends nothing, or the run fails."""
         lab = self._labs.get(row.lab)
         if lab is None or not found.run:
             return None
@@ -56,7 +55,7 @@ class Expected:
 
         try:
             ranks, messages = messages_of(self._run(row, found.run, lab, exercises[found.id]))
-        except Exception:  # a picture that cannot be had keeps nobody's feedback back
+        except Exception:  # feedback goes out without this picture
             return None
         write_whole(path, json.dumps([ranks, messages]), PRIVATE)
         return _trace(ranks, messages)
@@ -82,17 +81,17 @@ class Expected:
 
     def _started(self) -> Sandbox:
         if self._sandbox is None:
-            self._sandbox = Sandbox(UNSAFE)  # no byte of a submission runs in it
+            self._sandbox = Sandbox(UNSAFE)  # nothing of a submission runs in it
         return self._sandbox
 
 
 def _answers(lab: CourseLab) -> list[str | None]:
-    """The course's own, None where it has none."""
+    """Return the course's own answers, None for each one missing."""
     return [e.reference for e in lab.exercises]
 
 
 def _key(row: GradeRow, found: ExerciseRow, lab: CourseLab) -> str:
-    """What the case depends on, the course's own answer too."""
+    """Return a file name from everything that the case depends on, including the course's answers."""
     parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *_answers(lab)]
     mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
     return f"{lab.stem}.{found.id}.{mark}"

@@ -1,8 +1,7 @@
 """Feedback for students: a page for every row, laid out as the submissions were.
 
-nbgrader's `<student>/<assignment>/<lab>.html`, `<student>/<lab>.html`, and the flat names that Canvas and Moodle export
-with `.html` at their end: what each of them takes back. A name that a file system, a shell or a reader could stumble
-over is written plainly, with a mark of its own. Left out: what a page says (`feedback_page`).
+The layouts are those that nbgrader (`<student>/<assignment>/<lab>.html`), Canvas and Moodle (flat names) take back. A name
+that could confuse a file system, a shell or a reader is replaced by plain letters and a hash.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from worldsize.trace import Trace, on_logical_clock
 
 NO_COMMENTS: Mapping[tuple[str, str], Mapping[str, str]] = MappingProxyType({})
 OnProgress = Callable[[int, int, GradeRow], None]
+# names that Windows reserves for devices
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _BAD_STARTS, _BAD_ENDS = (" ", ".", "-"), (" ", ".", ".html")
 _HARMLESS = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "So", "Sk"}  # letters, accents, digits, emoji
-_MOST_BYTES = 180
+_MOST_BYTES = 180  # of a part of a path, as UTF-8
 
 
 def write(
@@ -40,13 +40,13 @@ def write(
     progress: OnProgress | None = None, submissions: Path | None = None, given: Given = NOTHING_GIVEN,
     comments: Mapping[tuple[str, str], Mapping[str, str]] = NO_COMMENTS,
 ) -> list[Path]:  # fmt: skip
-    """Put the feedback for all students below `to`, a page for every row, and return where.
+    """Write a page for every row below `to`, and return the paths.
 
-    A row that is "lost" says nothing of a student's work, and has no page. Points `given` by hand are said, and a
-    person's `comments` stand beside their exercises.
+    A "lost" row, which says nothing of a student's work, has no page. Points `given` by hand are named, and a person's
+    `comments` stand beside their exercises.
 
-    `kept` keeps the expected messages for the next time. What nbgrader's `release_feedback` wants to find beside a page
-    is taken from the folder `submissions`.
+    `kept` is the folder that caches expected messages. Files that nbgrader's `release_feedback` needs beside a page are
+    copied from `submissions`. Raises ValueError without rows.
     """
     every = list(rows)
     if not every:
@@ -60,7 +60,7 @@ def write(
             whose = row.student, row.lab
             pictures = _pictures(row, expected)
             text = page(row, titles_of(labs.get(row.lab)), pictures, seed_too, given.get(whose), comments.get(whose, {}))
-            write_whole(path, text, 0o644)  # nbgrader's release keeps the mode
+            write_whole(path, text, 0o644)  # students read it: nbgrader's release keeps the mode
             if submissions is not None:
                 for name, ticket in _tickets(row, submissions):
                     write_whole(path.with_name(name), ticket, PRIVATE)
@@ -72,7 +72,7 @@ def write(
 
 
 def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
-    """The files that `nbgrader submit` made beside the notebook: (name, text)."""
+    """Yield (name, text) of the files that `nbgrader submit` made beside the notebook."""
     for name in TICKETS:
         with suppress(Ungradable, UnicodeDecodeError):
             yield name, submission.read((submissions / row.path).parent / name)[:1000].decode()
@@ -82,7 +82,7 @@ def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pictures(row: GradeRow, expected: Expected) -> dict[str, MessagePictures]:
-    """Those of a row, by exercise: of each that has a case to show."""
+    """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
     for e in row.exercises:
         shown = e.helped or e.state not in ("pass", "not yet", "missing")
@@ -101,17 +101,14 @@ def _message_pictures(e: ExerciseRow, wanted: Trace | None) -> MessagePictures:
 
 
 def _moves(trace: Trace) -> list[tuple]:
-    """Which sizes went over each link, in their order there. Who comes first at a rank that takes from anyone is chance."""
+    """Return each link's sizes in order. The order across links is ignored: it may be chance, where a rank takes from any."""
     by_link = sorted(trace.transfers, key=lambda t: (t.src, t.dst, t.start_s))
     return [(t.src, t.dst, t.size_bytes) for t in by_link]
 
 
 @functools.lru_cache(maxsize=256)
 def drawn(trace: Trace) -> PagePicture | None:
-    """While feedback is written: the space-time diagram of messages, drawn once where many students sent the same.
-
-    None where no message was sent.
-    """
+    """Return the space-time diagram of messages, or None for none. Cached: many students send the same."""
     from worldsize import figures
     from worldsize.figures.base import SHOWN_DPI
 
@@ -127,7 +124,7 @@ def drawn(trace: Trace) -> PagePicture | None:
 
 
 def placed(rows: Iterable[GradeRow]) -> Iterator[tuple[GradeRow, PurePosixPath]]:
-    """Each row and where its page of feedback goes; no two share a place, on a file system that folds case either."""
+    """Yield each row and its page's path; no two paths are equal, even on a file system that folds case."""
     taken: set[str] = set()
     for row in sorted(rows, key=lambda row: (row.path, row.student, row.lab)):
         place = _place(row)
@@ -149,7 +146,7 @@ def _place(row: GradeRow) -> PurePosixPath:
 
 
 def _part(text: str) -> str:
-    """A part of a path: as it is where that is harmless, else plain letters and a mark."""
+    """Return a part of a path: unchanged if harmless, else plain letters and a hash."""
     if _is_plain(text):
         return text
     plain = re.sub(r"[^\w]+", "-", text, flags=re.ASCII).strip("-")[:60]

@@ -1,8 +1,7 @@
-"""A page of feedback as HTML: one row, with pictures that are given; no script, nothing from elsewhere.
+"""A row's feedback page as HTML, with the pictures passed in; it has no script and loads nothing.
 
-Every word that a student may have chosen (a name, a file's name, what an exception says) is escaped, shown in its own
-direction, and without characters that steer a reader's eye or terminal: `pages` does that, and has the template.
-Left out: drawing the pictures, and files (`feedback`).
+Text that a student may have chosen (a name, a file's name, an exception's message) is escaped, shown in its own direction,
+and stripped of characters that mislead a reader or a terminal: `pages` does that, and has the template.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class PagePicture:
-    """A picture as it goes into a page."""
+    """A picture for a page, sizes in pixels."""
 
     png: bytes
     alt: str
@@ -57,7 +56,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class MessagePictures:
-    """The messages of the first failing case and those expected there; None where there are none to draw."""
+    """The messages of the first failing case, and the expected ones; None if there are none to draw."""
 
     sent: PagePicture | None
     expected: PagePicture | None
@@ -68,10 +67,10 @@ def page(
     row: GradeRow, titles: Mapping[str, str], pairs: Mapping[str, MessagePictures], seed_too: bool = False,
     by_hand: ByHand | None = None, comments: Mapping[str, str] = NO_COMMENTS,
 ) -> str:  # fmt: skip
-    """One of the feedback pages in HTML, whole: points, what to do next, exercises with pictures, how to appeal.
+    """Return the whole page: points, next steps, exercises with pictures, and the appeal number.
 
-    `titles` and `pairs` are by exercise, "" is the lab's own title; `seed_too` says the seed, with which anybody can
-    replay; `by_hand` are points that a person gave, and `comments` what one wrote, by exercise.
+    `titles`, `pairs` and a person's `comments` are by exercise; title "" is the lab's. `seed_too` shows the seed, with
+    which anybody can replay. `by_hand` are points that a person gave.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
     changed += filter(None, [row.handed_in])
@@ -96,7 +95,7 @@ def page(
 
 
 def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
-    """At the head of a feedback page: points given by hand, why there are no points, or fewer than there might be."""
+    """Yield the notes at the page's head: points given by hand, missing points, lateness, and no sandbox."""
     if by_hand:
         given = f"Your instructor gave {number(by_hand.points)} points for this lab"
         yield f"{given}: that counts, and not the sum below. The reason: {by_hand.reason}"
@@ -112,7 +111,7 @@ def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
 
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """On a feedback page, what to do next: one line for each kind of thing, what is furthest along first."""
+    """Yield the next steps: a line for each kind of problem, the closest to passing first."""
     if row.state == "lost":
         yield "Nothing: the grader failed, not your notebook. Your instructor grades it again."
         return
@@ -139,7 +138,7 @@ def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _step(exercise: ExerciseRow, row: GradeRow) -> str:
-    """Which advice fits. Where its check may pass in the notebook, it is of no use to run it there."""
+    """Return the key of the advice that fits. If the check may pass in the notebook, running it there is no help."""
     if exercise.advice and (exercise.elsewhere or exercise.state == "fail"):
         return "elsewhere"
     if exercise.state == "fail" and any(one.kind in SETUP_KINDS for one in row.tamper):
@@ -148,9 +147,6 @@ def _step(exercise: ExerciseRow, row: GradeRow) -> str:
 
 
 def appeal_number(row: GradeRow) -> str:
-    """The appeal number on a feedback page: it follows from the grading's seed, the lab and the file, and not back.
-
-    It does not lead back to the seed.
-    """
+    """Return the appeal number, derived from seed, lab and file; the seed cannot be derived from it."""
     digits = f"{derived(row.seed, row.lab, row.digest):016x}"
     return "-".join(digits[k : k + 4] for k in range(0, 16, 4))

@@ -1,8 +1,7 @@
-"""Moodle's grading worksheet of one assignment, filled in: its own columns and lines, with other grades and comments.
+"""Moodle's grading worksheet of one assignment: its own columns and lines, with grades and comments filled in.
 
-Moodle takes a worksheet back where it has the columns Identifier, Grade and "Last modified (grade)", and passes over a grade
-that changed since, one that is above its maximum, and one that it says cannot be changed (its `mod/assign/feedback/offline`).
-A comment is HTML, and one that a person wrote stays above ours. Left out: what the marks and comments are (`csv_export`).
+Moodle accepts a worksheet with the columns Identifier, Grade and "Last modified (grade)", and skips a grade that changed
+since, exceeds its maximum, or is marked as unchangeable (its `mod/assign/feedback/offline`).
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from worldsize.units import number
 IDENTIFIER, NAME, GRADE, MAXIMUM = "Identifier", "Full name", "Grade", "Maximum grade"
 MODIFIED, COMMENTS, CHANGEABLE = "Last modified (grade)", "Feedback comments", "Grade can be changed"
 HEADS = [IDENTIFIER, NAME, GRADE, MAXIMUM, MODIFIED, COMMENTS]
-NEVER = "-"  # what Moodle writes for a grade that was never given
+NEVER = "-"  # Moodle's sign for a grade that was never given
 _NEEDED = (IDENTIFIER, GRADE, MODIFIED)
-_OURS = "World Size, "
+_OURS = "World Size, "  # begins our part of a comment
 _BREAK = "<br>"
 _TRAILING = re.compile(r"(\s|<br\s*/?>)+$")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A student's grade, "" for none, and what is said of it."""
+    """A student's grade, "" for none, and its comment."""
 
     grade: str
     comment: str
@@ -38,14 +37,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Worksheet:
-    """A worksheet's lines with its heads first; `at` has the column of each head that is known."""
+    """A worksheet's lines, heads first; `at` has the column of each known head."""
 
     path: Path
     lines: list[list[str]]
     at: Mapping[str, int]
 
     def students(self) -> dict[str, list[str]]:
-        """Each student's line by Moodle's number for them."""
+        """Return each student's line by Moodle's number."""
         found = {}
         for line in self.lines[1:]:
             known = re.search(r"([0-9]+)\s*$", line[self.at[IDENTIFIER]], re.ASCII)
@@ -55,20 +54,20 @@ class Worksheet:
 
     @property
     def names(self) -> dict[str, str]:
-        """Each student's name by Moodle's number."""
+        """Return each student's name by Moodle's number."""
         return {known: self.name(line) for known, line in self.students().items()}
 
     def field(self, line: list[str], head: str) -> str:
-        """A field of a line, "" where the worksheet has no such column."""
+        """Return a field of a line, "" if the worksheet has no such column."""
         return line[self.at[head]].strip() if head in self.at else ""
 
     def name(self, line: list[str]) -> str:
-        """A student's name, which Moodle leaves out where it hides names."""
+        """Return a student's name, or the identifier if Moodle hides names."""
         return self.field(line, NAME) or self.field(line, IDENTIFIER)
 
 
 def read(path: Path) -> Worksheet:
-    """Raises ValueError where it is no grading worksheet with English heads."""
+    """Read a grading worksheet. Raises ValueError if it is none with English heads."""
     lines = csv_lines(path, "the grading worksheet of Moodle's assignment", lambda text: text.partition("\n")[0].count(";") > 3)
     heads = [head.strip().lower() for head in lines[0]] if lines else []
     at = {head: heads.index(head.lower()) for head in (*HEADS, CHANGEABLE) if head.lower() in heads}
@@ -85,7 +84,7 @@ def read(path: Path) -> Worksheet:
 
 
 def filled(theirs: Worksheet, marks: Mapping[str, Mark]) -> str:
-    """The worksheet's text with `marks` by Moodle's number; where there is no grade Moodle's own stays."""
+    """Return the worksheet's text with `marks`, by Moodle's number. Without a new grade, Moodle's own stays."""
     by_line = {id(line): marks[known] for known, line in theirs.students().items() if known in marks}
     lines = []
     for line in theirs.lines:
@@ -99,19 +98,19 @@ def filled(theirs: Worksheet, marks: Mapping[str, Mark]) -> str:
 
 
 def comment(lab: str, lines: Iterable[str]) -> str:
-    """What is said of a mark, as HTML: nothing of a submission's is markup."""
+    """Return a mark's comment as HTML, with everything escaped."""
     text = "\n".join([f"{_OURS}{lab}", *filter(None, lines)])
     return html.escape(text, quote=False).replace("\n", _BREAK)
 
 
 def below(theirs: str, ours: str) -> str:
-    """The comment that Moodle has, without ours of an earlier time, and ours below it."""
+    """Return Moodle's comment, cut where an earlier one of ours begins, and ours below it."""
     kept = _TRAILING.sub("", theirs.partition(_OURS)[0])
     return f"{kept}{_BREAK}{ours}" if kept else ours
 
 
 def looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) -> list[str]:
-    """Words on what Moodle will not take as it is: another maximum, and grades that it says cannot be changed."""
+    """Return messages on what Moodle will not accept: another maximum, and grades that cannot be changed."""
     words = []
     maximum = {theirs.field(line, MAXIMUM).replace(",", ".") for line in theirs.students().values()} - {""}
     for told in sorted(maximum):
@@ -127,5 +126,5 @@ def looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) -> 
 
 
 def without_a_row(theirs: Worksheet, numbers: Collection[str]) -> list[str]:
-    """The names of Moodle's students who are not among the `numbers` of rows: no file of theirs was in the folder."""
+    """Return the names of Moodle's students whose number is not in `numbers`: they submitted no file."""
     return [name for known, name in theirs.names.items() if known not in numbers]

@@ -1,4 +1,4 @@
-"""A CSV in which no field is a formula: every field is quoted, and one that a spreadsheet would run has an apostrophe.
+"""CSV without formulas: every field is quoted, and a field that a spreadsheet would evaluate gets an apostrophe.
 
 Students choose their own names (OWASP, "CSV Injection").
 """
@@ -13,7 +13,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def text(lines: Iterable[Iterable[str]], as_they_are: Collection[int] = ()) -> str:
-    """The lines of a sheet as CSV. The columns `as_they_are` hold nothing of a student's choosing."""
+    """Return the lines as CSV. Columns `as_they_are` are not escaped: no student chooses how their fields begin."""
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     for line in lines:
@@ -22,7 +22,7 @@ def text(lines: Iterable[Iterable[str]], as_they_are: Collection[int] = ()) -> s
 
 
 def safe(field: str) -> str:
-    """`field` as no spreadsheet takes it for a formula; a number stays one, and so does a hyphen alone."""
+    """Escape `field` so that no spreadsheet evaluates it; leave numbers and a lone hyphen alone."""
     field = field.replace("\0", "")
 
     if not field.lstrip(" ").startswith(_FORMULA) or _is_harmless(field):

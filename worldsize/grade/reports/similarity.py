@@ -1,13 +1,9 @@
-"""How alike the answers to one exercise are, pair by pair, and how like the course's own: numbers to look at, no verdict.
+"""Similarity of the answers to one exercise, pair by pair and with the course's own: numbers to look at, no verdict.
 
-Only exercise cells are compared, each with the answers to the same exercise. What the release gave is taken off first:
-every run of characters that stands in one of its code cells, or in code among its prose. What two honest answers have in
-common anyway, the median of a class, is the base rate: pairs are ranked by what they share beyond it.
-
-Comparison is copydetect's: code as a stream of tokens without names, comments and spaces, cut into all runs of `RUN`
-characters (Schleimer, Wilkerson and Aiken, "Winnowing:
-Local Algorithms for Document Fingerprinting", SIGMOD 2003, with a window of one, because answers are short).
-Left out: the page that shows it (`similarity_page`), and any judgement.
+Runs of characters that the release gave are not counted, and pairs of different exercises are ranked by what they share
+beyond a base rate, the median of a class. copydetect compares streams of tokens, without names, comments and spaces, by all
+runs of `RUN` characters (Schleimer, Wilkerson and Aiken, "Winnowing: Local Algorithms for Document Fingerprinting", SIGMOD
+2003, with a window of one, because answers are short).
 """
 
 from __future__ import annotations
@@ -32,11 +28,11 @@ from worldsize.grade.marking.submission import Ungradable
 if TYPE_CHECKING:
     from copydetect import CodeFingerprint
 
-RUN = 15  # characters; a name, a string, a function's name are one each
-LEAST = 2 * RUN  # characters of one's own: fewer come from where two given pieces meet, and say nothing
-SHOWN = 20  # pairs of an exercise, from the most alike down
-MOST_CHARACTERS = 20_000  # of one answer: the rest is not compared
-LEAST_PAIRS = 10  # of five students: a median of fewer is no base rate
+RUN = 15  # characters of the filtered code; a name or a string is one character
+LEAST = 2 * RUN  # characters of an answer's own: fewer arise where two given pieces meet
+SHOWN = 20  # most similar pairs of an exercise
+MOST_CHARACTERS = 20_000  # compared of one answer
+LEAST_PAIRS = 10  # five students: the median of fewer pairs is no base rate
 _CODE_IN_PROSE = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COURSE = "the course's own answer"
 OnProgress = Callable[[int, int], None]
@@ -44,20 +40,20 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """A student's answer; `fingerprint` is of what is left when the release's code is taken off."""
+    """A student's answer; `fingerprint` leaves out the release's code."""
 
     student: str
     fingerprint: CodeFingerprint
 
     @property
     def size(self) -> int:
-        """Characters of the filtered code that are the answer's own."""
+        """Return the number of characters, after copydetect's filter, that the release did not give."""
         return int(self.fingerprint.token_coverage)
 
 
 @dataclass(frozen=True)
 class SimilarAnswers:
-    """Two answers. `shared` counts characters that both have, in both of them; `share` is its part of all they have."""
+    """Two answers. `shared` adds up the shared characters in both; `share` is their part of all characters of both."""
 
     one: Answer
     other: Answer
@@ -68,19 +64,19 @@ class SimilarAnswers:
         return self.shared / (self.one.size + self.other.size)
 
     def beyond(self, base: float) -> float:
-        """Characters that both have beyond a `base` rate, the share that answers to this exercise have in common anyway."""
+        """Return the shared characters beyond a `base` rate, the share that any two answers have."""
         return self.shared - base * (self.one.size + self.other.size)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One exercise. `shares` are of every pair of students; `pairs` the most alike; `to_course` each student's."""
+    """An exercise: `shares` of all pairs, `pairs` with the highest, `to_course` by student."""
 
     lab: str
     exercise: str
     title: str
     students: int
-    empty: tuple[str, ...]  # students with next to no code of their own
+    empty: tuple[str, ...]  # students with fewer than LEAST characters of their own
     shares: tuple[float, ...]
     pairs: tuple[SimilarAnswers, ...]
     to_course: dict[str, SimilarAnswers]
@@ -91,28 +87,28 @@ class Compared:
 
     @property
     def beyond(self) -> float:
-        """Of the pair most alike, the characters beyond the base rate; 0 where there is no pair."""
+        """Return the characters beyond the base rate of the pair with the highest share; 0 without pairs."""
         return self.pairs[0].beyond(self.base) if self.pairs else 0.0
 
 
 @dataclass(frozen=True)
 class SimilarStudents:
-    """Two students over all that they wrote in a lab: the longest text there is, and so the number that says most.
+    """Two students over all their answers in a lab: the longest text, and so the most telling number.
 
-    `beyond` is the sum over its exercises of characters that both have beyond the base rate.
+    `beyond` sums the characters beyond the base rate over the lab's exercises.
     """
 
     lab: str
     one: str
     other: str
     share: float
-    exercises: int  # in how many both have code of their own
+    exercises: int  # in which both have code of their own
     beyond: float = 0.0
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """What came of a folder. `whole` are the pairs most alike over a lab; `unread` files that could not be compared."""
+    """The result for a folder. `whole` has the most similar pairs over a lab, `unread` files that were not compared."""
 
     compared: tuple[Compared, ...]
     whole: tuple[SimilarStudents, ...]
@@ -120,13 +116,13 @@ class Similarity:
 
     @property
     def first(self) -> list[tuple[Compared, SimilarAnswers]]:
-        """The pairs of all exercises that share most beyond the base rate: short answers come out alike by themselves."""
+        """Return the pairs with most characters beyond the base rate, over all exercises: short answers are alike anyway."""
         every = [(one, pair) for one in self.compared for pair in one.pairs if pair.beyond(one.base) > 0]
         return heapq.nlargest(SHOWN, every, key=lambda both: both[1].beyond(both[0].base))
 
 
 class SharedSums:
-    """Sums over the exercises of a lab: what each student wrote, and what each two of them share."""
+    """Sums over a lab's exercises: each student's characters, and each pair's shared ones."""
 
     def __init__(self) -> None:
         self.sizes: Counter[str] = Counter()
@@ -141,7 +137,7 @@ class SharedSums:
         self.exercises[students] += 1
 
     def pairs(self, lab: str) -> list[SimilarStudents]:
-        """The most alike."""
+        """Return the pairs with most characters beyond the base rate."""
         found = []
         for (one, other), shared in self.shared.items():
             share = shared / (self.sizes[one] + self.sizes[other])
@@ -151,7 +147,7 @@ class SharedSums:
 
 
 def similarity(folder: Path, root: Path | None = None, progress: OnProgress | None = None) -> Similarity:
-    """How alike the answers are in all that is in `folder`, laid out as for grading: each exercise, pair by pair.
+    """Compare the answers in `folder`, laid out as for grading: each exercise, pair by pair.
 
     Raises ValueError for a wrong folder or course, or without copydetect.
     """
@@ -176,7 +172,7 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
 
 
 def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str, dict]], list[str]]:
-    """{lab: {student: {exercise: source}}}, and words about files that cannot be read."""
+    """Return {lab: {student: {exercise: source}}}, and messages on files that cannot be read."""
     papers: dict[str, dict[str, dict]] = {}
     unread = []
     for one in submissions_folder.find(folder, labs):
@@ -205,7 +201,7 @@ def compare(
     given: frozenset[int],
     tally: SharedSums | None = None,
 ) -> Compared:
-    """The similarity of every pair of answers to one exercise; the pairs go into `tally` too."""
+    """Return the similarity of every pair of answers to one exercise; add the pairs to `tally`."""
     tally = tally or SharedSums()
     own, empty = [], []
     for name, found in sorted(sources.items()):
@@ -239,7 +235,7 @@ def compare(
 
 
 def base_rate(shares: Sequence[float]) -> float:
-    """The share that two answers to one exercise have in common anyway: the median of a class, 0 of very few students."""
+    """Return the share that any two answers to an exercise have: the class's median, 0 for very few students."""
     return statistics.median(shares) if len(shares) >= LEAST_PAIRS else 0.0
 
 
@@ -257,10 +253,7 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 
 
 def given_runs(lab: CourseLab) -> frozenset[int]:
-    """What similarity does not count: the hashes of all runs of characters that the release gives.
-
-    They stand in its code cells and in the code among its prose.
-    """
+    """Return the hashes of all runs in the release's code cells and in the code of its prose: they do not count."""
     blocks = [block for source in lab.given for block in _CODE_IN_PROSE.findall(source)]
     return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises), *lab.code, *blocks])
 
@@ -273,9 +266,9 @@ def _runs(sources: Iterable[str]) -> frozenset[int]:
 
 
 def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerprint:
-    """For similarity, copydetect's fingerprint of an answer's `source`, without the runs in `given`.
+    """Return copydetect's fingerprint of an answer's `source`, without the runs in `given`.
 
-    They are taken off here and not by copydetect, whose way (0.5.0) takes off a run too that a file merely has twice.
+    copydetect's own removal (0.5.0) also drops a run that a file merely repeats.
     """
     from copydetect import CodeFingerprint
     from copydetect.utils import get_token_coverage
@@ -290,7 +283,7 @@ def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerp
 
 
 def spread(shares: Sequence[float], bins: int = 10) -> list[int]:
-    """The distribution of similarity: how many pairs have their share in each tenth, the last one with its end."""
+    """Return how many pairs have their share in each of `bins` equal bins; the last bin includes 1."""
     counts = [0] * bins
     for share in shares:
         counts[min(bins - 1, int(share * bins))] += 1

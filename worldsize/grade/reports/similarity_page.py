@@ -1,6 +1,6 @@
-"""Similarity as one HTML file: for each exercise the spread of all pairs, then the most alike, side by side.
+"""Similarity as one HTML file: for each exercise the spread of all pairs, and the most similar ones side by side.
 
-Nothing in it is a link or a script, and all that students wrote, their names too, is escaped (`pages`).
+The page has no link or script, and everything that students wrote, even names, is escaped (`pages`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from worldsize.grade.reports.similarity import (
 
 @dataclass(frozen=True)
 class CodePiece:
-    """A part of an answer's code, which the other answer has too or has not."""
+    """A part of an answer's code that is shared with the other answer, or not."""
 
     text: str
     shared: bool
 
 
 def page(found: Similarity) -> str:
-    """The whole HTML file that shows the similarity of answers: their spread, and the most alike side by side."""
+    """Return the HTML file on the similarity of answers."""
     return pages.render(
         "similarity.html",
         found=found,
@@ -48,10 +48,10 @@ def page(found: Similarity) -> str:
 
 
 def lines(found: Similarity) -> list[str]:
-    """A page on similarity in short, as lines for a terminal: for each exercise the median and the highest share.
+    """Return the page in short, as lines for a terminal: each exercise's median and highest share.
 
-    The exercise with the most beyond its base rate stands first. Then come the pairs most alike over a whole lab, and what
-    could not be compared.
+    The exercise with most beyond its base rate comes first. Then come the most similar pairs over a whole lab, and files
+    that were not compared.
     """
     said = []
     alike = [one for one in found.compared if one.pairs and one.pairs[0].share > 0]
@@ -80,19 +80,19 @@ def lines(found: Similarity) -> list[str]:
 
 
 def _nearest_to_course(one: Compared) -> list[SimilarAnswers]:
-    """As many as there are pairs on the page, from the most alike down."""
+    """Return the answers nearest to the course's own, as many as the page shows pairs, else 5."""
     found = sorted(one.to_course.values(), key=lambda pair: (-pair.share, pair.one.student))
     return found[: len(one.pairs) or 5]
 
 
 def _codes(pair: SimilarAnswers) -> Iterator[list[CodePiece]]:
-    """The code of both answers, each cut where what they share begins and ends."""
+    """Yield the code of both answers, cut where shared parts begin and end."""
     from copydetect import compare_files
 
     prints = (pair.one.fingerprint, pair.other.fingerprint)
     _, _, slices = compare_files(*prints)
     for one, places in zip(prints, slices, strict=True):
-        yield list(_pieces(one.raw_code, places.T))
+        yield list(_pieces(one.raw_code, places.T))  # copydetect has a row of starts and a row of ends
 
 
 def _pieces(code: str, places: Iterable[tuple[int, int]]) -> Iterator[CodePiece]:

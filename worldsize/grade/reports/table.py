@@ -1,7 +1,6 @@
 """The table at the end of a batch: rows, statistics and a histogram for each lab, as text.
 
-More rows than a screen has are folded: those of one lab, state and points become one line, and every row is in a CSV
-beside the rows. Left out: which rows need a person (`attention`).
+Beyond `MOST_ROWS` rows, a line stands for all rows of one lab, state and points; a CSV beside the rows has every row.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ FILE = "table.csv"
 
 
 def table(rows: Sequence[GradeRow]) -> str:
-    """The table that a grading prints: students down, with lab, state, points and a remark in one line.
+    """Return the table that a grading prints: a line per row with student, lab, state, points and a remark.
 
-    Of more than `MOST_ROWS` rows it shows how many there are of a kind, and the first names.
+    Beyond `MOST_ROWS` rows, a line has the number of like rows and the first few students.
     """
     if len(rows) > MOST_ROWS:
         return _aligned(_folded(rows))
@@ -44,7 +43,7 @@ def table(rows: Sequence[GradeRow]) -> str:
 
 
 def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
-    """A line for each lab, state and number of points, the best first."""
+    """Return a line for each lab, state and number of points, the best first."""
     kinds: dict[tuple, list[GradeRow]] = {}
     for row in rows:
         kinds.setdefault((row.lab, STATES.index(row.state), -row.points, row.possible), []).append(row)
@@ -58,7 +57,7 @@ def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
 
 
 def write(rows: Sequence[GradeRow], grades: Path) -> Path:
-    """Keep every row's line beside the rows."""
+    """Write every row's line as CSV beside the rows, and return its path."""
     heads = ["student", "lab", "state", "points", "possible", "late", "remark", "file", "machine", "attempt", "seconds"]
     lines = [heads]
     for row in rows:
@@ -97,7 +96,7 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
 
 
 def _left(exercise: ExerciseRow) -> str:
-    """Why it may have passed in the notebook: an answer elsewhere, or what it uses of cells that the grader does not run."""
+    """Return why an answer may have passed in the notebook: it is elsewhere, or uses cells that the grader does not run."""
     if exercise.elsewhere:
         return f" (see {exercise.elsewhere[0].place})"
     names = ", ".join(f"`{one.name}`" for one in exercise.left[:_MOST_NAMES])
@@ -105,22 +104,19 @@ def _left(exercise: ExerciseRow) -> str:
 
 
 def _changed(row: GradeRow) -> str:
-    """Set-up cells are named apart: graded with the release's, they are why a check may differ from the student's."""
+    """Return the number of changed things. Changed set-up cells, which the release's replaced, are counted apart."""
     setups = sum(one.kind in SETUP_KINDS for one in row.tamper)
     counts = {"set-up cell": setups, "thing": len(row.tamper) - setups}
     return " and ".join(count(found, thing) for thing, found in counts.items() if found)
 
 
 def one_line(text: str) -> str:
-    """One line that a terminal shows as it is."""
+    """Return the text as one line, with unprintable characters as "?"."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def closing_line(batch: Batch, out: Path) -> str:
-    """The last line below the table of a batch: how many submissions were graded, and how to replay a row.
-
-    It says too how many were kept from before, in which sandboxes, and where the rows are.
-    """
+    """Return the last line below the table: submissions graded and kept, the sandbox, the CSV, and the seed for a replay."""
     return (
         f"{count(batch.graded, 'submission')} graded, {batch.kept} kept from before ({_WAYS[batch.mode]}); "
         f"all rows: {out / FILE}. To replay a row: --seed {batch.seed}"
@@ -128,7 +124,7 @@ def closing_line(batch: Batch, out: Path) -> str:
 
 
 def summary(rows: Sequence[GradeRow]) -> str:
-    """Below the table of a batch, for each lab: how many of each state, mean, median, spread, and a histogram."""
+    """Return, for each lab: the count of each state, mean, median, standard deviation, and a histogram."""
     by_lab: dict[str, list[GradeRow]] = {}
     for row in sorted(rows, key=lambda row: row.lab):
         by_lab.setdefault(row.lab, []).append(row)
@@ -145,7 +141,7 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
     if not (counted and possible):
         return head
 
-    spread = statistics.pstdev(counted)
+    spread = statistics.pstdev(counted)  # of the whole class, not of a sample
     figures = (
         f"  mean {number(statistics.fmean(counted))}, median {number(statistics.median(counted))}, standard deviation "
         f"{number(spread)}, lowest {number(min(counted))}, highest {number(max(counted))} of {number(possible)} points"
@@ -154,8 +150,8 @@ def _of_lab(lab: str, rows: list[GradeRow]) -> str:
 
 
 def _histogram(points: list[float], possible: float) -> list[str]:
-    """A row for each sixth of the points; the full score has its own."""
-    bins = Counter(min(BINS, int(BINS * p / possible)) for p in points)
+    """Return a line for each sixth of the points, and one for the full score."""
+    bins = Counter(min(BINS, int(BINS * p / possible)) for p in points)  # number BINS is the full score
     most = max(bins.values())
 
     edges = [number(possible * k / BINS) for k in range(BINS + 1)]
