@@ -313,7 +313,7 @@ def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
 
 
 def told_stands(stood: Mapping[int, str]) -> str:
-    """Return the headline of a run that broke off, fewest ranks first after failures; empty where `stood` is empty."""
+    """Return the headline of a run that broke off: failures first, then ranks that stood alike, the smallest group first."""
     alike: dict[str, list[int]] = defaultdict(list)
     for rank, words in sorted(stood.items()):
         alike[words].append(rank)

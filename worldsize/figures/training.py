@@ -29,7 +29,7 @@ BROAD, THIN = 6.0, 1.5  # points; broad shows on both sides of a line above it
 ALIKE = 1e-3  # of the largest value: a smaller difference is invisible
 FLOOR = 1e-17  # below what float64 resolves at 1: stands for zero on a logarithmic axis
 DASHES = ("-", (0, (6, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
-ROOM_ABOVE = 30  # times the highest start: a loss above leaves the picture, and its run diverges
+ROOM_ABOVE = 30  # times the start: a loss above leaves the picture, and a run that ends above diverges
 LossPoint = tuple[int, float, float]  # step, seconds, loss
 
 
