@@ -35,7 +35,7 @@ NOT_PREDICTED = "no prediction of yours to compare with"
 
 @dataclass(frozen=True)
 class Timing:
-    """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
+    """A bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
 
     Bars of one world size form a group; `group` names another reason, such as a size. `repeats_s` are the repetitions of
     which `measured_s` is the middle: times within their spread tie.

@@ -218,7 +218,7 @@ def _history_in_words(values: Sequence[float], x: str, y: str) -> str:
 
 @dataclass(frozen=True)
 class Descent:
-    """One way of training: a point for each step that was looked at; None for an exercise not yet written."""
+    """A way of training: a point for each step that was looked at; None for an exercise not yet written."""
 
     name: str
     points: Sequence[LossPoint] | None

@@ -76,7 +76,7 @@ def _less(seconds: float) -> str:
 def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:
     """Say up to which place a curve rises or falls: all later places tie with that one.
 
-    `repeats` are the repetitions at each place. A curve that ties with no later place but the last has not settled.
+    `repeats` are the repetitions at each place. Without such a place before the last, the curve has not settled.
     """
     places = sorted(repeats)
     if not places:

@@ -40,7 +40,7 @@ def _off(ratio: float, what: str, where: str) -> str:
 
 
 def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
-    """Return the last of at least two first points that keep to their prediction, if no later point does; else None."""
+    """Return the last of two or more first points that keep to their prediction, if no later point does; else None."""
     near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
     if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
         return near[-1]

@@ -35,7 +35,7 @@ Runs = Sequence[Sequence[Point]]
 
 @dataclass(frozen=True)
 class Sample:
-    """One lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
+    """A lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
 
     name: str
     values: Sequence[int] | None
@@ -174,7 +174,7 @@ class Band:
 
 
 def band(name: str, runs: Runs) -> Band:
-    """Return the band of several runs, each [(x, y)] with the same x. Raises ValueError where they differ or are empty."""
+    """Return the band of several runs, each [(x, y)]. Raises ValueError where their x differ, or where there is no point."""
     xs = [tuple(x for x, _ in run) for run in runs]
     if not xs or not xs[0] or any(other != xs[0] for other in xs):
         raise ValueError(

@@ -27,7 +27,7 @@ NAME_COLUMNS = 14  # a longer name breaks at its comma
 
 @dataclass(frozen=True)
 class Forecast:
-    """One forecast, (low, middle, high), and its measurement, in one unit; all above 0."""
+    """A forecast, (low, middle, high), and its measurement, in one unit; all above 0."""
 
     low: float
     middle: float
