@@ -26,7 +26,7 @@ from worldsize.figures.frame.ends import less_time
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4  # of the longest bar
-BRACKET = 1.2  # of the longest bar
+BRACKET = 1.2  # of the longest bar or repetition, so that the bracket stands right of both
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
 NEVER = "never"  # for a time that is not finite
@@ -86,7 +86,7 @@ def race(
             ticks.append((y, row.name))
             y += 1
     _finish_race(ax, rows, ticks)
-    if len(rows) == 2 and len(groups) == 1:
+    if len(rows) == 2 and len(groups) == 1:  # a bracket needs two bars, next to each other
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = _winners(groups) or ["not measured yet"]

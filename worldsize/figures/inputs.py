@@ -42,7 +42,7 @@ def ended_s(events: Iterable[Any]) -> float:
 
 
 def marked(trace: Any) -> list[Any]:
-    """Return the spans in which a rank computed or waited, without those of its messages."""
+    """Return the spans in which a rank computed or waited, without its sends and receives."""
     return [span for span in trace.spans if span.kind in ("compute", "wait")]
 
 
@@ -51,7 +51,7 @@ def _no_messages(trace: Any) -> str:
     if not collectives:
         return "no messages were sent"
 
-    first_rank = min(c.rank for c in collectives)
+    first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
     ops = Counter(c.op for c in collectives if c.rank == first_rank)
     named = []
     for op, count in ops.items():

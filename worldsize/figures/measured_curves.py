@@ -46,8 +46,8 @@ MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet 
 class Curve:
     """A series of (x, y) points: measured, predicted by a formula, and simulated.
 
-    `repeats` maps an x to the repetitions of which the measured y is the middle; curves whose ends overlap tie. `limit`
-    marks the prediction as the most that the other curves may reach, not a forecast.
+    `repeats` maps an x to the repetitions of which the measured y is the middle; curves tie where their repetitions
+    overlap. `limit` marks the prediction as the most that the other curves may reach, not a forecast.
     """
 
     name: str

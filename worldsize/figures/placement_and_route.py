@@ -90,7 +90,7 @@ def computes(rows: Devices) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"
+    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"  # only the whole is 100 %
 
 
 def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:

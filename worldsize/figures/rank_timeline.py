@@ -271,7 +271,7 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
     if most_s - least_s < ALIKE * whole_s:
         return f"Every rank waits about {_share(most_s, whole_s)} of the time"
 
-    alike_s = min(ALIKE * whole_s, (most_s - least_s) / 3)
+    alike_s = min(ALIKE * whole_s, (most_s - least_s) / 3)  # a third: no rank is among both most and least
     most = [rank for rank in range(world_size) if idle_s[rank] >= most_s - alike_s]
     least = [rank for rank in range(world_size) if idle_s[rank] <= least_s + alike_s]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-ReportPoint = tuple[float, float | None]  # y is None where it is no finite number
+ReportPoint = tuple[float, float | None]  # y is None where it is not finite
 
 PLACES = ("step", "epoch")  # progress of a rank, not results
 TOTALS = {"step": "steps", "epoch": "epochs"}
@@ -86,6 +86,7 @@ class ReportCurve:
 
         self.count += 1
         if len(self.points) > self.keep:
+            # indices change, so the live view has to send all points anew
             self.points, self.stride, self.sent = self.points[::2], 2 * self.stride, 0
 
     def part(self, start: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _POINT = re.compile(r"(-?[\d.]+(?:e-?\d+)?)[ ,]+(-?[\d.]+(?:e-?\d+)?)")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
+# text as text, and the same ids in every run
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "worldsize", "path.simplify": True}
 # a browser's defaults, and what the root sets once
 _PLAIN = {"font-stretch: normal", "font-style: normal", "opacity: 1", "stroke-opacity: 1", "stroke-dashoffset: 0"}
@@ -41,7 +42,7 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
         _shrink(pattern)
 
     references = _references(root)
-    prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]
+    prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]  # ids of no other picture on the page
     names = {name: f"{prefix}{number}" for number, name in enumerate(sorted(references))}
     tones: set[Tone] = set()
     for element in root.iter():

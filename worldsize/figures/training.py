@@ -44,7 +44,7 @@ def histories(
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
     says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
     `errors`, how far each is from zero at worst; with `rounding`, which lines stay under that difference; with `marked`, a
-    name and its steps, which is highest in the mean of those. `asks` is the question above the picture; ValueError unless
+    name and steps, which is highest in the mean of these steps. `asks` is the question above the picture; ValueError unless
     it ends in "?".
     """
     known = base.written(rows)
@@ -66,7 +66,7 @@ def histories(
         for k, step in enumerate(marked[1]):
             ax.axvline(
                 step, color=base.QUIET_INK, linewidth=tokens.HAIR_PT, linestyle=(0, (1, 2)), zorder=0,
-                label="_" if k else marked[0],
+                label="_" if k else marked[0],  # one entry: the legend skips a label that begins with "_"
             )  # fmt: skip
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
@@ -206,6 +206,7 @@ def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
         steps, values, color=base.algorithm(index), linewidth=width, label=name,
+        # each line begins elsewhere, so that the markers of lines that coincide are all seen
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
         markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 
     best: list[int] = []
     for start in awaited:
-        paths = deque([[start]])
+        paths = deque([[start]])  # breadth first, so the first circle through `start` is a shortest one
         seen = {start}
         while paths:
             path = paths.popleft()
@@ -203,7 +203,7 @@ def _circle(
         if arrow.waiter not in places or arrow.awaited not in places:
             continue
         heavy = following.get(arrow.waiter) == arrow.awaited and not arrow.one_of_many
-        bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0
+        bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0  # two ranks' arrows bend apart
         ax.add_patch(FancyArrowPatch(
             places[arrow.waiter], places[arrow.awaited], arrowstyle="-|>", mutation_scale=13 if heavy else 9,
             connectionstyle=f"arc3,rad={bow}", shrinkA=size / 2 + 2, shrinkB=size / 2 + 2,

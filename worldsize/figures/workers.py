@@ -64,7 +64,7 @@ def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], nou
     said = []
     for name, times in rows.items():
         since, until = longest_gap(times)
-        if until - since > 1:
+        if until - since > 1:  # seconds: a shorter gap is no pause
             said.append(f"{name} finishes nothing from {number(since)} to {number(until)} s")
 
     if events:
@@ -100,14 +100,14 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
     """Draw which examples each worker takes in each step, a panel a policy.
 
     `policies[name][worker][step]` are examples; `policies[name]` is None where not yet written. `every` holds all examples;
-    with it, the finding also counts those never taken. `asks` is the question above the picture; ValueError unless it ends
-    in "?".
+    with it, the finding also counts examples never taken. `asks` is the question above the picture; ValueError unless it
+    ends in "?".
     """
     known = list(filter(None, policies.values()))
     if not known:
         return base.not_yet(", ".join(policies))
 
-    lanes = list(chain(*known))  # of each worker of a policy, its steps
+    lanes = list(chain(*known))  # the steps of each worker of each policy
     missing = len(policies) - len(known)
     rows = (len(lanes) + missing) * ROW + len(policies) * GAP
     steps = max(map(len, lanes))

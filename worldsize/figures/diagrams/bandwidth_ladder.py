@@ -50,7 +50,7 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
         )  # fmt: skip
 
     ax.set_xscale("log")
-    ax.set_xlim(slowest / 2, fastest * 12)
+    ax.set_xlim(slowest / 2, fastest * 12)  # room at the right for the widest row's number
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.set_yticks(range(len(order)), [row.name for row in order])
     ax.set_xlabel("bytes a second, logarithmic", fontsize=tokens.LABEL_PT)

@@ -42,7 +42,7 @@ def collective_strip(run: Any) -> Picture:
 def _strip(held: Sequence[Sequence[Held]]) -> Picture:
     """Draw the strip; `held[step][rank]` are the sums of a rank's chunks."""
     n = len(held[0])
-    rows = -(-len(held) // MOST_A_ROW)
+    rows = -(-len(held) // MOST_A_ROW)  # rounded up
     across = min(len(held), MOST_A_ROW)
     picture = Picture(base.WIDTH_IN, 0.15 + rows * (0.42 + CELL_IN * n))
     panels = picture.subplots(rows, across, squeeze=False).ravel()

@@ -90,7 +90,7 @@ def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float,
             left, wide = x + rank * width / n, width / n
         elif cut == "rows":
             bottom, high = height / 2 - (rank + 1) * height / n, height / n
-        elif cut == "sum":  # whole sums of parts, one behind the other
+        elif cut == "sum":  # every rank has the whole sum: one behind the other
             left, bottom = x + 0.07 * rank, bottom - 0.07 * rank
         ax.add_patch(Rectangle((left, bottom), wide, high, zorder=2 + n - rank, **look))
 

@@ -61,7 +61,7 @@ def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
         share = sum(y for place, y in found.items() if first <= place <= last) / whole
         if share >= MOST:
             ranges.append((list(found).index(last) - list(found).index(first), -share, first, last))
-    _, share, first, last = min(ranges)
+    _, share, first, last = min(ranges)  # the narrowest; of several, the fullest
     where = x(first)
     if first != last:
         where = f"{where} to {x(last)}"

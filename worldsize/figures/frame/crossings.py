@@ -13,7 +13,7 @@ from operator import itemgetter
 from worldsize import units
 from worldsize.figures.frame.findings import XY, Text, ahead, be, both, points, tie
 
-MOST_RANGES = 4
+MOST_RANGES = 4  # in a sentence
 MOST_TIMES = 10_000  # of one curve over another: a larger ratio tells a reader nothing
 LESS = ("lower", "lowest")
 
@@ -53,7 +53,7 @@ def crossover(
     high, above, below = (other, its, mine) if low == one else (one, mine, its)
     last, where = shared[-1], "everywhere"
     if len(lower) == len([place for place in shared if place >= ranges[0].first]) < len(shared):
-        where = f"from {x(ranges[0].first)} on"
+        where = f"from {x(ranges[0].first)} on"  # all ties are at the beginning
     elif len(lower) < len(shared):
         where = "where they do not tie"
     if tie(above[last], below[last]):

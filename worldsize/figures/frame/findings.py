@@ -19,7 +19,7 @@ TIE = 0.05  # of the larger number
 FAR = 1.5  # times the others: no longer scatter
 AGREE = 1.3  # ratio up to which points still say one thing
 BUSY = "was this machine busy?"
-MOST_NAMED = 4
+MOST_NAMED = 4  # names in a clause
 
 XY = tuple[float, float | None]
 Values = Mapping[str, float | None]
@@ -186,6 +186,7 @@ def fastest(
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
     best = min(found, key=found.get)
+    # a name that was slower in every repetition does not tie, however wide the spread
     first, *others = [
         name for name in leaders(found, largest=False, spreads=spreads_s)
         if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
@@ -226,7 +227,7 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
 
     top, foot = max(found, key=found.get), min(found, key=found.get)
     rises, falls, stays = ("rise", "fall", "stay") if plural(name) else ("rises", "falls", "stays")
-    turn, ways = top, (rises, falls)
+    turn, ways = top, (rises, falls)  # the negated values below look for a turn at the foot
     if not _between(found[top], found[first], found[last]):
         turn, ways = foot, (falls, rises)
         if not _between(-found[foot], -found[first], -found[last]):

@@ -55,7 +55,7 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
 
     engine = picture.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
-        engine.set(rect=(0, 0, 1, height_in / whole_in))
+        engine.set(rect=(0, 0, 1, height_in / whole_in))  # keep the axes below the text
     return head_in
 
 

@@ -123,7 +123,7 @@ def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
     found = {}
     for place, ratio in ratios.items():
         others = [other for where, other in ratios.items() if where != place]
-        if max(others) <= AGREE * min(others):
+        if max(others) <= AGREE * min(others):  # a curve that nears its prediction bit by bit has no outlier
             found[place] = ratio / median(others)
     return found
 
@@ -138,7 +138,7 @@ def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text
     if not found:
         return ""
 
-    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))
+    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))  # a point may be 0
     who = "neighbours"
     if predicted:
         who = "other points"

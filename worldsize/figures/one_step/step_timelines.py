@@ -1,4 +1,4 @@
-"""A training step of one rank in several runs, one above the other: declared work, and messages sent.
+"""A training step of one rank in several runs, one above the other: marked work, and messages sent.
 
 A message goes from its first byte to its arrival. All steps begin at the left edge, so that their lengths compare, and a
 line marks the end of backward. Messages inside backward are the "wait-free backpropagation" of H. Zhang et al., Poseidon,
@@ -73,8 +73,7 @@ def _over(intervals: Sequence[Interval]) -> float:
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
-    """Return a rank's steps: `works_a_step` spans of declared work each, and the messages that it begins to send in the step.
-    """
+    """Return a rank's steps: `works_a_step` compute spans each, and the messages that it begins to send in the step."""
     work = [(s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.kind == "compute"]
     sent = [(t.start_s, t.end_s) for t in trace.transfers if t.src == rank]
     edges = [start for start, _ in work[::works_a_step]] + [math.inf]
@@ -99,7 +98,7 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
 def overlaps(
     runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0, *, whole_step: bool = False
 ) -> Picture:
-    """Draw a step of one rank in each run or trace: its declared work, in `works_a_step` spans, and its messages.
+    """Draw a step of one rank in each run or trace: its work, in `works_a_step` compute spans, and its messages.
 
     The work is backward, and the finding says what travels before its end. With `whole_step` the work is forward and
     backward, and the finding says what travels under work. `asks` is the question above the picture; ValueError unless it

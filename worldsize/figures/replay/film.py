@@ -52,7 +52,7 @@ def film(data: Mapping[str, Any], alt: str) -> str:
 
 def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     frames, opens = data["frames"], data["opens"]
-    begin = f'begin="{-FILM_S * opens / frames:.3f}s"'
+    begin = f'begin="{-FILM_S * opens / frames:.3f}s"'  # negative: the film opens at this moment
     ink, rule = tokens.INK.light, tokens.RULE.light
     places = [(PAD + x * (WIDTH - 2 * PAD), HEAD + PAD + y * (HEIGHT - 2 * PAD)) for x, y in run["at"]]
     parts = [f'<text x="{WIDTH / 2}" y="24" fill="{ink}" font-weight="bold">{html.escape(run["name"])}</text>']
@@ -62,7 +62,7 @@ def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     for src, dst, start, end, radius in run["messages"]:
         way, tone = _way(places[src], places[dst]), tokens.RANKS[src % len(tokens.RANKS)].light
         parts.append(_packet(way, start / frames, end / frames, radius + 2, tone, begin))
-        if start <= opens < end:
+        if start <= opens < end:  # on its way in the opening frame, which print shows
             parts.append(_standing_packet(way, (opens - start) / (end - start), radius + 2, tone))
 
     for rank, (x, y) in enumerate(places):

@@ -83,7 +83,7 @@ def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
         return False
 
     joined = {0}
-    for _ in range(n):
+    for _ in range(n):  # rounds enough for the longest path
         for link in links:
             if link & joined:
                 joined |= link

@@ -95,7 +95,7 @@ def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Drop the work that lies within other work of the same rank, such as time that it declared to take."""
     found: list[Span] = []
     until_s: dict[int, float] = {}
-    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):  # the outer one of two first
         if span.end_s > until_s.get(span.rank, -math.inf):
             found.append(span)
             until_s[span.rank] = span.end_s

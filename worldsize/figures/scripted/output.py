@@ -38,6 +38,7 @@ class Scripted:
         return self._still.png(PICTURE_BYTES, PICTURE_DPI)
 
     def _html(self, png: bytes) -> str:
+        # "<" is escaped, so that no "</script>" in the data can end the script
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         name = hashlib.sha256(data.encode()).hexdigest()[:12]
         still = self._still.image(png)

@@ -131,7 +131,7 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
     heights = np.maximum(heights, 0.02)  # keep a single value far out visible
 
     look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-    ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)
+    ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)  # upwards: y points down
     ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
 
     if row.expected is not None:

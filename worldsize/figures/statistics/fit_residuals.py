@@ -130,7 +130,7 @@ def _sizes(sizes: Sequence[float]) -> str:
 
 
 def _part(error: float) -> str:
-    return units.number(float(f"{100 * error:.2g}"), "%")
+    return units.number(float(f"{100 * error:.2g}"), "%")  # two significant digits
 
 
 def _judged(seconds: Mapping[float, float], left_out: Sequence[float]) -> list[float]:
@@ -179,7 +179,7 @@ def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], lef
             for size_bytes in sorted(seconds):
                 percent = 100 * line.error(size_bytes, seconds[size_bytes])
                 worst = max(worst, abs(percent))
-                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))
+                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))  # `worst` keeps the true error
             ax.plot(list(drawn), list(drawn.values()), color=base.algorithm(index), linewidth=tokens.THIN_PT)
             _points(ax, drawn, left_out, base.algorithm(index), base.marker(index))
 

@@ -18,9 +18,9 @@ from worldsize.figures.bars import Timing
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
-ROOM_FOR_TEXT = 1.55
+ROOM_FOR_TEXT = 1.55  # of the longest bar or prediction
 BAR_HEIGHT = 0.62
-MARK_HEIGHT = 0.92
+MARK_HEIGHT = 0.92  # of a prediction's line, which juts out of its bar
 NOTE = "bold: first, or too near to it to tell; all panels share one scale"
 
 
@@ -28,8 +28,8 @@ NOTE = "bold: first, or too near to it to tell; all panels share one scale"
 def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     """Draw a panel for each `group` of timings, a bar for each name; `measured_s` is None where a name has not finished.
 
-    The finding says who is first in which panel. `asks` is the question above the picture; ValueError unless it ends in
-    "?".
+    Timings of one group must follow each other. The finding says who is first in which panel. `asks` is the question above
+    the picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     names = list(dict.fromkeys(map(attrgetter("name"), rows)))

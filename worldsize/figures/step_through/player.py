@@ -58,13 +58,14 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
         contents, before, chunks = None, (), 0
 
     every = steps_of(trace, contents)
+    # before the limit on ranks, so that a wrong layout raises at any world size
     stages = [_layout_of(layout, n, chunks, hub, every, width) for width in WIDTHS]
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
 
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
-    picture = still(shown, stages[1], title)
+    picture = still(shown, stages[1], title)  # the middle canvas: panels stand in two columns
     picture.alt = _alt(shown, every, n, layout, finding)
     return Scripted(picture, _data(shown, every, n, stages, title, before), SCRIPT, "steps")
 
@@ -196,9 +197,7 @@ def _links(shown: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
-    """Return one step: its text, messages [src, dst, label], what ranks do [word, words], and changed cells [rank, chunk,
-    code].
-    """
+    """Return a step: its text, messages [src, dst, label], what ranks do [word, words], changed cells [rank, chunk, code]."""
     messages: list[list[Any]] = []
     tagged = _tagged(step)
     doing = {rank: [text.rest_in_short(rest), text.rest_in_words(rest)] for rank, rest in step.rest.items()}

@@ -1,8 +1,8 @@
 """A trace in steps: the messages that a person looks at together, who waits meanwhile, and what each rank then holds.
 
 In one step a rank sends at most one message and receives at most one, as one network card would. Every message comes after
-those that its sender had sent or received before it began: L. Lamport's "happened before" (CACM 21, 1978) in rows. So a
-ring's k-th messages make one step, and messages that queue at a server make a step each.
+all messages that its sender had sent or received before it began: L. Lamport's "happened before" (CACM 21, 1978) in rows.
+So a ring's k-th messages make one step, and messages that queue at a server make a step each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.figures.inputs import began_s, ended_s, marked
 from worldsize.trace import Note, Trace, Transfer, in_steps
 
 LONG_WAIT_S = 5e-3
-LONG_WAIT_SHARE = 0.5
+LONG_WAIT_SHARE = 0.5  # of a step
 
 Held = tuple[float, ...]
 Notes = Sequence[Sequence[Note]]
@@ -45,7 +45,7 @@ class RankRest:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: `rest` maps ranks without a message to their state; `held[rank]` is held after the step, if known."""
+    """A step: `rest` maps ranks without a message to their state; `held[rank]` is what a rank holds afterwards, if known."""
 
     messages: tuple[StepMessage, ...]
     end_s: float
@@ -100,7 +100,7 @@ def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMe
     if t.recv_start_s is not None:
         waited_s = t.start_s - max(before_s, t.recv_start_s)
     if waited_s <= max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s)):
-        waited_s = 0.0  # too short to be told
+        waited_s = 0.0  # too short to mention
 
     return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s, tag=t.tag)
 
@@ -136,7 +136,7 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankR
         for t in messages:
             idle -= {t.src, t.dst}
 
-        kinds: dict[int, set[str]] = defaultdict(set)  # by rank, of what it does in this round
+        kinds: dict[int, set[str]] = defaultdict(set)  # by rank, of its spans in this round
         for span in marked(trace):
             if span.start_s < end_s and span.end_s > start_s:
                 kinds[span.rank].add(span.kind)
@@ -184,6 +184,6 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
         if sent:
             chunks = contents[t.src][sent.pop(0)].chunks
         if received:
-            held = contents[t.dst][received.pop(0) + 1].held
+            held = contents[t.dst][received.pop(0) + 1].held  # a note holds the chunks before its call
         found[id(t)] = (chunks, held)
     return found

@@ -84,7 +84,7 @@ def _together(messages: Sequence[StepMessage], n: int) -> str:
         return ""
 
     sizes = sorted(map(attrgetter("size_bytes"), messages))
-    what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))
+    what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))  # one size where both read alike
     if any(map(payload_in_words, messages)):
         what = f"a chunk ({what})"
     if n == 2:
