@@ -1,7 +1,7 @@
-"""The course's pictures: pure functions from a run, a verdict, a trace or numbers to a matplotlib Figure with alt text.
+"""The course's pictures: pure functions from a run, a verdict, a trace or numbers to a picture with alt text.
 
-One that is "not yet" gives a picture that says so, and so does a trace in which no message was sent. A file a picture,
-named by what it shows. Left out: pyplot and any global state; live views; keeping numbers (`lab`).
+Input that is "not yet" gives a picture that says so, and so does a trace without messages. Each file is named by what its
+picture shows; the package uses no pyplot and no global state.
 """
 
 from __future__ import annotations

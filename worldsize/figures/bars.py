@@ -1,7 +1,7 @@
-"""Bars: a race of measured times, a lab's questions, each with its prediction beside it, and counters that should be equal.
+"""Bars: a race of measured times, a lab's predictions beside its measurements, and counters that should be equal.
 
-Measured is filled, predicted is a dashed outline, and both are written out as numbers. A thin line goes from the shortest
-repetition to the longest. Left out: deviations and confidence.
+Measured bars are filled, predicted ones are dashed outlines, and both carry their numbers. A thin line goes from the
+shortest repetition to the longest.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from worldsize.figures.frame import findings, heading
 from worldsize.figures.frame.ends import less_time
 from worldsize.units import number
 
-ROOM_FOR_TEXT = 1.4
-BRACKET = 1.2  # of the longest bar
+ROOM_FOR_TEXT = 1.4  # of the longest bar
+BRACKET = 1.2  # of the longest bar or repetition, so that the bracket stands right of both
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 QUESTION_COLUMNS = 85
-NEVER = "never"  # of a time that is not finite
+NEVER = "never"  # for a time that is not finite
 NOT_PREDICTED = "no prediction of yours to compare with"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
+    """A bar of a race. `measured_s` is None for an exercise not yet written, `predicted_s` where nobody predicted.
 
-    Bars of one world size stand together; `group` names another reason to, such as a size. `repeats_s` are the repetitions
-    of which `measured_s` is the middle: what lies within their spread is a tie.
+    Bars of one world size form a group; `group` names another reason, such as a size. `repeats_s` are the repetitions of
+    which `measured_s` is the middle: times within their spread tie.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Timing:
 
     @property
     def at(self) -> str:
-        """What its group has in common, in words; empty where there is nothing."""
+        """Return the group's label: `group`, or else the world size in words; empty without either."""
         if self.group or self.world_size is None:
             return self.group
         return units.count(self.world_size, "rank")
@@ -60,11 +60,11 @@ class Timing:
 def race(
     rows: Iterable[Timing], asks: str = "", *, simulated: bool = False, beside: tuple[str, str] | None = None
 ) -> Picture:
-    """A bar for each measured time with its prediction beside it, in groups of one world size.
+    """Draw a bar for each measured time with its prediction beside it, grouped by world size.
 
-    A name keeps its colour and hatch through all groups. `asks` is the question over the picture, its answer the last
-    group's winner, or with `beside` how much time lies between two names. `simulated`: the times are of a clock that no busy
-    machine disturbs. ValueError where it is no question.
+    A name keeps its colour and hatch in all groups. The finding names the last group's winner or, with `beside`, the time
+    between two names. `simulated`: the clock was virtual, so scatter is not reported. `asks` is the question above the
+    picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     if not rows:
@@ -86,7 +86,7 @@ def race(
             ticks.append((y, row.name))
             y += 1
     _finish_race(ax, rows, ticks)
-    if len(rows) == 2 and len(groups) == 1:
+    if len(rows) == 2 and len(groups) == 1:  # a bracket needs two bars, next to each other
         _bracket(ax, rows, [place for place, _ in ticks])
 
     *earlier, last = _winners(groups) or ["not measured yet"]
@@ -135,7 +135,7 @@ def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
 
 
 def _repeats(ax: Axes, y: float, row: Timing) -> float:
-    """A line over a bar from its shortest to its longest finite repetition; returns where bar and line end."""
+    """Draw a line over a bar from its shortest to its longest finite repetition; return where bar and line end."""
     finite = list(filter(math.isfinite, row.repeats_s))
     if len(finite) < 2:
         return row.measured_s
@@ -147,7 +147,7 @@ def _repeats(ax: Axes, y: float, row: Timing) -> float:
 
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
-    """Between two measured bars, how many times as long the longer one is; nothing where they tie or were predicted."""
+    """Mark how many times as long as the other the longer of two bars is; skip bars that tie or have predictions."""
     times = [row.measured_s for row in rows if row.predicted_s is None and findings.known({"": row.measured_s or None})]
     if len(times) < 2 or not findings.apart(*(row.repeats_s for row in rows)) and findings.tie(
         *times, max(findings.spread(row.repeats_s) for row in rows)
@@ -187,7 +187,7 @@ def _legend(ax: Axes) -> None:
 
 
 def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
-    """Who won in each group and by how much; groups of which the same is to be said stand together."""
+    """Return who won in each group and by how much; groups with the same result share a sentence."""
     by_words: dict[str, list[str]] = {}
     for at, rows in groups.items():
         repeats_s = {row.name: row.repeats_s for row in rows}
@@ -199,7 +199,7 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
 
 
 def _foretold(rows: Sequence[Timing]) -> str:
-    """How far the measured times are from the predicted ones: all within 5 %, or from the least ratio to the greatest."""
+    """Say how far measured times are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
     pairs = [(row.measured_s, row.predicted_s) for row in rows if row.measured_s and row.predicted_s]
     pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
     ratios = sorted(measured_s / predicted_s for measured_s, predicted_s in pairs)
@@ -233,9 +233,9 @@ def _words(row: Timing) -> str:
 
 
 def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDrawn:
-    """Bars for a lab's questions: each prediction beside its measurement; words alone where nothing was predicted.
+    """Draw a lab's questions as bars, each prediction beside its measurement; without predictions, return text alone.
 
-    `ids` chooses some questions. ValueError for an id that wasn't asked.
+    `ids` selects questions. Raises ValueError for an id that was not asked.
     """
     rows = {row.id: row for row in lab.rows()}
     if ids is None:
@@ -261,7 +261,7 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDr
 
 @base.plain_style
 def _predictions(rows: Sequence[Any]) -> Picture:
-    """A lab's rows (`summary.Row`), one pair of bars each; every pair has its own scale, since units differ."""
+    """Draw a pair of bars for each row (`summary.SummaryRow`); every pair has its own scale, since units differ."""
     wrapped = [textwrap.wrap(row.question, QUESTION_COLUMNS) for row in rows]
     picture = Picture(base.WIDTH_IN, 0.1 + 0.62 * len(rows) + 0.19 * sum(map(len, wrapped)))
     ax = picture.plot_area()
@@ -283,7 +283,7 @@ def _predictions(rows: Sequence[Any]) -> Picture:
 
 
 def _nearest(rows: Sequence[Any]) -> str:
-    """How many predictions were within a fifth of what was measured."""
+    """Count the predictions within a fifth of the measurement."""
     near, made = 0, 0
     for row in rows:
         if row.predicted is not None and row.measured is not None and row.unit == row.measured_unit:
@@ -299,7 +299,7 @@ def _pair(ax: Axes, y: float, row: Any) -> None:
     known = [abs(n) for n in (row.predicted, row.measured) if n is not None]
     largest = max(known, default=0) or 1
     if len(known) == 2 and row.unit != row.measured_unit:
-        largest = math.inf  # they do not compare, so no bar is drawn
+        largest = math.inf  # different units do not compare: both widths become 0, so no bar is drawn
 
     width, words = 0.0, row.measured_text
     if row.measured is not None:
@@ -326,9 +326,9 @@ def _row_words(row: Any) -> str:
 
 @base.plain_style
 def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str = "", small: str = "") -> Picture:
-    """Counters of several runs as bars, held against the one number, `expected`, that each should have reached.
+    """Draw counters of several runs as bars, with a line at `expected`, which each should have reached.
 
-    `runs[name][counter]` is how far it counted. `asks` is the question over the picture; ValueError where it is none.
+    `runs[name][counter]` is a count. `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     if not runs:
         return base.notice("nothing was counted")
@@ -363,7 +363,7 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
 
 
 def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
-    """Which counters are off, and by how much the worst."""
+    """Say how many counters are off, and by how much the worst."""
     off: dict[str, float] = {}
     count = 0
     for run, counters in runs.items():

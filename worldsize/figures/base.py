@@ -1,7 +1,7 @@
-"""A picture in a notebook: a matplotlib Figure that carries its finding as alt text.
+"""A picture in a notebook: a Matplotlib Figure that carries its finding as alt text.
 
-Shown as an SVG that follows the theme of the page, with a PNG beside it for what takes SVG out: an untrusted notebook, and
-whoever prefers `image/png`. Colours, markers, hatches and sizes are the design tokens (`tokens`).
+A notebook shows it as an SVG in the page's theme, and as a PNG where SVG is taken out: in an untrusted notebook, and in
+front ends that prefer `image/png`. Colours, markers, hatches and sizes are the design tokens (`tokens`).
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ MOST_DPI, LEAST_DPI = 144, 80
 SHOWN_DPI = 96
 MOST_BYTES = 80_000
 MOST_SVG_BYTES = 120_000
-MOST_ARROWS = 300  # in an SVG: with more it would be over that anyway
+MOST_ARROWS = 300  # in an SVG: with more it would be over `MOST_SVG_BYTES` anyway
 INK, QUIET_INK, RULE = tokens.INK.light, tokens.QUIET_INK.light, tokens.RULE.light
 PAPER = tokens.PAPER.light
 COLOURS = tuple(tone.light for tone in tokens.RANKS)
-STRONGEST = 0.72  # of an amount's colour, so that dark or light text reads on it
-BLENDS = (0.25, 0.5, 0.75, 1.0)
+STRONGEST = 0.72  # opacity of the largest amount, so that dark or light text reads on it
+BLENDS = (0.25, 0.5, 0.75, 1.0)  # shares of each colour in a PNG's palette; the rest is white
 
 _INKED = (
     "text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "patch.edgecolor", "hatch.color",
     "xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor", "legend.labelcolor", "legend.edgecolor",
 )  # fmt: skip
-# a student's own matplotlib style stays out of the course's pictures
+# keep a student's own Matplotlib style out of the course's pictures
 plain_style = style.context(["default", dict.fromkeys(_INKED, INK)])
 
 
 class Picture(Figure):
-    """A Figure with `alt`, one or two sentences that state the finding."""
+    """A Figure with alt text: `alt` states the finding in one or two sentences."""
 
     def __init__(self, width_in: float, height_in: float) -> None:
         super().__init__(figsize=(width_in, height_in), dpi=MOST_DPI, facecolor=PAPER)
@@ -59,7 +59,7 @@ class Picture(Figure):
 
     @plain_style
     def png(self, most_bytes: int = MOST_BYTES, dpi: int = MOST_DPI) -> bytes:
-        """The picture as a PNG of few colours, coarser where it would else be over `most_bytes`."""
+        """Return the picture as a PNG of few colours, coarser (down to `LEAST_DPI`) while it is over `most_bytes`."""
         data = self._png_at(dpi)
 
         while len(data) > most_bytes and dpi > LEAST_DPI:
@@ -85,9 +85,9 @@ class Picture(Figure):
 
     @plain_style
     def html(self, png: bytes, most_svg_bytes: int = MOST_SVG_BYTES) -> str:
-        """The picture as an SVG in the page's theme, with `png` in its place where SVG or its style is taken out.
+        """Return the picture as an SVG in the page's theme, with `png` as fallback where a page strips SVG or its style.
 
-        As `png` alone where the SVG would be over `most_svg_bytes`.
+        Return `png` alone where the SVG would be over `most_svg_bytes`.
         """
         image = self.image(png)
         width = round(self.get_figwidth() * SHOWN_DPI)
@@ -100,7 +100,7 @@ class Picture(Figure):
         return f'<div class="worldsize-picture"><style>.worldsize-picture>img{{display:none}}{style}</style>{svg}{image}</div>'
 
     def image(self, png: bytes) -> str:
-        """`png` as an `<img>` that says `alt`."""
+        """Return `png` as an `<img>` with the alt text."""
         width = round(self.get_figwidth() * SHOWN_DPI)
         return (
             f'<img alt="{html.escape(self.alt)}" width="{width}" style="max-width:100%;height:auto" '
@@ -108,19 +108,19 @@ class Picture(Figure):
         )
 
     def bundle(self) -> dict[str, str]:
-        """What a notebook keeps of the picture, by MIME type."""
+        """Return the picture by MIME type, as a notebook stores it."""
         png = self.png()
         return {"text/html": self.html(png), "image/png": base64.b64encode(png).decode(), "text/plain": self.alt}
 
     def _ipython_display_(self) -> None:
-        """Shows its own bundle: with `%matplotlib inline` IPython would store every figure once more."""
+        """Display the picture's own bundle: with `%matplotlib inline`, IPython would store every figure twice."""
         from IPython.display import display
 
         width = round(self.get_figwidth() * SHOWN_DPI)
         display(self.bundle(), raw=True, metadata={"image/png": {"alt": self.alt, "width": width}})
 
     def calling(self, row: str) -> Picture:
-        """The same picture, its ranks called `row`: those of a trace need not be processes. Returns the picture."""
+        """Rename the picture's ranks to `row`, since a trace's ranks need not be processes. Returns the picture."""
         for ax in self.axes:
             labels = [_called(label.get_text(), row) for label in ax.get_yticklabels()]
             ax.set_yticks(ax.get_yticks(), labels)
@@ -132,7 +132,7 @@ class Picture(Figure):
         return self
 
     def plot_area(self) -> Axes:
-        """The one pair of axes, plain: no frame but the bottom line, quiet ticks."""
+        """Add the picture's only axes, plain: no frame but the bottom line, no tick marks."""
         ax = self.add_subplot()
         unframe(ax, "top", "right", "left")
         ax.spines["bottom"].set_color(QUIET_INK)
@@ -147,7 +147,7 @@ def _called(text: str, row: str) -> str:
 
 @functools.cache
 def _palette() -> PIL.Image.Image:
-    """Every colour in use and its blends with white; a palette fitted to each picture would merge ranks' colours."""
+    """Return all colours in use and their blends with white; a palette fitted to each picture would merge ranks' colours."""
     strong = set(tokens.ALL) - {tokens.PAPER, tokens.SHADE}
     flat = [to_rgb(name) for name in sorted(tone.light for tone in strong)]
     blends = [1 - strength * (1 - np.array(rgb)) for rgb in flat for strength in BLENDS]
@@ -160,22 +160,22 @@ def _palette() -> PIL.Image.Image:
 
 
 def colour(index: int) -> str:
-    """The colour of a rank, by its number."""
+    """Return the colour of a rank, by its number."""
     return COLOURS[index % len(COLOURS)]
 
 
 def amount(share: float) -> tuple[float, float, float, float]:
-    """The fill of a cell that stands for a part of a whole, from 0 to 1: the stronger the more. Text on it is in `INK`."""
+    """Return the fill of a cell for a share from 0 to 1, stronger for more. Text on it is in `INK`."""
     return (*to_rgb(tokens.AMOUNT.light), STRONGEST * share)
 
 
 def algorithm(index: int) -> str:
-    """The colour of an algorithm, a method or a curve by its number; ranks have others (`colour`)."""
+    """Return the colour of an algorithm, a method or a curve, by its number; ranks have `colour`."""
     return tokens.ALGORITHMS[index % len(tokens.ALGORITHMS)].light
 
 
 def part(index: int) -> str:
-    """The colour of a part of a whole, such as memory by what it holds, by its number."""
+    """Return the colour of a part of a whole, such as memory by its use, by its number."""
     return tokens.PARTS[index % len(tokens.PARTS)].light
 
 
@@ -188,24 +188,24 @@ def hatch(index: int) -> str:
 
 
 def dashes(index: int) -> Any:
-    """Of a line or an arrow in `colour(index)`: other dashes where the palette begins again."""
+    """Return the dashes of a line in `colour(index)`: they change each time the palette begins again."""
     return tokens.DASHES[index // len(COLOURS) % len(tokens.DASHES)]
 
 
 def headline(ax: Axes, text: str, small: str = "") -> None:
-    """A picture's finding as the title at the left of its axes, with a quiet line under it."""
+    """Write a picture's finding as the title at the left of its axes, with a quiet line under it."""
     ax.set_title(text, loc="left", fontsize=tokens.TITLE_PT, color=INK, pad=22 if small else 8, wrap=True)
     if small:
         ax.annotate(small, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=tokens.LABEL_PT, color=QUIET_INK)
 
 
 def sentences(*said: str) -> str:
-    """An alt text: the title, and what is said of each part of the picture, as sentences."""
+    """Return an alt text: the title and the clauses about a picture's parts, as sentences."""
     return ". ".join(said) + "."
 
 
 def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
-    """What an alt text says of each row of a picture, by its name; None stands for an exercise not yet written."""
+    """Describe each row of a picture for its alt text, by name; None stands for an exercise not yet written."""
     told = []
     for name, row in rows.items():
         said = "not yet" if row is None else words(row)
@@ -215,17 +215,17 @@ def of_each(words: Callable[[Any], str], rows: Mapping[str, Any]) -> list[str]:
 
 
 def listed(values: Mapping[str, Any], text: Callable[[Any], str] = str) -> str:
-    """Values behind their names: "weights 3 MB, gradients 2 MB"."""
+    """Return values behind their names: "weights 3 MB, gradients 2 MB"."""
     return ", ".join(f"{name} {text(value)}" for name, value in values.items())
 
 
 def numbered(what: str, count: int) -> list[str]:
-    """The names of lanes: "rank 0", "rank 1" and so on."""
+    """Return the names of lanes: "rank 0", "rank 1" and so on."""
     return [f"{what} {number}" for number in range(count)]
 
 
 def written(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of a picture without those of exercises not yet written, which are None."""
+    """Return the rows without exercises not yet written, which are None."""
     return {name: row for name, row in rows.items() if row is not None}
 
 
@@ -235,7 +235,7 @@ def unframe(ax: Axes, *sides: str) -> None:
 
 
 def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
-    """A rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
+    """Draw a rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
     ax.plot(
         x, y, marker=marker(rank), color=colour(rank), markeredgecolor=INK, markeredgewidth=0.6, markersize=7,
         transform=ax.get_yaxis_transform(), clip_on=False,
@@ -244,7 +244,7 @@ def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
 
 @plain_style
 def notice(text: str, alt: str | None = None) -> Picture:
-    """A `Picture` that holds words alone, for where there is nothing to draw."""
+    """Return a `Picture` of text alone, where there is nothing to draw."""
     picture = Picture(WIDTH_IN, 1.1)
     picture.alt = alt or text
     picture.text(0.5, 0.5, text, ha="center", va="center", fontsize=tokens.TITLE_PT, color=INK, wrap=True)
@@ -255,7 +255,7 @@ def notice(text: str, alt: str | None = None) -> Picture:
 
 @dataclass(frozen=True)
 class NothingDrawn:
-    """What a figure says where there is nothing to draw: text alone, and no picture."""
+    """A figure's answer where there is nothing to draw: text alone, and no picture."""
 
     alt: str
 
@@ -264,5 +264,5 @@ class NothingDrawn:
 
 
 def not_yet(text: str) -> Picture:
-    """The plain `Picture` on which every figure falls back for an exercise not yet written: "not yet: Exercise 6.2 …"."""
+    """Return the `Picture` that every figure shows for an exercise not yet written: "not yet: Exercise 6.2 …"."""
     return notice(f"not yet: {text}", f"not yet: {text}. The picture comes once the exercise is written.")

@@ -1,7 +1,6 @@
-"""Whose numbers are where: a row a rank, a column a chunk, and in each cell the ranks whose values were added up there.
+"""The contents of chunks: a row for each rank, a column for each chunk, and in each cell the ranks whose values are in its sum.
 
-Rank r marks its numbers as 10**r, so the r-th digit of a sum, from the right, counts how often rank r went in. Left
-out: when each of them came (`spacetime`).
+Rank r marks its numbers as 10**r, so the r-th digit of a sum, from the right, counts how often rank r went in.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Counts = list[int]  # how often each rank's number is in a sum
 
 
 def contributions(run: Any) -> Picture:
-    """Whose numbers are in each chunk of each rank: `run[rank]` is a tensor of sums of 10**rank, a number a chunk."""
+    """Draw whose numbers are in each chunk of each rank: `run[rank]` is a tensor of sums of 10**rank, a number a chunk."""
     if run.state == "not yet":
         return base.not_yet(run.not_yet or "this exercise")
     return _contents([list(map(float, row)) for row in run.results])
@@ -31,7 +30,7 @@ def contributions(run: Any) -> Picture:
 
 @base.plain_style
 def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
-    """`numbers[rank][chunk]` is a sum of marks. A whole sum holds every rank once."""
+    """Draw the cells; `numbers[rank][chunk]` is a sum of marks. A whole sum holds every rank once."""
     n = len(numbers)
     cells = [[counts(value, n) for value in row] for row in numbers]  # [rank][chunk]
     picture = Picture(max(6.0, min(9.5, 1.4 + 0.28 * n * len(cells[0]))), 1.75 + 0.42 * n)
@@ -52,12 +51,12 @@ def _contents(numbers: Sequence[Sequence[float]]) -> Picture:
 
 
 def _whole(n: int) -> Counts:
-    """What a chunk counts where every rank's number is in its sum, and once."""
+    """Return the counts of a chunk whose sum holds every rank's number once."""
     return [1] * n
 
 
 def counts(value: float, n: int) -> Counts | None:
-    """Whose numbers a chunk contains: how often each rank's mark is in a sum, rank 0's first; None where it is no such sum."""
+    """Return how often each rank's mark is in a sum, rank 0's first; None where the value is no sum of marks."""
     if value < 0 or value != int(value) or value >= 10**n:
         return None
     return [int(value) // 10**rank % 10 for rank in range(n)]
@@ -119,6 +118,6 @@ def _finding(cells: Sequence[Sequence[Counts | None]], n: int) -> str:
 
 
 def whole_sums(held: Sequence[Held]) -> int:
-    """How many chunks contain the whole sum, that is every rank's number once."""
+    """Count the chunks that hold the whole sum, every rank's number once."""
     n = len(held)
     return [counts(value, n) for value in chain(*held)].count(_whole(n))

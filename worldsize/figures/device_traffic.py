@@ -1,7 +1,7 @@
-"""What a step moves between devices, one panel a way of doing it: boxes for devices, arrows for what crosses.
+"""The traffic between devices in a step, one panel for each way of doing it: boxes for devices, arrows for what crosses.
 
 A box says what its device holds, takes in and gives out; an arrow's style says weights or gradients. The data come from
-`crossings`. Left out: when, and scalars.
+`crossings`; scalars and times are not drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from worldsize.figures.inputs import waits_for
 KINDS = ("gradients", "weights")
 NAMES = {"gradients": "gradients and their sums", "weights": "weights"}
 LOOKS = {"gradients": (base.part(0), "-"), "weights": (base.part(1), (0, (3, 1.5)))}
-BENDS = {"gradients": 0.16, "weights": 0.24}  # of arrows, so that those of two kinds stand apart
+BENDS = {"gradients": 0.16, "weights": 0.24}  # different, so that two kinds' arrows between two boxes do not coincide
 PANEL_IN = {3: 2.35, 2: 3.5, 1: 3.5}
 LEGEND_IN = 0.3
 ROOM = 1.62
@@ -33,10 +33,10 @@ StepTraffic = Mapping[str, Any]
 
 
 def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
-    """A picture of the traffic between devices in a step, one panel a way of doing it: boxes and bent arrows.
+    """Draw the traffic between devices in a step, one panel for each way of doing it.
 
-    `steps[name]` is what `crossings` gave, a run that returned it, or None for a step not yet written.
-    `asks` is the question over the picture; ValueError where it is none.
+    `steps[name]` is the result of `crossings`, a run that returned it, or None for a step not yet written. `asks` is the
+    question above the picture; ValueError unless it ends in "?".
     """
 
     def of(step: Any) -> StepTraffic | None:
@@ -51,7 +51,7 @@ def moved(steps: Mapping[str, Any], asks: str = "") -> Picture:
 
 @base.plain_style
 def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
-    """`steps[name]` is what `crossings` gives, or None for a step not yet written."""
+    """Draw the panels; `steps[name]` is the result of `crossings`, or None for a step not yet written."""
     known = list(base.written(steps).values())
     if not known:
         return base.notice(f"not yet: {', '.join(steps)}")
@@ -79,10 +79,9 @@ def _panels(steps: Mapping[str, StepTraffic | None], asks: str) -> Picture:
 
 
 def finding(steps: Mapping[str, StepTraffic]) -> str:
-    """What device traffic says: which device of which way takes in most.
+    """Say which device of which way takes in most or, for a single way, the traffic of its busiest device.
 
-    Of one way alone, what its busiest device takes in and gives out. The bytes of a collective op are in no graph: such a
-    way is not compared.
+    No graph has the bytes of a collective op, so ways with such an op are not compared.
     """
     if len(steps) == 1:
         ((_, step),) = steps.items()
@@ -103,7 +102,7 @@ def finding(steps: Mapping[str, StepTraffic]) -> str:
 
 
 def of_one(step: StepTraffic) -> str:
-    """What one step's traffic says: what the busiest device takes in and gives out, by kind."""
+    """Say what the busiest device of one step takes in and gives out, by kind."""
     hub = busiest(step)
     ways: dict[str, dict[str, int]] = {"takes in": {}, "gives out": {}}
     for (src, dst, kind), size in totals(step).items():
@@ -119,15 +118,12 @@ def of_one(step: StepTraffic) -> str:
 
 
 def busiest(step: StepTraffic) -> str:
-    """The device that takes in and gives out most."""
+    """Return the device that takes in and gives out most."""
     return max(devices(step), key=lambda name: taken_in(step, name) + given_out(step, name))
 
 
 def devices(step: StepTraffic) -> list[str]:
-    """Which boxes the picture of device traffic has: all that hold, send, receive or take part in a collective.
-
-    In the order of their names.
-    """
+    """Return the devices, in order of name, that hold, send, receive or take part in a collective."""
     found = {*step["holds"], *step["collectives"]}
     for send in step["sends"]:
         found |= {send["src"], send["dst"]}
@@ -135,7 +131,7 @@ def devices(step: StepTraffic) -> list[str]:
 
 
 def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
-    """For a picture's arrows of traffic between devices: {(src, dst, kind): bytes} in a step, without scalars."""
+    """Return {(src, dst, kind): bytes} of a step's weights and gradients, without scalars."""
     found: dict[tuple[str, str, str], int] = {}
     for send in step["sends"]:
         if send["kind"] in KINDS:
@@ -145,7 +141,7 @@ def totals(step: StepTraffic) -> dict[tuple[str, str, str], int]:
 
 
 def taken_in(step: StepTraffic, name: str) -> int:
-    """For a box in the picture of device traffic: bytes of weights and gradients that the device receives."""
+    """Return the bytes of weights and gradients that a device receives."""
     return sum(size for (_, dst, _), size in totals(step).items() if dst == name)
 
 
@@ -170,7 +166,7 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
     found = devices(step)
     boxes = {}
     places = _places(len(found))
-    if len(found) > 4 and totals(step):  # the busiest one in the middle: no arrow of its passes behind another box
+    if len(found) > 4 and totals(step):  # the busiest device in the middle: none of its arrows passes behind a box
         hub = busiest(step)
         found = [hub, *(device for device in found if device != hub)]
         places = [(0.0, -0.08), *_places(len(found) - 1, round_a_hub=True)]
@@ -183,11 +179,11 @@ def _panel(ax: Axes, name: str, step: StepTraffic | None) -> None:
 
 
 def _places(n: int, round_a_hub: bool = False) -> list[tuple[float, float]]:
-    """Round a circle, clockwise from the top left; four stand in a square, and more begin at the top, as any round a hub do."""
+    """Return `n` places clockwise round a circle, from the top; two stand side by side, four in a square."""
     if n == 1:
         return [(0.0, 0.0)]
 
-    start, wide, high = 0.5, 1.05, 1.05  # the first angle, as a part of half a turn
+    start, wide, high = 0.5, 1.05, 1.05  # `start` is the first angle in half turns; 0.5 is the top
     if round_a_hub:
         wide, high = 1.24, 1.22
     elif n == 2:
@@ -205,7 +201,7 @@ def _places(n: int, round_a_hub: bool = False) -> list[tuple[float, float]]:
 
 
 def _arrow(ax: Axes, start: Text, end: Text, kind: str, width: float, bend: float) -> None:
-    """From box to box; the boxes are drawn over it."""
+    """Draw an arrow from box to box; the boxes lie over it."""
     colour, dashes = LOOKS[kind]
     ax.add_patch(
         FancyArrowPatch(
@@ -234,7 +230,7 @@ def _box(ax: Axes, place: tuple, name: str, step: StepTraffic, small: bool) -> T
 
     look = {"boxstyle": "round,pad=0.3", "facecolor": base.PAPER, "edgecolor": edge, "linewidth": tokens.LINE_PT}
     text = ax.text(*place, "\n".join(lines), fontsize=tokens.TINY_PT, ha="center", va="center", bbox=look, zorder=3)
-    text.update_bbox_position_size(ax.figure.canvas.get_renderer())  # arrows end at the box, and are drawn before it
+    text.update_bbox_position_size(ax.figure.canvas.get_renderer())  # arrows end at the box's edge, and are drawn before the box
     return text
 
 
@@ -254,7 +250,7 @@ def _legend(picture: Picture, known: Sequence[StepTraffic], top: float) -> None:
 
 
 def in_words(step: StepTraffic) -> str:
-    """Alt text of the picture of device traffic: what each device holds, and what moves between them in a step."""
+    """Return the alt text of a step: what each device holds, and what moves between devices."""
     words = []
     if step["holds"]:
         held = [f"{units.size(size)} on {name}" for name, size in sorted(step["holds"].items())]

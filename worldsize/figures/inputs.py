@@ -1,4 +1,4 @@
-"""What a picture is given, a run, a verdict or a trace, and the picture to show instead where there is nothing to draw."""
+"""The input of a picture: a run, a verdict or a trace, and a notice where there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from worldsize.figures.base import Picture, not_yet, notice
 
 
 def waits_for(of: Any) -> str:
-    """For which exercise the input of a picture, a run or a verdict, still waits; empty where it waits for none."""
+    """Return the exercise that a run or a verdict still waits for; empty where it waits for none."""
     if getattr(of, "state", None) != "not yet":
         return ""
     return getattr(of, "not_yet", None) or getattr(of, "exercise", None) or "this exercise"
 
 
 def trace_of(of: Any) -> tuple[Any, Picture | None]:
-    """The trace in a picture's input (a run, a verdict or a trace), and what to show where there is nothing to draw.
+    """Return the trace of a run, a verdict or a trace, and a picture to show instead.
 
-    The second is a picture to show instead, None where the trace has messages.
+    The picture is None where the trace has messages.
     """
     if waits_for(of):
         return None, not_yet(waits_for(of))
@@ -32,17 +32,17 @@ def trace_of(of: Any) -> tuple[Any, Picture | None]:
 
 
 def began_s(events: Iterable[Any]) -> float:
-    """When the first of a trace's messages or spans began; 0 where there are none."""
+    """Return when the first message or span began; 0 where there are none."""
     return min(map(attrgetter("start_s"), events), default=0.0)
 
 
 def ended_s(events: Iterable[Any]) -> float:
-    """When the last of a trace's messages or spans was over; 0 where there are none."""
+    """Return when the last message or span ended; 0 where there are none."""
     return max(map(attrgetter("end_s"), events), default=0.0)
 
 
 def marked(trace: Any) -> list[Any]:
-    """The spans of a trace in which a rank computed or waited, without those of its messages."""
+    """Return the spans in which a rank computed or waited, without its sends and receives."""
     return [span for span in trace.spans if span.kind in ("compute", "wait")]
 
 
@@ -51,7 +51,7 @@ def _no_messages(trace: Any) -> str:
     if not collectives:
         return "no messages were sent"
 
-    first_rank = min(c.rank for c in collectives)
+    first_rank = min(c.rank for c in collectives)  # its calls stand for every rank's
     ops = Counter(c.op for c in collectives if c.rank == first_rank)
     named = []
     for op, count in ops.items():

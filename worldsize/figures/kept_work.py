@@ -1,7 +1,6 @@
-"""A day of failures: hours of work that are kept so far, hour by hour, with every kill marked.
+"""A day of failures: hours of work kept so far, hour by hour, with every kill marked.
 
-What a failed rank takes with it is a fall of the line. The diagonal is a day without saves and failures. Left out: what the
-hours between two points did, and why a rank failed.
+A failure shows as a fall of the line by the work lost. The diagonal is a day without saves and failures.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ Course = Sequence[tuple[float, float]]  # (hour of the day, hours of work kept b
 
 @base.plain_style
 def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: str = "", *, hours: int = HOURS) -> Picture:
-    """Hours of work that are kept so far, by the hour of the day, a line for each of `days`; `kills` are hours, ticks below.
+    """Draw the hours of work kept so far by the hour of the day, a line for each of `days`; `kills` are hours, marked below.
 
-    `hours` says how long the days are. None stands for an exercise not yet written. `asks` is the question over the picture;
-    ValueError where it is none.
+    `hours` is the length of the days. None stands for an exercise not yet written. `asks` is the question above the
+    picture; ValueError unless it ends in "?".
     """
     known = base.written(days)
     if not known:
@@ -64,13 +63,13 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
 
 
 def finding(days: Mapping[str, Course]) -> str:
-    """What days of failures say: who has kept most work at the end."""
+    """Say which day has kept most work at the end."""
     kept = {name: course[-1][1] for name, course in days.items()}
     return findings.line(findings.ranked(kept, ("keeps", "keep"), _hours))
 
 
 def falls(course: Course) -> list[tuple[float, float]]:
-    """Of a day of failures, each fall of kept work: (hour, hours lost)."""
+    """Return each fall of kept work in a day: (hour, hours lost)."""
     found = []
     for (_, before), (hour, after) in zip(course, course[1:], strict=False):
         if after < before:
@@ -88,7 +87,7 @@ def _line(ax: Axes, index: int, name: str, course: Course) -> None:
 
 
 def _thinned(course: Course) -> list[tuple[float, float]]:
-    """Few enough points for a picture; both ends of every fall are among them."""
+    """Return few enough points for a picture, with both ends of every fall among them."""
     stride = max(1, len(course) // MOST_POINTS)
     kept = {0, len(course) - 1, *range(0, len(course), stride)}
     for k in range(1, len(course)):

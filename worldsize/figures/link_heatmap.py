@@ -1,7 +1,6 @@
-"""The heat map of links: how many bytes each rank sent to each other one.
+"""The heat map of links: how many bytes each rank sent to each other rank.
 
-Rows send, columns receive; every cell holds its number too, so that colour is never the only carrier. Left
-out: when.
+Rows send, columns receive. Up to `MOST_NUMBERED_RANKS`, a cell shows its number, so that colour is not its only carrier.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from worldsize.figures.inputs import trace_of
 
 MOST_NUMBERED_RANKS = 16
 GAP = 0.06  # round a cell, in cells
-MARGIN = 0.9  # of the room beside the table, for the longest bar
+MARGIN = 0.9  # length of the longest bar, of the room beside the table
 
 
 def links(of: Any) -> Picture:
-    """Heat map of the bytes on each link: a row a sender, a column a receiver, the sums at the edges."""
+    """Draw the bytes on each link: a row for each sender, a column for each receiver, the sums at the edges."""
     trace, instead = trace_of(of)
     return instead or _heatmap(trace, message_pattern(trace))
 
 
 @base.plain_style
 def _heatmap(trace: Any, finding: str) -> Picture:
-    """`trace` has at least one transfer; `finding` says in words what the messages do."""
+    """Draw a trace with at least one transfer; `finding` says in words what the messages do."""
     table = _table(trace)
     n = trace.world_size
     scale, unit = units.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
@@ -49,7 +48,7 @@ def _heatmap(trace: Any, finding: str) -> Picture:
 
 
 def _sent(totals: np.ndarray) -> str:
-    """What each rank sent, ranks of equal sums together."""
+    """Say how much each rank sent, ranks of equal sums together."""
     ranks: dict[str, list[str]] = {}
     for rank, total in enumerate(totals):
         ranks.setdefault(units.size(total), []).append(str(rank))
@@ -82,7 +81,7 @@ def _busiest_link(table: np.ndarray) -> str:
 
 
 def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
-    """The cells, each with room around it, and the sums as bars at the right and below."""
+    """Draw the cells, each with room around it, and the sums as bars at the right and below."""
     n, largest = len(table), table.max() or 1
     for (src, dst), value in np.ndenumerate(table):
         if not value and n > MOST_NUMBERED_RANKS:
@@ -107,7 +106,7 @@ def _cells(ax: Axes, table: np.ndarray, scale: float) -> None:
 
 
 def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> None:
-    """Bars from the table's edge, with their numbers where there is room: what each rank sent, or received below."""
+    """Draw what each rank sent (`across`, at the right) or received (below) as bars, with numbers where there is room."""
     begin, room = n - 0.5 + 2 * GAP, MARGIN * _margin(n)
     lengths = room * sums / (sums.max() or 1)
     look = {"facecolor": tokens.SHADE.light, "edgecolor": base.QUIET_INK, "linewidth": tokens.HAIR_PT}
@@ -124,7 +123,7 @@ def _sums(ax: Axes, sums: np.ndarray, n: int, scale: float, across: bool) -> Non
 
 
 def _margin(n: int) -> float:
-    """The room of the bars beside n cells, in cells."""
+    """Return the room for the bars beside `n` cells, in cells."""
     return max(1.2, n / 5)
 
 

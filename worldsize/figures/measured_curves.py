@@ -1,8 +1,7 @@
 """Measured points on predicted curves: how a quantity grows with the world size, or with the size of a message.
 
-A marker is a measurement, a dashed line the formula, a line with small dots what simulated ranks took; each series has
-its own colour and marker. A thin line through a marker goes from the least repetition to the greatest. Left out: fits, which
-`cost` and others make, and what repetitions say beyond their ends.
+Markers are measurements, dashed lines the formula, lines with small dots simulated ranks. A thin line through a marker goes
+from the least repetition to the greatest.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LEAST_STEP = 0.045  # of the axis, from label to label
 NAME_COLUMNS = 20  # of a curve's name beside its end
 MOST_LINES = 10
 MOST_TICKS = 8
-EARLY = 0.7  # of the axis: a curve that ends before has its name there, since a line from there would look like data
-LETTER_IN, LINE_IN = 0.078, 0.17
-BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # of a mark's name
+EARLY = 0.7  # of the axis: a curve that ends before has its name at its end, since a line from there would look like data
+LETTER_IN, LINE_IN = 0.078, 0.17  # of a name's text
+BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}  # behind a mark's name
 FASTER = ("faster", "fastest")
-# what an axis counts, and what it numbers, by the beginning of its name
+# axes that count begin with a noun ("16 images"); axes that number are named by it alone ("layer 3")
 NOUNS = "workers|ranks|images|micro-batches|towers|buckets|GPUs|rows|tokens|examples|epochs|parts|minutes"
 COUNTED = re.compile(rf"((backup )?({NOUNS}))\b")
 NUMBERED = re.compile(r"layer|step|epoch|call")
@@ -45,10 +44,10 @@ MeasuredPoint = tuple[float, float | None]  # y is None for an exercise not yet 
 
 @dataclass(frozen=True)
 class Curve:
-    """One series: what was measured, what a formula says, and what simulated ranks took, each as (x, y) points.
+    """A series of (x, y) points: measured, predicted by a formula, and simulated.
 
-    `repeats` are the repetitions, by x, of which a measured y is the middle: curves whose ends overlap tie.
-    `limit`: its prediction is no forecast, but what the other curves may reach at most.
+    `repeats` maps an x to the repetitions of which the measured y is the middle; curves tie where their repetitions
+    overlap. `limit` marks the prediction as the most that the other curves may reach, not a forecast.
     """
 
     name: str
@@ -60,12 +59,12 @@ class Curve:
 
     @property
     def known(self) -> list[tuple[float, float]]:
-        """What was measured, without exercises not yet written."""
+        """Return the measured points, without exercises not yet written."""
         return [(x, y) for x, y in self.measured if y is not None]
 
     @property
     def played(self) -> list[tuple[float, float]]:
-        """What was simulated, without exercises not yet written."""
+        """Return the simulated points, without exercises not yet written."""
         return [(x, y) for x, y in self.simulated if y is not None]
 
 
@@ -75,15 +74,15 @@ def curves(
     marks: Mapping[str, float | None] = MappingProxyType({}), beside: Sequence[Sequence[str]] = (), growth: bool = False,
     least: bool = False, bulk: bool = False, at_end: bool = False, until_level: bool = False,
 ) -> Picture:  # fmt: skip
-    """Measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
+    """Draw measured points on predicted curves; `x` and `y` name the axes, with "(bytes)" or "(s)" for such a unit.
 
-    The finding answers `asks`. It says which curve is lowest where; with `beside`, which of each pair or group of names is;
-    with `growth`, how each one runs; with `least`, where it is lowest; with `bulk`, where most of it lies; with `at_end`,
-    how they stand at the last x; with `until_level`, up to which x the repetitions of each one still rise or fall. A curve
-    that is a `limit` has the others told by where they keep it. A name of `beside` is a curve's, measured or only predicted.
+    The finding answers `asks`. By default it says which curve is lowest where. `beside` compares each pair or group of
+    names, measured or only predicted; `growth` tells how each curve runs; `least`, where each is lowest; `bulk`, where most
+    of each lies; `at_end`, how curves stand at the last shared x; `until_level`, up to which x repetitions still rise or
+    fall. With a `limit` curve, the finding says where the others keep it.
 
-    `marks` are places on the axis of x by their names, None for an exercise not yet written. `asks` is the question over
-    the picture; ValueError where it is none.
+    `marks` are places on the x axis by name, None for an exercise not yet written. `asks` is the question above the
+    picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     if rows and not any(row.predicted or row.known or row.played for row in rows):
@@ -111,7 +110,7 @@ def curves(
         ax.xaxis.set_ticks(_apart(sorted(places), log))
         ax.xaxis.set_minor_locator(NullLocator())
     if not log:
-        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # so that no marker is cut
+        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # room for the top marker
     ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
     ax.set_axisbelow(True)
     known = [row for row in rows if row.known]
@@ -134,9 +133,9 @@ def finding(
     rows: Sequence[Curve], x: str, y: str, beside: Sequence[Sequence[str]] = (), growth: bool = False, least: bool = False,
     bulk: bool = False,
 ) -> str:  # fmt: skip
-    """What measured curves say: how one runs, or which of several is lower where; and how far each is from its prediction.
+    """Return a clause on how one curve runs or which of several is lower where, on prediction errors, and on outliers.
 
-    Points that the others do not let one expect are named. `beside`, `growth`, `least` and `bulk` as in `curves`.
+    `beside`, `growth`, `least` and `bulk` as in `curves`.
     """
     at, value = partial(told, name=x), partial(told, name=y)
     words = FASTER if y.startswith("time of") else crossings.LESS
@@ -174,7 +173,7 @@ def finding(
     elif bulk:
         said += [answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
-        plain = partial(_text, name=x)  # what the axis counts is said once
+        plain = partial(_text, name=x)  # only the first curve's places carry the axis' noun
         said += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]
     else:
         said.append(_among([row.name for row in known], rows, drawn, at, words, value))
@@ -185,7 +184,7 @@ def finding(
 
 
 def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
-    """How measured curves stand at the last x that all have, by their repetitions."""
+    """Compare measured curves by their repetitions at the last x that all have; empty where they share none."""
     shared = set.intersection(*(set(dict(row.known)) for row in rows))
     if not shared:
         return ""
@@ -195,7 +194,7 @@ def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) ->
 
 
 def _of_formulas(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> list[str]:
-    """What curves say that are only computed: how the first one runs, and where the others are at its end."""
+    """Describe curves that are only computed: how the first one runs, and where the others are at its end."""
     if not rows:
         return []
     first, *others = rows
@@ -210,7 +209,7 @@ def _among(
     names: Sequence[str], rows: Sequence[Curve], drawn: Mapping[str, Sequence[MeasuredPoint]], at: Callable[[float], str],
     words: tuple[str, str], value: Callable[[float], str],
 ) -> str:  # fmt: skip
-    """Which of the curves of some names is lower where: two without regard to repetitions, more by what their ends leave open."""
+    """Say which of the named curves is lower where; only three or more are compared by their repetitions."""
     names = [name for name in names if any(y is not None for _, y in drawn[name])]
     if len(names) < 2:
         return ""
@@ -222,7 +221,7 @@ def _among(
 
 
 def told(value: float, name: str) -> str:
-    """A number of the axis `name` as a finding says it: "16 images" of "images a step", "50.8 %" of "MFU (% of the peak)"."""
+    """Format a value of the axis `name`: "16 images" for "images a step", "50.8 %" for "MFU (% of the peak)"."""
     if name.endswith(("(bytes)", "(s)")):
         return _text(value, name)
     if "(%" in name:
@@ -245,7 +244,7 @@ def told(value: float, name: str) -> str:
 
 
 def _drawn(rows: Sequence[Curve]) -> str:
-    """How to read what is drawn, where there is more than one kind of it."""
+    """Return the key to markers and lines; empty for measured points without repetitions."""
     measured = any(row.known for row in rows)
     predicted = any(row.predicted for row in rows)
     if any(row.played for row in rows):
@@ -262,7 +261,7 @@ def _drawn(rows: Sequence[Curve]) -> str:
 
 
 def _apart(places: Sequence[float], log: bool) -> list[float]:
-    """Those of the places whose labels do not touch: every second one, or fewer, where there are many near each other."""
+    """Return the first place, and each later one whose label does not touch the label before."""
     shown: list[float] = []
     span = math.log(places[-1] / places[0]) if log and places[0] > 0 else places[-1] - places[0]
     for place in places:
@@ -293,7 +292,7 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
             *zip(*row.known, strict=True), label=row.name, linestyle="none", marker=base.marker(index), markersize=8,
             markeredgecolor=base.INK, markeredgewidth=0.6, **look,
         )  # fmt: skip
-    else:  # a line of the legend alone
+    else:  # nothing to draw: an entry in the legend alone
         label, dashes = row.name, "none"
         if (row.measured or row.simulated) and not row.played:
             label = f"{row.name}: not yet"
@@ -305,9 +304,9 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
 
 
 def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
-    """Each curve's name at the right, on a thin line to its last point; names keep their distance from one another.
+    """Write each curve's name at the right, on a thin line to its last point, so that names do not overlap.
 
-    In a legend where they would not all have room, and what has no point yet.
+    Fall back on a legend where names lack room, for a single curve, and where a curve has no points yet.
     """
     ends = []
     for index, row in enumerate(rows):
@@ -318,7 +317,7 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
     lines = sum(name.count("\n") + 1 for _, name, _ in ends)
     if len(ends) < len(rows) or len(rows) < 2 or lines > MOST_LINES:
-        # framed: its markers are no points
+        # framed, so that its markers do not pass for points
         ax.legend(fontsize=tokens.LABEL_PT, loc="best", handlelength=3, fancybox=False, edgecolor=base.RULE, framealpha=1)
         return
 
@@ -326,7 +325,7 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
     engine = picture.get_layout_engine()
     left, bottom, width, height = engine.get()["rect"]
     engine.set(rect=(left, bottom, width - longest * LETTER_IN / picture.get_figwidth() - 0.02, height))
-    picture.canvas.draw()  # only now are the axes where they stay
+    picture.canvas.draw()  # constrained layout moves the axes; only now are pixels known
     axes = ax.get_window_extent()
 
     top = axes.height
@@ -345,7 +344,7 @@ def _name_ends(picture: Picture, ax: Axes, rows: Sequence[Curve]) -> None:
 
 
 def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
-    """A line across at each place, and its name at the top, on the side with room for it; each one lower than the last."""
+    """Draw a line across at each place, with its name at the top on the side with room, each lower than the last."""
     for index, (said, place) in enumerate(marks.items()):
         if place is not None:
             ax.axvline(place, color=base.QUIET_INK, linewidth=tokens.LINE_PT, linestyle=(0, (1, 2)))

@@ -1,4 +1,4 @@
-"""A table of outcomes as a picture: a row a strategy, a column a way, in each cell a mark and a colour.
+"""A table of outcomes as a picture: a row for each strategy, a column for each way, in each cell a mark and a colour.
 
 The mark alone tells the outcome, so that colour is never its only carrier.
 """
@@ -21,7 +21,7 @@ ROW_IN, LETTER_IN = 0.265, 0.077
 
 @dataclass(frozen=True)
 class Look:
-    """How an outcome is drawn: its mark and its colour."""
+    """The look of an outcome: its mark and its colour."""
 
     mark: str
     colour: str
@@ -38,9 +38,9 @@ LOOKS = {
 
 @base.plain_style
 def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: str = "", small: str = "") -> Picture:
-    """A table of outcomes, "works", "fails", "wrong", "loses updates" or a word of its own, by (row, column).
+    """Draw a table of outcomes by (row, column): "works", "fails", "wrong", "loses updates", or a word of its own.
 
-    "–" is drawn where there is none. `asks` is the question over the picture; ValueError where it is none.
+    A missing outcome is "–". `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     label_in = 0.2 + LETTER_IN * max(map(len, rows), default=0)
     column_in = max(1.06, 0.1 + 0.0785 * max(map(len, columns), default=0))
@@ -73,7 +73,7 @@ def outcomes(rows: Sequence[str], columns: Sequence[str], cells: Cells, asks: st
 
 
 def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
-    """What a table of outcomes says: how many of those that ran work, which column most; of two, how many rows are alike."""
+    """Count the outcomes that work among those that ran; name the best columns or, of two columns, count the rows alike."""
     ran = {place: outcome for place, outcome in cells.items() if outcome in LOOKS}
     works = [place for place, outcome in ran.items() if outcome == "works"]
     if not ran:
@@ -110,7 +110,7 @@ def _cell(ax: Axes, x: float, y: float, width: float, outcome: str | None) -> No
 
 
 def _words(row: str, columns: Sequence[str], cells: Cells) -> str:
-    """"OneDevice: works in all 5", or column by column where they differ."""
+    """Return a row as text: "OneDevice: works in all 5", or column by column where outcomes differ."""
     known = {column: cells[row, column] for column in columns if (row, column) in cells}
 
     told = set(known.values())

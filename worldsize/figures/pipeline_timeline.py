@@ -1,9 +1,8 @@
-"""A pipeline's timeline: a lane a stage, a box a micro-batch on its way forward or backward, white where a stage is idle.
+"""A pipeline's timeline: a lane for each stage, a box for each micro-batch forward or backward, white where a stage is idle.
 
-Forward and backward differ by colour, by hatch and by the lane's half; the number is the micro-batch, with a prime for
-each chunk of the stage before. Where backwards are split, the weights' part has a look of its own. It is the picture
-of Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019, figure 2), of a real run or of one played on paper. Left out: which
-spans are which (`formulas.pipeline`).
+Forward and backward differ by colour, hatch and half of the lane; where backward passes are split, weights' gradients have
+a look of their own. The number is the micro-batch, with a prime for each earlier chunk of the stage. Y. Huang et al.,
+"GPipe", arXiv:1811.06965, 2019, figure 2, draw it so; the run is real or simulated.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ LOOKS = {
     WEIGHTS: {"facecolor": base.PAPER, "edgecolor": base.INK, "linewidth": tokens.THIN_PT, "hatch": "...."},
 }
 NAMES = {FORWARD: "forward", BACKWARD: "backward", WEIGHTS: "weights' gradients"}
-PRIME, PRIME_DIGITS = "′", 0.4  # and its width
+PRIME, PRIME_DIGITS = "′", 0.4  # the width of a prime, in digits
 BOX_HEIGHT = 0.56
-LIFT = 0.09  # a forward stands a little higher, a backward a little lower
+LIFT = 0.09  # of a forward upwards, of a backward downwards
 DIGIT = 0.0105  # of the width
 MOST_ARROWS = 70
 MOST_TOLD = 8  # stages
@@ -38,9 +37,9 @@ MOST_PASSES_TOLD = 12
 
 
 def pipeline(of: Any, asks: str = "") -> Picture:
-    """A pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages.
+    """Draw a pipeline's stages in time, from the spans "forward k" and "backward k" that they marked, with their messages.
 
-    `asks` is the question over the picture; ValueError where it is none.
+    `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     if waits_for(of):
         return base.not_yet(waits_for(of))
@@ -53,7 +52,7 @@ def pipeline(of: Any, asks: str = "") -> Picture:
 
 @base.plain_style
 def _pipeline(trace: Any, asks: str) -> Picture:
-    """`trace` has at least one forward or backward marked."""
+    """Draw a trace with at least one forward or backward marked."""
     marked = works(trace)
     start_s, whole_s = marked[0].start_s, makespan_s(trace)
     scale, unit = units.time_unit(whole_s)
@@ -81,7 +80,7 @@ def _pipeline(trace: Any, asks: str) -> Picture:
 
 
 def finding(trace: Any) -> str:
-    """How much of their time the stages work, and which works most where they differ."""
+    """Say what part of the time the stages work, and which works most where they differ."""
     shares = list(map(_percent, _shares(trace)))
     low, high = min(shares), max(shares)
     if low == high:
@@ -143,7 +142,7 @@ def _number(work: StagePass) -> str:
 
 
 def _arrows(ax: Axes, trace: Any, start_s: float, end_s: float, scale: float) -> None:
-    """The messages between stages, where there are few enough: what waits for what."""
+    """Draw the messages between stages, where there are few enough: they show what waits for what."""
     if len(trace.transfers) > MOST_ARROWS:
         return
 
@@ -166,7 +165,7 @@ def _legend(ax: Axes, ways: set[str]) -> None:
 
 
 def _told(marked: Sequence[StagePass], trace: Any) -> str:
-    """By stage, the order of its work."""
+    """Return each stage's share of work and the order of its passes, as text."""
     stages = []
     for stage, share in enumerate(_shares(trace)[:MOST_TOLD]):
         own = [f"{work.way[0].upper()}{_number(work)}" for work in marked if work.stage == stage]

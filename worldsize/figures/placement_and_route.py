@@ -1,8 +1,7 @@
-"""Which device holds what, and what goes from one to another in a step: pictures of TensorFlow's graphs by device.
+"""Pictures of TensorFlow's graphs by device: which device holds what, and which tensors cross between devices in a step.
 
-Devices are rows, or lanes with an arrow for each kind of tensor that crosses. Both are drawn from plain data, as `graphs`
-reads it from a graph or from a step that ran. Left out: how long a transfer takes; arrows stand in the order in
-which their tensors were ready, at equal distances.
+`placement` draws devices as rows, `route` as lanes with arrows; both take plain data from `graphs`. Arrows stand at equal
+distances, in the order in which their tensors were ready: the length of a transfer is not shown.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from worldsize.figures.inputs import waits_for
 from worldsize.tf.graphs import Move, order
 
 LABEL_IN, PAD_IN, LINE_IN, CHIP_IN = 1.45, 0.12, 0.27, 0.21
-CHARACTER_IN = 0.072  # of 8 points, on average, on the broad side
+CHARACTER_IN = 0.072  # average width at 8 points, rather too broad
 MOST_TYPES = 5
 MINOR = {"Cast", "DivNoNan", "ExpandDims", "Fill", "Pack", "Reshape", "Shape", "Squeeze", "StridedSlice", "Transpose"}
 HEAVY = {"MatMul", "Conv2D"}
-KINDS = ("data", "weights", "gradients", "average", "rate")  # these look the same in every picture
+KINDS = ("data", "weights", "gradients", "average", "rate")  # numbered first: the same look in every picture
 
 Devices = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 @base.plain_style
 def placement(devices: Devices | Any, asks: str = "") -> Picture:
-    """A picture of TensorFlow's graph by device: a row a device, a chip for each variable that it holds.
+    """Draw a row for each device, with a chip for each variable that the device holds.
 
-    A chip says its variable's bytes, a row how many operations run on its device. `devices` is what `graphs.placed`
-    gives, or a run that is "not yet". `asks` is the question over the picture; ValueError where it is none.
+    A chip shows its variable's bytes, a row the number of operations on its device. `devices` is the result of
+    `graphs.placed`, or a run that is "not yet". `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     if waits_for(devices):
         return base.not_yet(waits_for(devices))
@@ -51,7 +50,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
     laid = {name: _chips(row["variables"]) for name, row in rows.items()}
     heights = {name: LINE_IN * (len(lines) + 1) + 0.1 for name, lines in laid.items()}
-    found = "; ".join(filter(None, [held(rows), computes(rows)]))  # a task's name keeps its letters
+    found = "; ".join(filter(None, [held(rows), computes(rows)]))  # not `findings.line`: a task's name gets no capital
     picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
 
     for index, (name, row) in enumerate(rows.items()):
@@ -68,7 +67,7 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
 
 
 def held(rows: Devices) -> str:
-    """What a placement says: which device holds how much of the variables."""
+    """Say which device holds how much of the variables."""
     sums = {name: sum(row["variables"].values()) for name, row in rows.items() if row["variables"]}
     if not sums:
         return "No device holds a variable"
@@ -83,7 +82,7 @@ def held(rows: Devices) -> str:
 
 
 def computes(rows: Devices) -> str:
-    """Which devices a placement has multiply matrices, for a finding; empty where none does."""
+    """Name the devices that multiply matrices; empty where none does."""
     names = [name for name, row in rows.items() if HEAVY & set(row["operations"])]
     if not names:
         return ""
@@ -91,7 +90,7 @@ def computes(rows: Devices) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"
+    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"  # only the whole is 100 %
 
 
 def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
@@ -99,7 +98,7 @@ def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
-    """Lines of (x, text), as many chips in each as it has room for; none where there are no variables."""
+    """Return lines of (x, text), each with as many chips as fit; no lines without variables."""
     lines: list[list[tuple[float, str]]] = []
     end = math.inf  # where the next chip would begin
 
@@ -119,7 +118,7 @@ def _width(text: str) -> float:
 
 
 def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, float]:
-    """A picture measured in inches from the top left, and where its rows begin."""
+    """Return a picture measured in inches from the top left, its axes, and where its rows begin."""
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine("none")
     top = heading.head(picture, asks, finding)
@@ -148,7 +147,7 @@ def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str)
 
 
 def _works(row: Mapping[str, Mapping[str, int]]) -> str:
-    """How many operations a device held, and types: those that compute come first, the most frequent first."""
+    """Return how many operations a device holds, and their types: `MINOR` ones last, else the most frequent first."""
     counts = row["operations"]
     if not counts:
         return "no operations"
@@ -179,7 +178,7 @@ class Hop:
 
 
 def hops(moves: Iterable[Move]) -> list[Hop]:
-    """For the picture of a route between devices: moves of one kind on the same way as one, with the sum of their bytes.
+    """Merge moves of one kind between the same two devices, with the sum of their bytes.
 
     Each sum stands in the order of its first move.
     """
@@ -193,10 +192,10 @@ def hops(moves: Iterable[Move]) -> list[Hop]:
 
 @base.plain_style
 def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
-    """Companion of the placement's picture: the way of a step's tensors, lanes of TensorFlow devices with arrows in order.
+    """Draw the way of a step's tensors: a lane for each device, and arrows in order, each with its bytes.
 
-    The arrows of a step stand in order, each with its bytes. `moves` is what `graphs.moves` gives, or a run that is
-    "not yet". `asks` is the question over the picture; ValueError where it is none.
+    `moves` is the result of `graphs.moves`, or a run that is "not yet". `asks` is the question above the picture;
+    ValueError unless it ends in "?".
     """
     if waits_for(moves):
         return base.not_yet(waits_for(moves))
@@ -233,7 +232,7 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
 
 
 def travels(hops: Iterable[Hop]) -> str:
-    """What a route says: what goes between tasks, or how many transfers with how many bytes, and who sends most of them."""
+    """Say what goes between tasks or, within one task, how many transfers and bytes there are and who sends most."""
     hops = tuple(hops)
     if any(_task(hop.src) != _task(hop.dst) for hop in hops):
         return between_tasks(hops)
@@ -249,7 +248,7 @@ def travels(hops: Iterable[Hop]) -> str:
 
 
 def between_tasks(hops: Sequence[Hop]) -> str:
-    """How often each kind of tensor goes from one task to another, over the network that is, and with how many bytes."""
+    """Say how often each kind of tensor crosses the network from one task to another, and with how many bytes."""
     sizes: dict[str, list[float]] = {}
     inside = 0
     for hop in hops:
@@ -266,18 +265,18 @@ def between_tasks(hops: Sequence[Hop]) -> str:
 
 
 def _task(device: str) -> str:
-    """The task of a device that is named "worker 0, CPU:1"."""
+    """Return the task of a device such as "worker 0, CPU:1"."""
     return device.split(",")[0]
 
 
 def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) -> None:
-    """`index` is that of the hop's kind, which gives the arrow its look."""
+    """Draw the arrow of a hop; `index` numbers the hop's kind, which gives the arrow its look."""
     begin, end = ys[hop.src], ys[hop.dst]
     look = {"color": base.algorithm(index), "linewidth": tokens.STRONG_PT, "linestyle": _dashes(index), "mutation_scale": 11}
     ax.annotate("", (x, end), (x, begin), arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **look}, zorder=2)
     ax.plot(x, begin, marker="o", markersize=4, color=base.algorithm(index), zorder=2)
 
-    # just before the arrow's end, between two lanes: arrows of one sender end at different heights
+    # just before the arrow's end, between two lanes: one sender's arrows end at different heights, so sizes do not collide
     y = end - math.copysign(0.27, end - begin)
     size, white = units.size(hop.size_bytes), {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
     ax.text(x, y, size, fontsize=tokens.TINY_PT, color=base.INK, ha="center", va="center", bbox=white, zorder=3)

@@ -1,10 +1,8 @@
-"""The timeline: what every rank did when, as bars: H. Gantt, "Work, Wages, and Profits", 1910, drew work so.
+"""A timeline of every rank, drawn as bars after H. Gantt, "Work, Wages, and Profits", 1910.
 
-Each rank has a lane, and in it a track for what the rank itself did, which computed or stood and waited, one for sends, one
-for receives, one for a framework's collectives, as far as there are any. Kinds are told apart by colour and by hatch. The
-headline's parts of the time are those of the waits in the first track (`trace.waits`). What never ended is a bar
-that is open to the right, and then the headline says who waited for whom. Left out: arrows from sender to receiver
-(`spacetime`), and single bars where there are too many to be seen.
+A rank's lane has up to four tracks: computing and waiting, sends, receives, and a framework's collectives. The headline's
+shares of time come from the waits in the first track (`trace.waits`). Bars too narrow to be seen become a profile: the
+share of each slice of time that they cover. `spacetime` draws arrows from sender to receiver.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ LOOKS = {
     "recv": {"facecolor": tokens.RECV.light, "hatch": "\\\\\\\\"},
     "collective": {"facecolor": tokens.COLLECTIVE.light, "hatch": "xxx"},
 }
-# a marked phase in which collectives ran: hollow, with them in it
+# a marked phase that contains collectives: hollow, so that their bars show inside
 HOLLOW = {"facecolor": tokens.SHADE.light, "hatch": ""}
 NAMED = ("compute", "wait", "collective")
 MOST_BARS = 150
-FINE = 1 / 250  # of the time drawn
+FINE = 1 / 250  # of the time drawn: a narrower bar is hardly more than its outline
 MOST_FINE = 40
-SLICES = 175
-PIXELS = 700
+SLICES = 175  # of a profile across the axes
+PIXELS = 700  # across the axes: the narrowest bar, and the least gap between two waits
 TRACK_HEIGHT = 0.8
 LABEL_CHARACTER = 0.0085  # of the width
 LABEL_BOX = {"facecolor": base.PAPER, "edgecolor": "none", "pad": 0.6}
-MOST_LABELS = 60
-MOST_TOLD = 8
+MOST_LABELS = 60  # of one kind on one rank
+MOST_TOLD = 8  # ranks in the alt text
 MOST_GROUPS = 3
 ALIKE = 0.02  # of the whole time: ranks that differ by less wait alike
 
@@ -68,9 +66,10 @@ class Bar:
 
 
 def bars(trace: Any) -> list[Bar]:
-    """What a rank timeline draws as bars: a trace's spans, its collectives and each rank's waits, in the order of their starts.
+    """Return a trace's spans, collectives and each rank's waits as bars, ordered by start.
 
-    The waits are `trace.waits`. One that was recorded as a wait has a label, and may be part of a longer one without.
+    Waits come from `trace.waits`. A wait that was recorded as a span keeps its label, and may lie inside a longer one
+    without.
     """
     found = [Bar(s.rank, s.kind, s.start_s, s.end_s, s.label, s.ended) for s in trace.spans if s.kind in KINDS]
     found += [Bar(c.rank, "collective", c.start_s, c.end_s, c.op, c.ended) for c in trace.collectives]
@@ -84,9 +83,9 @@ def bars(trace: Any) -> list[Bar]:
 
 
 def timeline(of: Any) -> Picture:
-    """What every rank did when: its marked spans, sends, receives and the framework's collectives, as bars.
+    """Draw what every rank did when, as bars: its marked spans, sends, receives and the framework's collectives.
 
-    `of` is a trace, or a run: of one that broke off the headline says where each rank stood.
+    `of` is a trace or a run. For a run that broke off, the headline says where each rank stood.
     """
     if waits_for(of):
         return base.not_yet(waits_for(of))
@@ -99,7 +98,7 @@ def timeline(of: Any) -> Picture:
 
 @base.plain_style
 def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
-    """`trace` has at least one span or collective; `stood` says where ranks were when the run broke off."""
+    """Draw a trace with at least one span or collective; `stood` says where ranks were when the run broke off."""
     shown = bars(trace)
     start_s = began_s(shown)
     whole_s = max(ended_s(shown) - start_s, 1e-9)
@@ -109,7 +108,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
     picture = Picture(base.WIDTH_IN, height_in)
-    picture.set_layout_engine(None)  # half of the time that drawing takes; many runs end with it
+    picture.set_layout_engine(None)  # layout would take half of the drawing time, and many runs end with this picture
     picture.subplots_adjust(0.85 / base.WIDTH_IN, 0.5 / height_in, 1 - 0.2 / base.WIDTH_IN, 1 - 0.6 / height_in)
     ax = picture.plot_area()
     _lanes(ax, trace.world_size, len(tracks))
@@ -165,12 +164,12 @@ def _intervals(group: Iterable[Bar]) -> list[Interval]:
 
 
 def _moved(group: Sequence[Bar], start_s: float, scale: float) -> list[list[float]]:
-    """The intervals of bars as they are drawn: from `start_s` on, in the axis's unit."""
+    """Return the bars' intervals in the axis's unit, counted from `start_s`."""
     return [[(b.start_s - start_s) * scale, (b.end_s - start_s) * scale] for b in group]
 
 
 def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
-    """Waits between which there is less than can be drawn, as one bar; those that are named or never ended stay."""
+    """Merge waits that are less than `least_s` apart; keep waits that have a label or never ended."""
     found: list[Bar] = []
     for b in waiting:
         before = found[-1] if found else None
@@ -183,7 +182,7 @@ def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
 
 
 def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
-    """Whether bars of one kind would look like a barcode: too many, or many that are as narrow as their outlines."""
+    """Tell whether bars of one kind would look like a barcode: too many, or too many bars and gaps as narrow as outlines."""
     narrow = [b for b in group if b.end_s - b.start_s < FINE * whole_s]
     gaps = [one for one, b in pairwise(group) if 0 < b.start_s - one.end_s < FINE * whole_s]
     return len(group) > MOST_BARS or len(narrow) + len(gaps) > MOST_FINE
@@ -196,7 +195,7 @@ def _crowded_words(crowded: set[str]) -> str:
 
 
 def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
-    """Whether collectives of a rank ran within spans that it marked."""
+    """Tell whether a collective of the rank ran within the spans that the rank marked."""
     phases = joined(_intervals(groups.get((rank, "compute"), ())))
     for bar in groups.get((rank, "collective"), ()):
         if any(start <= bar.start_s and bar.end_s <= end for start, end in phases):
@@ -207,7 +206,7 @@ def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: in
 def _bars(
     ax: Axes, y: float, intervals: Sequence[Interval], whole: float, look: Mapping[str, str], height: float = TRACK_HEIGHT
 ) -> None:
-    """One path of all bars: Matplotlib hatches a path once, but a collection's members one by one."""
+    """Add all bars as one path: Matplotlib hatches a path once, but a collection's members one by one."""
     if not intervals:
         return
 
@@ -223,14 +222,14 @@ def _bars(
 
 
 def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scale: float) -> None:
-    """A bar of what never ended: to the end of the run, with no line at its right, and named."""
+    """Draw a bar that never ended: up to the end of the run, with no line at its right, and named."""
     whole = whole_s * scale
     left, bottom = min((bar.start_s - start_s) * scale, whole * (1 - 4 / PIXELS)), y + TRACK_HEIGHT
     corners = [(whole, y), (left, y), (left, bottom), (whole, bottom)]
     path = Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO])
     ax.add_patch(PathPatch(path, edgecolor=base.INK, linewidth=tokens.LINE_PT, **LOOKS[bar.kind]))
 
-    if not bar.label:  # its track beside has it
+    if not bar.label:  # a derived wait: the bar of its cause, in another track, has the label
         return
     text = f"{bar.label}, never ended"
     fits = len(text) * LABEL_CHARACTER < (whole - left) / whole
@@ -239,13 +238,13 @@ def _open_bar(ax: Axes, y: float, bar: Bar, start_s: float, whole_s: float, scal
 
 
 def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kind: str) -> None:
-    """In place of bars too narrow to be seen: the part of each slice of time that they cover, as a height."""
+    """Draw, in place of bars too narrow to be seen, the part of each slice of time that they cover, as a height."""
     edges = np.linspace(0, whole, SLICES + 1)
     starts, ends = np.array(joined(intervals)).T
     covered = np.concatenate(([0.0], np.cumsum(ends - starts)))
 
     place = np.searchsorted(starts, edges, side="right")
-    over = np.maximum(0, ends[place - 1] - edges) * (place > 0)  # of the interval that an edge cuts
+    over = np.maximum(0, ends[place - 1] - edges) * (place > 0)  # the part beyond the edge of an interval that it cuts
     heights = np.diff(covered[place] - over) / (whole / SLICES) * TRACK_HEIGHT
 
     bottom = y + TRACK_HEIGHT
@@ -254,7 +253,7 @@ def _shares(ax: Axes, y: float, intervals: Sequence[Interval], whole: float, kin
 
 
 def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
-    """Headline of a rank timeline: which ranks wait most and which least.
+    """Return the headline of a run that ended: which ranks wait most and which least.
 
     Ranks that differ by less than 2 % of the time wait alike.
     """
@@ -272,7 +271,7 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
     if most_s - least_s < ALIKE * whole_s:
         return f"Every rank waits about {_share(most_s, whole_s)} of the time"
 
-    alike_s = min(ALIKE * whole_s, (most_s - least_s) / 3)
+    alike_s = min(ALIKE * whole_s, (most_s - least_s) / 3)  # a third: no rank is among both most and least
     most = [rank for rank in range(world_size) if idle_s[rank] >= most_s - alike_s]
     least = [rank for rank in range(world_size) if idle_s[rank] <= least_s + alike_s]
 
@@ -286,16 +285,16 @@ def _about(ranks: Sequence[int]) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    """ "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
+    """Return ranks as text: "rank 3", "ranks 0 and 2", "ranks 0, 1, 2, 3, 4, 5 and 58 more"."""
     said = failures.names(list(ranks))
     return said.replace(", ", " and ") if len(ranks) == 2 else said
 
 
 def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
-    """By rank, where it was when its run broke off, in words: "failed", "waited in recv from rank 0", "ran".
+    """Return, by rank, where it stood when its run broke off: "failed", "waited in recv from rank 0", "was running".
 
-    From the outcome's failures and standings, where there are any, and else from what never ended in the trace. Empty
-    for a run that came to its end.
+    Use the outcome's failures and standings; without standings, use labelled bars that never ended. Empty for a run that
+    came to its end.
     """
     if outcome is None or not outcome.standings:
         return {b.rank: f"left {b.label} unfinished" for b in bars(trace) if b.label and not b.ended}
@@ -314,7 +313,7 @@ def stands(trace: Any, outcome: Outcome | None = None) -> dict[int, str]:
 
 
 def told_stands(stood: Mapping[int, str]) -> str:
-    """Headline of a run that broke off: ranks that stood alike together, the fewest first; empty where none stood."""
+    """Return the headline of a run that broke off: failures first, then ranks that stood alike, the smallest group first."""
     alike: dict[str, list[int]] = defaultdict(list)
     for rank, words in sorted(stood.items()):
         alike[words].append(rank)
@@ -333,7 +332,7 @@ def told_stands(stood: Mapping[int, str]) -> str:
 
 
 def _straggler(shown: Sequence[Bar]) -> str:
-    """Which rank computes longest, where one clearly does: it is the one that the others wait for."""
+    """Name the rank that computes longest, where one clearly does: the others wait for it."""
     worked: dict[str, list[Interval]] = defaultdict(list)
     for b in shown:
         if b.kind == "compute":
@@ -346,12 +345,12 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 def covered_s(intervals: Iterable[Interval]) -> float:
-    """Seconds of a rank's timeline that its bars (intervals) cover together; where they overlap time counts once."""
+    """Return the seconds that the intervals cover together; where they overlap, time counts once."""
     return sum(end - start for start, end in joined(intervals))
 
 
 def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:
-    """By rank, the seconds of each kind."""
+    """Return the seconds of each kind, rank by rank, as text for the first `MOST_TOLD` ranks."""
     ranks = []
     for rank in range(min(world_size, MOST_TOLD)):
         said = []
@@ -380,7 +379,7 @@ def _lanes(ax: Axes, world_size: int, tracks: int) -> None:
 
 
 def _labels(ax: Axes, y: float, group: Sequence[Bar], start_s: float, whole_s: float, scale: float) -> None:
-    """The names of spans that the user marked and of collectives, where they fit into their bars."""
+    """Write the names of marked spans and of collectives into their bars, where they fit."""
     look = {"ha": "center", "va": "center", "fontsize": tokens.TINY_PT, "color": base.INK}
     for b in group[:MOST_LABELS]:
         if b.label and len(b.label) * LABEL_CHARACTER < (b.end_s - b.start_s) / whole_s:

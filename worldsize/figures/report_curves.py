@@ -1,7 +1,6 @@
-"""The curves of what ranks reported: one panel a name, one line a rank, told apart by colour, dashes and marker.
+"""Curves of what ranks reported: one panel a name, one line a rank, told apart by colour, dashes and marker.
 
-Left out: smoothing (the curve is what was reported, thinned where there are more points than pixels), and where the
-numbers come from (`report`).
+Curves are not smoothed, only thinned where there are more points than pixels. `report` records the numbers.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ Curves = dict[int, list[ReportPoint]]  # by rank
 
 
 def names(reports: Rows) -> list[str]:
-    """For the picture of report curves, its panels: all that some rank reported but steps, epochs and times."""
+    """Return the panels: all names that a rank reported, except steps, epochs and times."""
     return report_series.curve_names(chain(*reports))
 
 
 def reports(of: Any) -> Picture:
-    """The picture of the curves that a run's ranks told with `report(…)`, one line a rank."""
+    """Draw the curves that a run's ranks reported with `report(…)`, one line a rank."""
     if waits_for(of):
         return base.not_yet(waits_for(of))
     if not names(of.reports):
@@ -51,13 +50,13 @@ def reports(of: Any) -> Picture:
 
 @base.plain_style
 def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
-    """The picture of report curves: a panel a name, a line a rank, from the rows that each rank reported.
+    """Draw a panel for each name and a line for each rank, from the rows that the ranks reported.
 
     `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks.
     """
     shown, x_name = names(reports)[:MOST_PANELS], _x_name(reports)
     made = Picture(base.WIDTH_IN, HEIGHT_IN)
-    made.set_layout_engine(None)  # half of the time that drawing takes; every run ends with it
+    made.set_layout_engine(None)  # layout would take half of the drawing time, and every run ends with this picture
     right = 0.98
     if len(reports) > 1:
         right = 1 - (LEGEND_IN + 0.15) / base.WIDTH_IN
@@ -79,7 +78,7 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
 
 def _curves(reports: Rows, name: str) -> Curves:
-    """Each rank's points of one name, without the ranks that have none."""
+    """Return each rank's points of one name, without the ranks that have none."""
     curves = {}
     for rank, rows in enumerate(reports):
         points = report_series.points(rows, name)
@@ -121,7 +120,7 @@ def _legend(made: Picture) -> None:
 
 
 def _lost(ax: Axes, points: list[ReportPoint]) -> None:
-    """A cross where a rank's last finite number stands, if a value after it is none."""
+    """Mark a rank's last finite number with a cross, if the value after it is not finite."""
     for (x, y), (_, after) in pairwise(points):
         if y is not None and after is None:
             ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=base.INK, zorder=5)
@@ -136,9 +135,9 @@ def _x_name(reports: Rows) -> str:
 
 
 def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
-    """Headline over report curves, what they do in words: where they begin and end, or who met a number that is none.
+    """Return the headline of a panel: where its curves begin and end, or which rank first met a number that is not finite.
 
-    A number that is none comes first.
+    A number that is not finite comes first.
     """
     for rank, points in curves.items():
         for x, y in points:
@@ -170,7 +169,7 @@ def _peak(points: list[ReportPoint]) -> float:
 
 
 def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
-    """How high the curves rise: the lowest hill and the highest one, each with its rank, where they differ."""
+    """Say how high the curves rise: the lowest and the highest peak, each with its rank, where they differ."""
     peaks = {rank: _peak(points) for rank, points in curves.items()}
     low, high = min(peaks, key=peaks.get), max(peaks, key=peaks.get)
     if peaks[low] == peaks[high]:
@@ -181,7 +180,7 @@ def _peaks(curves: Curves, tasks: failures.TaskNames) -> str:
 
 
 def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
-    """How far apart the ranks end."""
+    """Say how far apart the ranks end."""
     if len(curves) < 2:
         return ""
 

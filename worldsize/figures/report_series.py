@@ -1,7 +1,7 @@
-"""The rows that a rank reports, as series of points: what is x, what is a curve, and how many points are enough.
+"""The rows that a rank reports, as series of points: the x axis, the curves, and how many points are enough.
 
-`step` is the x axis, else `epoch`, else the time; `steps` and `epochs` say of how many. Every other name is a curve.
-Left out: where rows come from (`report`), and drawing.
+`step` is the x axis, else `epoch`, else the time; `steps` and `epochs` are totals for progress. Every other name is a
+curve.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-ReportPoint = tuple[float, float | None]  # y is None where it is no finite number
+ReportPoint = tuple[float, float | None]  # y is None where it is not finite
 
-PLACES = ("step", "epoch")  # names that say how far a rank is, not how it does
+PLACES = ("step", "epoch")  # progress of a rank, not results
 TOTALS = {"step": "steps", "epoch": "epochs"}
 UNITS = ("s", "ms", "us", "B", "kB", "MB", "GB")  # after the last underscore of a name
 _NO_CURVES = {"t", *PLACES, *TOTALS.values()}
 
 
 def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
-    """Which names in the rows of a report series are curves, in the order in which they first came."""
+    """Return the names in a rank's rows that are curves, in the order in which they first came."""
     found: dict[str, None] = {}
     for row in rows:
         found.update(dict.fromkeys(row))
@@ -28,7 +28,7 @@ def curve_names(rows: Iterable[dict[str, float]]) -> list[str]:
 
 
 def label(name: str) -> str:
-    """The name of a report series for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
+    """Return a name for people: "kept_for_backward_kB" is "kept for backward (kB)"."""
     words = name.split("_")
     if len(words) < 2 or words[-1] not in UNITS or words[-2] == "per":
         return " ".join(words)
@@ -37,7 +37,7 @@ def label(name: str) -> str:
 
 @dataclass
 class Axis:
-    """Where each row of one rank stands on the x axis. Steps that begin again are laid end to end."""
+    """The place of each of a rank's rows on the x axis. Steps that begin again are laid end to end."""
 
     name: str = "time (s)"
     last: float | None = None
@@ -59,10 +59,10 @@ class Axis:
 
 
 def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
-    """The series of points (x, y) that one rank's reported rows give for the curve called `name`, whole."""
+    """Return all points (x, y) that one rank's rows give for the curve `name`."""
     axis, found = Axis(), []
     for row in rows:
-        x = axis.x(row)  # rows of other names too move the axis on
+        x = axis.x(row)  # for every row: rows without this name move the axis on too
         if name in row:
             found.append((x, _finite(row[name], 5)))
     return found
@@ -70,7 +70,7 @@ def points(rows: Iterable[dict[str, float]], name: str) -> list[ReportPoint]:
 
 @dataclass
 class ReportCurve:
-    """A curve while it grows: every `stride`-th point, at most `keep`, and the last one whichever it is."""
+    """A curve while it grows: every `stride`-th point, at most `keep` of them, and always the last point."""
 
     keep: int
     stride: int = 1
@@ -86,10 +86,11 @@ class ReportCurve:
 
         self.count += 1
         if len(self.points) > self.keep:
+            # indices change, so the live view has to send all points anew
             self.points, self.stride, self.sent = self.points[::2], 2 * self.stride, 0
 
     def part(self, start: int) -> dict[str, Any]:
-        """The points from index `start` on; whoever has the earlier ones puts these in place of what follows them."""
+        """Return the points from index `start` on; a reader with earlier points puts these in place of all later ones."""
         shown = self.points[start:]
         if self.last and (self.count - 1) % self.stride:
             shown.append(self.last)
@@ -98,7 +99,7 @@ class ReportCurve:
 
 
 def share(latest: dict[str, float]) -> float | None:
-    """What a report series says of progress: how far along it is, from 0 to 1, where its rows say of how many.
+    """Return a rank's progress from 0 to 1, where its rows say of how many steps or epochs.
 
     `report(step=3, steps=100)` says so; None where nothing does.
     """
@@ -112,7 +113,7 @@ def share(latest: dict[str, float]) -> float | None:
 
 
 def _finite(value: float, digits: int) -> float | None:
-    """As many digits as a screen can show; JSON knows neither infinity nor NaN."""
+    """Round to as many digits as a screen can show; None for infinity and NaN, which JSON lacks."""
     if not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")

@@ -1,8 +1,7 @@
 """The space-time diagram: ranks are lanes, time runs to the right, a message is an arrow from sender to receiver.
 
-L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21, 1978, drew
-processes so. What a rank computes is a bar in its lane. Left out: the inside of a framework's collectives,
-whose messages aren't recorded.
+L. Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21, 1978, drew processes so. Work is a
+bar in its rank's lane. The messages inside a framework's collectives aren't recorded, so they are missing.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from worldsize.trace import on_logical_clock
 MOST_ARROWS_A_RANK = 32
 MOST_INK = 640
 LONG_ARROW = 6
-MUCH_LARGER = 4  # times as large, so that an arrow's width tells
+MUCH_LARGER = 4  # ratio of sizes from which an arrow's width shows its bytes
 SIDE_BY_SIDE = 0.015  # of the time drawn
-MOST_EQUAL_LABELS = 6  # their size stands over the picture too
+MOST_EQUAL_LABELS = 6  # fewer than `MOST_LABELS`: the headline gives an equal size too
 MOST_LABELS = 80
 LABEL_PLACES = (0.5, 0.35, 0.65, 0.2, 0.8)
-DrawnArrow = tuple[float, float, Any]  # where it begins and ends, and its transfer
+DrawnArrow = tuple[float, float, Any]  # begin, end, transfer
 
 
 def messages(of: Any, in_steps: bool = False) -> Picture:
-    """Space-time diagram of a run's messages: an arrow each, its size beside it where there is room.
+    """Draw a run's messages as a space-time diagram: an arrow each, its size beside it where there is room.
 
-    With `in_steps` time is a logical clock: what comes after what, not how long it took.
+    With `in_steps`, time is a logical clock: it shows what comes after what, not how long it took.
     """
     trace, instead = trace_of(of)
     return instead or _diagram(trace, message_pattern(trace), in_steps)
@@ -47,7 +46,7 @@ def messages(of: Any, in_steps: bool = False) -> Picture:
 
 @base.plain_style
 def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
-    """`trace` has at least one transfer; `finding` says in words what the messages do."""
+    """Draw a trace with at least one transfer; `finding` says in words what the messages do."""
     if in_steps:
         trace = on_logical_clock(trace)
 
@@ -86,7 +85,7 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
 
 
 def _legible(trace: Any) -> list[Any]:
-    """The first messages, as many as can be told apart: an arrow over many lanes counts for up to `LONG_ARROW`."""
+    """Return the first messages that can be told apart: an arrow over many lanes counts for up to `LONG_ARROW`."""
     shown, ink = [], 0
     for t in sorted(trace.transfers, key=lambda t: (t.start_s, t.end_s)):
         ink += min(abs(t.dst - t.src), LONG_ARROW)
@@ -145,7 +144,7 @@ def _bars(ax: Axes, spans: Sequence[Any], start_s: float, end_s: float, scale: f
 
 
 def _widths(sizes: Sequence[int]) -> list[float]:
-    """How wide each message's arrow is, in points: by its bytes where they differ much, and thinner where there are many."""
+    """Return the width of each message's arrow in points: by bytes where they differ much, and thinner if there are many."""
     usual = tokens.LINE_PT
     if len(sizes) > 200:
         usual = tokens.HAIR_PT
@@ -167,7 +166,7 @@ def _arrow(ax: Axes, begin: float, end: float, transfer: Any, width: float, coun
 
 
 def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow]]:
-    """Arrows over the same link that begin so soon after one another that they lie side by side."""
+    """Group arrows over one link that begin so soon after one another that they lie side by side."""
     found: list[list[DrawnArrow]] = []
     latest: dict[tuple[int, int], list[DrawnArrow]] = {}
     for arrow in arrows:
@@ -190,9 +189,9 @@ def _bundle_size(sizes: Sequence[int]) -> str:
 
 
 def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> None:
-    """A size on each arrow, or one on a bundle, where it touches no other label.
+    """Write a size on each arrow or bundle, where it touches no other label.
 
-    None where there are too many, sooner if all are equal.
+    Write none where there are too many; the limit is lower if all are equal.
     """
     bundles = _bundles(arrows, ax.get_xlim()[1])
     sizes = [_bundle_size([transfer.size_bytes for _, _, transfer in bundle]) for bundle in bundles]

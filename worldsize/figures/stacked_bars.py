@@ -1,7 +1,7 @@
-"""What adds up on every rank, as stacked bars: memory by what it holds, in groups that share one scale.
+"""Stacked bars of what adds up on every rank, such as memory by use, in groups that share one scale.
 
-A part is told by colour and by hatch, and the sum is written out. A bar that a formula gives is pale and dashed, and the
-finding is about the others. Left out: predictions beside bars (`bars`).
+Colour and hatch tell the parts apart, and the sum is written out. A bar computed by a formula is pale and dashed, and the
+finding is about the others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
 ROOM_FOR_TEXT = 1.2
-SUM_WIDTH = 0.15  # of the longest bar: a sum as it is written
-COMPUTED = "formula"  # in the name of a row or a group
+SUM_WIDTH = 0.15  # of the longest bar: the width of a sum's text
+COMPUTED = "formula"  # in the name of a computed row or group
 PALE = 0.3  # of a part's colour, in a bar that is computed
 LEAST_HEIGHT_IN = 2.2  # room for legend and axis round a single bar
 
@@ -35,10 +35,11 @@ def stacks(
     what: str = "memory",
     limit: tuple[str, float] | None = None,
 ) -> Picture:
-    """Stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
+    """Draw stacked bars of bytes: `groups[name][rank]` is {part: bytes}; None for a group not yet measured.
 
-    A group's rows may have labels of their own instead of ranks: `groups[name][label]`. One with "formula" in its label, or
-    in its group's name, is computed. `asks` is the question over the picture; ValueError where it is none.
+    Rows may have labels instead of ranks: `groups[name][label]`. With "formula" in its label or in its group's name, a row
+    is computed. `limit` is a line's name and bytes. `asks` is the question above the picture; ValueError unless it ends in
+    "?".
     """
     labelled = {name: _labelled(rows) for name, rows in base.written(groups).items()}
     if not labelled:
@@ -90,9 +91,9 @@ def stacks(
 
 
 def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] | None, alone: bool = True) -> str:
-    """What stacked bars say: which group's fullest bar is highest, or which bars stay under the limit.
+    """Say which group's fullest bar is highest or, with a limit, which bars stay under it.
 
-    The bars of a single group are compared where it stands `alone`, with no formula's beside it.
+    A single group's own bars are compared where it stands `alone`, without a group of formulas.
     """
     sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
     if limit:
@@ -106,7 +107,7 @@ def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] 
 
 
 def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
-    """Which groups stay under a limit with all their bars, or which bars of a single group; how far the highest is."""
+    """Say which groups, or which bars of a single group, stay under a limit, and how far the highest bar is."""
     fullest = {group: max(rows.values(), default=0.0) for group, rows in sums.items()}
     if len(sums) == 1:
         (fullest,) = sums.values()
@@ -132,7 +133,7 @@ def _computed(group: str, label: str) -> bool:
 
 
 def _measured(groups: Mapping[str, Mapping[str, Parts]]) -> Mapping[str, Mapping[str, Parts]]:
-    """The groups without the bars of formulas; all of them where nothing else is there."""
+    """Return the groups without computed bars; all groups where every bar is computed."""
     found = {}
     for name, rows in groups.items():
         kept = {label: row for label, row in rows.items() if not _computed(name, label)}
@@ -156,7 +157,7 @@ def _bar(
 
 
 def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None, largest: float, scale: float) -> None:
-    """The sum at the end of its bar, or beyond the limit's line where it would be written across that."""
+    """Write the sum at the end of its bar, or beyond the limit's line where the text would cross the line."""
     at = size_bytes
     if limit and size_bytes <= limit[1] < size_bytes + SUM_WIDTH * largest:
         at = limit[1]
@@ -164,7 +165,7 @@ def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None,
 
 
 def _line(ax: Axes, name: str, x: float) -> None:
-    """A limit that a bar stays under or gets past, named at its foot."""
+    """Draw a limit as a line with its name at the foot."""
     ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
     ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
 

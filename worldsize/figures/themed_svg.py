@@ -1,7 +1,6 @@
 """A Matplotlib figure as a small SVG whose colours follow the theme of the page around it.
 
-Text stays text. Every colour that is a design token becomes its CSS variable; the page's style decides its value. Left out:
-the style itself (`tokens.css`), and a bitmap for front ends that take SVG out.
+Text stays text. Every colour that is a design token becomes its CSS variable, which the page's style sets (`tokens.css`).
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _POINT = re.compile(r"(-?[\d.]+(?:e-?\d+)?)[ ,]+(-?[\d.]+(?:e-?\d+)?)")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
+# text as text, and the same ids in every run
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "worldsize", "path.simplify": True}
-# what a browser does anyway, or what the root says once
+# a browser's defaults, and what the root sets once
 _PLAIN = {"font-stretch: normal", "font-style: normal", "opacity: 1", "stroke-opacity: 1", "stroke-dashoffset: 0"}
-_TILE = 24  # points; a whole number of periods of any of Matplotlib's hatches of one to four characters, whose tile is 72
+_TILE = 24  # points; holds whole periods of all Matplotlib hatches of one to four characters, whose own tile is 72
 _ROOT_STYLE = f"max-width:100%;height:auto;stroke-linejoin:round;font-family:{tokens.FONTS}".replace('"', "'")
 
 
 def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]:
-    """`figure` as an inline `<svg>` of `width_px` pixels that says `alt` to a screen reader, and the tones in it."""
+    """Return `figure` as an inline `<svg>` of `width_px` pixels, labelled `alt` for screen readers, and its tones."""
     root = ElementTree.fromstring(_drawn(figure))
     ElementTree.register_namespace("", _SVG)
     _prune(root)
@@ -42,7 +42,7 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
         _shrink(pattern)
 
     references = _references(root)
-    prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]
+    prefix = "w" + hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8]  # ids of no other picture on the page
     names = {name: f"{prefix}{number}" for number, name in enumerate(sorted(references))}
     tones: set[Tone] = set()
     for element in root.iter():
@@ -55,7 +55,7 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
 
 
 def _drawn(figure: Figure) -> str:
-    """Without any ground of its own: the page's shows through."""
+    """Save the figure as SVG without a background, so that the page's shows through."""
     file = io.StringIO()
     with matplotlib.rc_context(_SETTINGS):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
@@ -63,7 +63,7 @@ def _drawn(figure: Figure) -> str:
 
 
 def _prune(parent: ElementTree.Element) -> None:
-    """Take out what draws nothing: groups with nothing to say, areas without a colour, and rules for the whole page."""
+    """Remove what draws nothing: metadata, styles, paths without a fill, empty definitions, and groups without attributes."""
     kept = []
     for child in parent:
         kind = child.tag.rpartition("}")[2]
@@ -78,7 +78,7 @@ def _prune(parent: ElementTree.Element) -> None:
 
 
 def _shrink(pattern: ElementTree.Element) -> None:
-    """A hatch in the smallest tile that repeats, its circles as arcs: Matplotlib writes 80 kB for one of dots."""
+    """Cut a hatch to its smallest repeating tile, its circles as arcs: Matplotlib writes 80 kB for a hatch of dots."""
     ground, lines = pattern
     kept = []
     for part in filter(str.strip, lines.get("d", "").split("M")):
@@ -95,7 +95,7 @@ def _shrink(pattern: ElementTree.Element) -> None:
 
 
 def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[float]) -> str:
-    """Two arcs, in the direction in which the curve went: a ring is a circle with one the other way in it."""
+    """Return a closed curve as two arcs in its direction: a ring is a circle with a reversed one inside."""
     radius = (max(xs) - min(xs)) / 2
     middle = (max(ys) + min(ys)) / 2
     turn = 0.0
@@ -107,7 +107,7 @@ def _circle(points: list[tuple[float, ...]], xs: Sequence[float], ys: Sequence[f
 
 
 def _references(root: ElementTree.Element) -> set[str]:
-    """The ids that something in the picture names. Others go: two pictures of a page must not share one."""
+    """Return the ids that something in the picture refers to. Others go: two pictures of a page must not share one."""
     found = set()
     for element in root.iter():
         found.add(element.get(_HREF, "#")[1:])
@@ -147,7 +147,7 @@ def _shorten(element: ElementTree.Element, names: dict[str, str], tones: set[Ton
 
 
 def _stripped(text: str | None) -> str | None:
-    """Without the line breaks and blanks by which the file is indented; a label's own blanks stay, at its ends too."""
+    """Strip the line breaks and blanks that indent the file; a label keeps its own blanks, also at its ends."""
     if text is None or not text.strip():
         return None
     blanks = len(text) - len(text.lstrip(" "))
@@ -183,6 +183,6 @@ def _themed(value: str, tones: set[Tone]) -> str:
 
 
 def _rounded(found: re.Match) -> str:
-    """To a twentieth of a point at most."""
+    """Round a number to two decimals at most."""
     text = f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text

@@ -1,12 +1,10 @@
-"""Design tokens: the colours of every picture, of the live view and of the step-through, light and dark; sizes and widths.
+"""Design tokens: the colours, light and dark, sizes and widths of all pictures, of the live view and of the step-through.
 
-A tone has a name and a value per theme. Three palettes, so that a colour means one thing: ranks, phases of a rank's time,
-and algorithms. Within a palette any two of its six tones differ by ΔE2000 ≥ 10 (CIE 142-2001; about 1 is the least that
-an eye sees side by side, 10 is told apart at a glance and from a legend), as seen with normal sight and with each kind of
-dichromacy: in the model of G. Machado, M. Oliveira and L. Fernandes (IEEE TVCG 15, 2009), which is poor for tritanopia, and
-in that of H. Brettel, F. Viénot and J. Mollon (J. Opt. Soc. Am. A 14, 1997). Each has a contrast of 3:1 at least against its
-ground (WCAG 2.1, 1.4.11).
-Beyond six the tones come again, with another marker, hatch or dash.
+A colour means one thing: ranks, phases of a rank's time, and algorithms have a palette each. Any two of a palette's six
+tones differ by ΔE2000 ≥ 10 (CIE 142-2001; about 1 is visible side by side, 10 at a glance and from a legend), with normal
+sight and with each kind of dichromacy, after G. Machado, M. Oliveira and L. Fernandes (IEEE TVCG 15, 2009), whose model is
+poor for tritanopia, and after H. Brettel, F. Viénot and J. Mollon (J. Opt. Soc. Am. A 14, 1997). Each tone has a contrast
+of at least 3:1 against its ground (WCAG 2.1, 1.4.11). Beyond six, tones repeat with another marker, hatch or dash.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tone:
-    """A colour by its meaning: what it is on a light ground and on a dark one, as #rrggbb. `light` names one tone alone."""
+    """A colour by its meaning, as #rrggbb on a light and on a dark ground. No two tones share a `light`."""
 
     name: str
     light: str
@@ -25,7 +23,7 @@ class Tone:
 
 
 def _palette(name: str, light: str, dark: str) -> tuple[Tone, ...]:
-    """`light` and `dark`: as many values each, separated by spaces."""
+    """Return a palette; `light` and `dark` hold as many values each, separated by spaces."""
     pairs = zip(light.split(), dark.split(), strict=True)
     return tuple(Tone(f"{name}-{number}", *pair) for number, pair in enumerate(pairs))
 
@@ -34,10 +32,10 @@ def _palette(name: str, light: str, dark: str) -> tuple[Tone, ...]:
 
 PAPER = Tone("paper", "#ffffff", "#111111")
 INK = Tone("ink", "#1a1a1a", "#ececec")
-QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # 7:1 and 9:1
+QUIET_INK = Tone("quiet-ink", "#595959", "#b4b4b4")  # contrast against `PAPER`: 7:1 and 9:1
 RULE = Tone("rule", "#c8c8c8", "#4a4a4a")
 HATCH = Tone("hatch", "#121212", "#0d0d0d")  # on an area in a colour: dark in both themes
-SHADE = Tone("shade", "#efefed", "#26282c")  # an area that is there but says nothing: a track, a card
+SHADE = Tone("shade", "#efefed", "#26282c")  # a neutral area: a track, a card
 
 # ---- verdicts -----------------------------------------------------------------------------------------
 
@@ -71,7 +69,7 @@ PARTS = (COMPUTE, SEND, COLLECTIVE, RECV, BACKWARD, WAIT)  # of memory or traffi
 
 ALL = (PAPER, INK, QUIET_INK, RULE, HATCH, SHADE, GOOD, BAD, NOTE, AMOUNT, *RANKS, *PHASES, *ALGORITHMS)
 
-# beside the colour, so that it never stands alone; by number of the rank, algorithm or curve
+# beside the colour, which is never the only carrier; by number of the rank, algorithm or curve
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d", "H", "8", "$+$")
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "---")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
@@ -88,18 +86,18 @@ HAIR_PT, THIN_PT, LINE_PT, STRONG_PT = 0.5, 0.8, 1.2, 1.8
 
 # ---- as CSS -------------------------------------------------------------------------------------------
 
-# JupyterLab and Notebook 7 with nbconvert, VS Code, Sphinx
+# dark themes of JupyterLab and Notebook 7 (with nbconvert), of VS Code, and of Sphinx
 _DARK = ("[data-jp-theme-light=false] ", ".vscode-dark ", "[data-theme=dark] ")
 _LAB_PAPER = "--jp-layout-color0"
 
 
 def variable(tone: Tone) -> str:
-    """A tone as CSS: its custom property, or its value on a light ground where no style sets one."""
+    """Return a tone as CSS: its custom property, or its light value where no style sets one."""
     return f"var(--ws-{tone.name},{tone.light})"
 
 
 def css(selector: str, tones: Iterable[Tone] = ALL) -> str:
-    """Style rules that give what `selector` matches its `tones` as `--ws-…`, in the theme of the page around it."""
+    """Return style rules that give elements matching `selector` their `tones` as `--ws-…`, in the theme of the page."""
     tones = tuple(tones)
     dark = ",".join(part + selector for part in _DARK)
     return "{}{{{}}}{}{{{}}}".format(

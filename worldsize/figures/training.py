@@ -1,8 +1,7 @@
-"""How runs train: values step after step, and losses against steps and against seconds.
+"""Training runs as curves: values step after step, and losses against steps and against seconds.
 
-A line that a later one lies on is drawn broader, so that both are seen. On a logarithmic scale a value
-of zero is drawn at the bottom edge, which the axis names. Left out: two weights on their way
-(`weight_paths`), ranks that report as they go (`report_curves`).
+A line that a later line covers is drawn broader, so that both are seen. On a logarithmic scale a value of zero is drawn at
+the bottom edge, which the axis names.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from worldsize.figures.frame.ends import farthest_off
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS = 12, 8
-BROAD, THIN = 6.0, 1.5
-ALIKE = 1e-3  # of the largest value: nobody sees such a difference
-FLOOR = 1e-17  # under what float64 resolves at 1
+BROAD, THIN = 6.0, 1.5  # points; broad shows on both sides of a line above it
+ALIKE = 1e-3  # of the largest value: a smaller difference is invisible
+FLOOR = 1e-17  # below what float64 resolves at 1: stands for zero on a logarithmic axis
 DASHES = ("-", (0, (6, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
-ROOM_ABOVE = 30  # what rises over this multiple of the highest start leaves the picture
+ROOM_ABOVE = 30  # times the start: a loss above leaves the picture, and a run that ends above diverges
 LossPoint = tuple[int, float, float]  # step, seconds, loss
 
 
@@ -40,13 +39,13 @@ def histories(
     mean: bool = False, growth: bool = False, errors: bool = False, rounding: float | None = None,
     marked: tuple[str, Sequence[int]] | None = None,
 ) -> Picture:  # fmt: skip
-    """A picture of training runs, a line each: values such as the loss after every step.
+    """Draw training runs, a line each: values such as the loss after every step.
 
     A row begins with the value after step 1; None stands for an exercise not yet written. `y` names the axis. The finding
     says where lines end; with `mean`, which is highest in the mean of its steps; with `growth`, how each one runs; with
-    `errors`, how far each is from zero at worst; with `rounding`, up to which a difference is none, which lines stay under
-    it; with `marked`, a name and its steps, which is highest in the mean of those. `asks` is the question over the picture;
-    ValueError where it is none.
+    `errors`, how far each is from zero at worst; with `rounding`, which lines stay under that difference; with `marked`, a
+    name and steps, which is highest in the mean of these steps. `asks` is the question above the picture; ValueError unless
+    it ends in "?".
     """
     known = base.written(rows)
     if not known:
@@ -67,7 +66,7 @@ def histories(
         for k, step in enumerate(marked[1]):
             ax.axvline(
                 step, color=base.QUIET_INK, linewidth=tokens.HAIR_PT, linestyle=(0, (1, 2)), zorder=0,
-                label="_" if k else marked[0],
+                label="_" if k else marked[0],  # one entry: the legend skips a label that begins with "_"
             )  # fmt: skip
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
@@ -93,7 +92,7 @@ def histories(
 def _found(
     rows: Mapping[str, Sequence[float]], x: str, y: str, mean: bool, growth: bool, errors: bool, rounding: float | None
 ) -> str:
-    """The finding that `histories` was asked for."""
+    """Return the finding that the flags of `histories` select."""
     if mean:
         return means(rows)
     if rounding is not None:
@@ -107,7 +106,7 @@ def _found(
 
 
 def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
-    """Which lines of differences stay under what rounding makes, and from which step on the others do not."""
+    """Say which lines of differences stay under `rounding`, and from which step on the others exceed it."""
     over, under = [], []
     for name, values in rows.items():
         first = next((step for step, value in enumerate(values, 1) if not value <= rounding), None)
@@ -123,13 +122,13 @@ def equal(rows: Mapping[str, Sequence[float]], x: str, rounding: float) -> str:
 
 
 def means(rows: Mapping[str, Sequence[float]]) -> str:
-    """What lines of training say in the mean of all steps: which is highest."""
+    """Say which training run is highest in the mean of its steps."""
     found = {name: sum(values) / len(values) for name, values in rows.items()}
     return f"In the mean of all steps {findings.ranked(found, ('is', 'are'), number, 'highest')}"
 
 
 def at_marks(rows: Mapping[str, Sequence[float]], what: str, steps: Sequence[int]) -> str:
-    """What lines of training say in the mean of marked steps, counted from 1: which is highest."""
+    """Say which training run is highest in the mean of the marked steps, counted from 1."""
     found = {}
     for name, values in rows.items():
         there = [values[step - 1] for step in steps if step <= len(values)]
@@ -141,7 +140,7 @@ def at_marks(rows: Mapping[str, Sequence[float]], what: str, steps: Sequence[int
 
 
 def ends(rows: Mapping[str, Sequence[float]], x: str, y: str) -> str:
-    """What lines of training say: where one begins and ends; of several which lie on each other, and who ends highest."""
+    """Describe where training runs end: one run's course, or which of several coincide and which end highest and lowest."""
     if len(rows) == 1:
         ((name, values),) = rows.items()
         return findings.line(findings.course(name, enumerate(values, 1), lambda place: f"{x} {place}"))
@@ -181,7 +180,7 @@ def _log_axis(ax: Axes, name: str, lowest: float) -> None:
 
 
 def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
-    """Whether, in a picture of training runs, the line of a later run lies on this one, which is then drawn broader.
+    """Tell whether a later line in the picture covers this run's line.
 
     `rows` holds the runs in order, each as numbers or as points.
     """
@@ -196,7 +195,7 @@ def hidden(name: str, rows: Mapping[str, Sequence]) -> bool:
 
 
 def width(name: str, rows: Mapping[str, Sequence]) -> float:
-    """The width of a run's line: broad where a later one lies on it."""
+    """Return the width of a run's line: broad where a later line covers it."""
     if hidden(name, rows):
         return BROAD
     return THIN
@@ -207,6 +206,7 @@ def _history(ax: Axes, index: int, count: int, name: str, values: Sequence[float
     stride = max(1, math.ceil(len(values) / MARKERS_A_LINE))
     ax.plot(
         steps, values, color=base.algorithm(index), linewidth=width, label=name,
+        # each line begins elsewhere, so that the markers of lines that coincide are all seen
         marker=base.marker(index), markersize=6.5, markevery=(index * stride // count, stride),
         markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip
@@ -219,7 +219,7 @@ def _history_in_words(values: Sequence[float], x: str, y: str) -> str:
 
 @dataclass(frozen=True)
 class Descent:
-    """One way of training: a point for each step that was looked at; None for an exercise not yet written."""
+    """A way of training: a point for each step that was looked at; None for an exercise not yet written."""
 
     name: str
     points: Sequence[LossPoint] | None
@@ -227,11 +227,10 @@ class Descent:
 
 @base.plain_style
 def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
-    """A picture of training: how the loss falls.
+    """Draw how losses fall, against steps and against seconds side by side, on a logarithmic axis that `y` names.
 
-    Losses against steps and against seconds, side by side, on a logarithmic axis that `y` names.
-
-    The steps end where the shortest row ends. `asks` is the question over the picture; ValueError where it is none.
+    The axis of steps ends where the shortest row ends. `asks` is the question above the picture; ValueError unless it ends
+    in "?".
     """
     rows = tuple(rows)
     if not rows:
@@ -261,7 +260,7 @@ def descents(rows: Iterable[Descent], asks: str = "", *, y: str) -> Picture:
 
 
 def lowest(rows: Sequence[Descent]) -> str:
-    """What descents say: whose loss is lowest after as many steps, and whose after as many seconds, and who diverges."""
+    """Say which runs diverge, and whose loss is lowest after as many steps and after as many seconds."""
     known = {row.name: row.points for row in rows if row.points}
     if len(known) == 1:
         ((name, points),) = known.items()
@@ -282,7 +281,7 @@ def lowest(rows: Sequence[Descent]) -> str:
 
 
 def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
-    """The last loss at or before a step (`by` is 0) or a second (1)."""
+    """Return the last loss at or before a step (`by` 0) or a second (`by` 1); NaN where there is none."""
     before = [point[2] for point in points if point[by] <= until]
     return [math.nan, *before][-1]
 
@@ -304,7 +303,7 @@ def _loss(ax: Axes, index: int, name: str, xs: Sequence[float], losses: Sequence
 
 
 def _drawable(losses: Sequence[float]) -> np.ndarray:
-    """Losses on a logarithmic axis; NaN in place of those that it cannot hold."""
+    """Return the losses as an array, with NaN for values that a logarithmic axis cannot hold."""
     values = np.array(losses, float)
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 

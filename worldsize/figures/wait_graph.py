@@ -1,9 +1,8 @@
-"""Who waits for whom in a run that hangs: ranks in a circle, an arrow from each to the one that it waits for.
+"""A wait graph of a run that hangs: ranks in a circle, an arrow from each to the rank that it waits for.
 
-A circle of arrows is a deadlock; it is drawn heavier than the others. Beside it stands what each rank waits in, where,
-and for how long. Arrows of a rank that waits for anyone are dashed. A rank in a collective waits for all that have not
-come. Left out: deciding that a run hangs (`engines.deadlock`), and what ranks did before (`rank_timeline`).
-R. C. Holt, "Some Deadlock Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting so.
+A circle of arrows is a deadlock and is drawn heavier; arrows of a rank that waits for any of several are dashed. A rank in
+a collective waits for all ranks that have not come. `engines.deadlock` decides that a run hangs. R. C. Holt, "Some Deadlock
+Properties of Computer Systems", ACM Computing Surveys 4(3), 1972, draws waiting so.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from worldsize.failures import Outcome, Standing
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 
-MOST_RANKS = 16  # that are drawn
-MOST_ROWS = 8  # that are told beside them
+MOST_RANKS = 16  # in the drawing
+MOST_ROWS = 8  # of text beside it
 ROW_CHARS = 66
 ROW_IN = 0.36
 RADIUS = 1.0
@@ -31,7 +30,7 @@ RADIUS = 1.0
 
 @dataclass(frozen=True)
 class WaitArrow:
-    """Rank `waiter` waits for rank `awaited`, or for any of several: then `awaited` is `one_of_many`."""
+    """Rank `waiter` waits for rank `awaited`, or for any of several ranks: then each arrow has `one_of_many`."""
 
     waiter: int
     awaited: int
@@ -39,7 +38,7 @@ class WaitArrow:
 
 
 def hangs(run: Any) -> bool:
-    """Tell whether a run broke off because ranks waited for each other, so that there is something to draw."""
+    """Tell whether the run broke off with all its remaining ranks waiting for others, so that there is something to draw."""
     outcome = getattr(run, "outcome", None)
     if outcome is None or outcome.status not in ("deadlock", "timeout"):
         return False
@@ -63,7 +62,7 @@ def arrows(outcome: Outcome, world_size: int) -> list[WaitArrow]:
 
 
 def circle(found: Sequence[WaitArrow]) -> list[int]:
-    """Return a shortest circle of ranks, each of which waits for the next and the last for the first; [] where there is none."""
+    """Return a shortest circle of ranks, each waiting for the next and the last for the first; [] where there is none."""
     awaited: dict[int, list[int]] = {}
     for arrow in found:
         if not arrow.one_of_many:
@@ -71,7 +70,7 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 
     best: list[int] = []
     for start in awaited:
-        paths = deque([[start]])
+        paths = deque([[start]])  # breadth first, so the first circle through `start` is a shortest one
         seen = {start}
         while paths:
             path = paths.popleft()
@@ -86,7 +85,7 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 
 
 def waiting(run: Any) -> Picture:
-    """Draw who waits for whom, in a run (`last_run()`) that ended in a deadlock or ran out of time while its ranks waited."""
+    """Draw who waits for whom in a run (`last_run()`) that ended in a deadlock, or in a timeout while its ranks waited."""
     if not hangs(run):
         return base.notice("no rank of this run waits for another one that never came")
     return _waiting(run, arrows(run.outcome, run.world_size))
@@ -128,7 +127,7 @@ def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
 
 
 def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -> str:
-    """Headline of a wait graph: the circle, or who waits for one that has ended, or who has not come to a collective."""
+    """Return the headline: a circle, a rank that waits for an ended one, or the ranks missing from a collective."""
     found = arrows(outcome, world_size)
     closed = circle(found)
     if len(closed) == 2:
@@ -162,7 +161,7 @@ def _cut(text: str) -> str:
 
 
 def _waited_s(run: Any) -> dict[int, float]:
-    """Return, by rank, how long it had waited when the run was stopped, as far as that was recorded."""
+    """Return, by rank, the seconds that it had waited when the run was stopped, where recorded."""
     found = {}
     for one in [*run.trace.spans, *run.trace.collectives]:
         if not one.ended:
@@ -173,7 +172,7 @@ def _waited_s(run: Any) -> dict[int, float]:
 def _row(
     rank: int, standings: Mapping[int, Standing], outcome: Outcome, tasks: failures.TaskNames, since: Mapping[int, float]
 ) -> tuple[str, str]:
-    """Say of a rank what it waits in and for how long; and where in the reader's code."""
+    """Return a rank's state with the time it waited, and its line in the reader's code."""
     name = failures.name(rank, tasks)
     standing = standings.get(rank)
     if standing is None:
@@ -189,12 +188,12 @@ def _row(
 def _circle(
     ax: Axes, drawn: Sequence[int], found: Sequence[WaitArrow], closed: Sequence[int], standings: Mapping[int, Standing]
 ) -> None:
-    """Draw ranks on a circle, from the top on clockwise, and the arrows between them."""
+    """Draw ranks on a circle, clockwise from the top, and the arrows between them."""
     places = {}
     for k, rank in enumerate(drawn):
         angle = math.pi / 2 - 2 * math.pi * k / len(drawn)
         places[rank] = RADIUS * math.cos(angle), RADIUS * math.sin(angle)
-    if len(drawn) == 2:  # side by side, as they are spoken of
+    if len(drawn) == 2:  # side by side, as the text names them
         places = {drawn[0]: (-0.75, 0.0), drawn[1]: (0.75, 0.0)}
 
     size = 22 if len(drawn) <= 8 else 15
@@ -204,7 +203,7 @@ def _circle(
         if arrow.waiter not in places or arrow.awaited not in places:
             continue
         heavy = following.get(arrow.waiter) == arrow.awaited and not arrow.one_of_many
-        bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0
+        bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0  # two ranks' arrows bend apart
         ax.add_patch(FancyArrowPatch(
             places[arrow.waiter], places[arrow.awaited], arrowstyle="-|>", mutation_scale=13 if heavy else 9,
             connectionstyle=f"arc3,rad={bow}", shrinkA=size / 2 + 2, shrinkB=size / 2 + 2,

@@ -1,6 +1,6 @@
 """Two weights on their way: the paths of small models through the contours of a loss, and the goals that they should reach.
 
-A path that a later one lies on is drawn broader, so that both are seen. Left out: losses by step (`training`).
+A path that a later path covers is drawn broader, so that both are seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Weights = tuple[float, float]
 GRID = 60
 LEVELS = 9
 MARGIN = 0.12
-NEAR = 0.02  # of what the paths span: nobody sees such a distance
+NEAR = 0.02  # of what the paths span: a smaller distance is hardly visible
 
 
 @base.plain_style
@@ -32,12 +32,10 @@ def paths(
     rows: Mapping[str, Sequence[Weights] | None], goals: Mapping[str, Weights], loss: Callable[[float, float], float],
     asks: str = "", *, x: str, y: str,
 ) -> Picture:  # fmt: skip
-    """A picture of training in the plane of two weights.
+    """Draw training in the plane of two weights: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
 
-    How a model of two numbers learns: paths of (x, y) through the contours of `loss`, and stars at the `goals`.
-
-    `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes.
-    `asks` is the question over the picture; ValueError where it is none.
+    `rows[name]` are the points of a path, None for one not yet written. `x`, `y` name the axes. `asks` is the question
+    above the picture; ValueError unless it ends in "?".
     """
     known: dict[str, list[Weights]] = {}
     for name, path in rows.items():
@@ -72,7 +70,7 @@ def paths(
 
 
 def places(paths: Mapping[str, Sequence[Weights]], goals: Mapping[str, Weights]) -> str:
-    """What paths say: whether they lie on each other or end in one place, and how far from each goal."""
+    """Say whether paths lie on each other or end in one place, and how far from each goal."""
     reach = np.ptp([*chain(*paths.values()), *goals.values()], axis=0).max() or 1.0
     ends = {name: np.array(path[-1], float) for name, path in paths.items()}
     alike = [name for name in paths if hidden(name, paths)]
@@ -100,7 +98,7 @@ def _distance(ends: Mapping[str, np.ndarray], goal: str, place: np.ndarray, reac
 
 
 def _box(points: Sequence[Weights]) -> tuple[float, float, float, float]:
-    """Left, right, bottom, top, with a margin."""
+    """Return left, right, bottom and top, with a margin."""
     (left, bottom), (right, top) = np.min(points, axis=0), np.max(points, axis=0)
     wide, high = MARGIN * (right - left or 1), MARGIN * (top - bottom or 1)
     return left - wide, right + wide, bottom - high, top + high

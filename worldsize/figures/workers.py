@@ -1,7 +1,4 @@
-"""Workers side by side: when each finished a closure and what happened meanwhile, and who takes which examples in a step.
-
-Left out: how long a closure took, and what it did.
-"""
+"""Workers side by side: when each finished a closure and which events fell between, and which examples each takes in a step."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from worldsize.figures.frame import findings, heading
 from worldsize.units import count, number
 
 Taken = Sequence[Sequence[Sequence[int]]]  # [worker][step] -> the examples it takes
-ROW, GAP = 1.0, 1.5  # heights of shares, in rows
+ROW, GAP = 1.0, 1.5  # heights of a worker and of the gap with a policy's name
 BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "none"}
 
 
@@ -27,10 +24,10 @@ BACK = {"boxstyle": "square,pad=0.1", "facecolor": base.PAPER, "edgecolor": "non
 def lanes(
     rows: Mapping[str, Sequence[float]], events: Mapping[str, float], asks: str = "", small: str = "", noun: str = "closure"
 ) -> Picture:
-    """Workers side by side, a lane each: a tick for each closure that the worker finished, and marked events.
+    """Draw workers as lanes: a tick for each closure that the worker finished, and marked events.
 
-    `rows[worker]` are the seconds of its ticks; `events[what]` are marked across all lanes. A tick is a `noun`. `asks` is the
-    question over the picture; ValueError where it is none.
+    `rows[worker]` are the seconds of its ticks; `events[name]` is a time, marked across all lanes. `noun` names a tick.
+    `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     if not any(map(len, rows.values())):
         return base.notice("nothing was finished")
@@ -63,11 +60,11 @@ def lanes(
 
 
 def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], noun: str = "closure") -> str:
-    """What the lanes of workers say: who paused, and how much each finished after the last event."""
+    """Say which workers pause for over a second, and how much each finishes after the last event (in all without events)."""
     said = []
     for name, times in rows.items():
         since, until = longest_gap(times)
-        if until - since > 1:
+        if until - since > 1:  # seconds: a shorter gap is no pause
             said.append(f"{name} finishes nothing from {number(since)} to {number(until)} s")
 
     if events:
@@ -86,7 +83,7 @@ def _finished(ticks: int, noun: str) -> str:
 
 
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
-    """For the picture of workers: the longest time in which one finished no closure, as (from, to)."""
+    """Return the longest time between two ticks of a worker, as (from, to); (0, 0) below two ticks."""
     return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
 
 
@@ -100,17 +97,17 @@ def _words(times: Sequence[float], noun: str) -> str:
 
 @base.plain_style
 def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collection[int] = ()) -> Picture:
-    """Picture of workers and their data: which examples each worker takes in each step, a panel a policy.
+    """Draw which examples each worker takes in each step, a panel a policy.
 
-    `policies[name][worker][step]` are examples; `policies[name]` is None where that is not yet written. With `every` example
-    that there is, the finding also says how many are never taken. `asks` is the question over the picture; ValueError where
-    it is none.
+    `policies[name][worker][step]` are examples; `policies[name]` is None where not yet written. `every` holds all examples;
+    with it, the finding also counts examples never taken. `asks` is the question above the picture; ValueError unless it
+    ends in "?".
     """
     known = list(filter(None, policies.values()))
     if not known:
         return base.not_yet(", ".join(policies))
 
-    lanes = list(chain(*known))  # of each worker of a policy, its steps
+    lanes = list(chain(*known))  # the steps of each worker of each policy
     missing = len(policies) - len(known)
     rows = (len(lanes) + missing) * ROW + len(policies) * GAP
     steps = max(map(len, lanes))
@@ -143,7 +140,7 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
 
 
 def doubled(policies: Mapping[str, Taken]) -> str:
-    """What the picture of workers' shares says: under which policies an example is taken more than once."""
+    """Say under which policies an example is taken more than once."""
     twice = [name for name, taken in policies.items() if repeated(taken)]
     if not twice:
         return findings.line(f"no example is taken twice with {findings.both(list(policies))}")
@@ -153,7 +150,7 @@ def doubled(policies: Mapping[str, Taken]) -> str:
 
 
 def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
-    """What the picture of workers' shares says of the examples that nobody takes; nothing where `every` is empty."""
+    """Say how many examples no worker takes, by policy; empty where `every` is empty."""
     left = {name: never(taken, every) for name, taken in policies.items()}
     if not every:
         return ""
@@ -164,12 +161,12 @@ def missed(policies: Mapping[str, Taken], every: Collection[int]) -> str:
 
 
 def never(taken: Taken, every: Collection[int]) -> int:
-    """How many of `every` example no worker of a policy takes."""
+    """Count the examples of `every` that no worker of a policy takes."""
     return len(set(every) - set(_counts(taken)))
 
 
 def repeated(taken: Taken) -> int:
-    """How many examples of a policy workers take more than once."""
+    """Count the examples of a policy that workers take more than once."""
     return sum(times > 1 for times in _counts(taken).values())
 
 
@@ -197,7 +194,7 @@ def _row(ax: Axes, y: float, worker: int, own: Sequence[Sequence[int]], repeats:
 
 
 def finding(taken: Taken, every: Collection[int] = ()) -> str:
-    """A panel of workers in words: how many steps, and how many examples were taken more than once, or never."""
+    """Describe a policy's panel: its steps, and the examples taken more than once or never."""
     counts, twice = _counts(taken), repeated(taken)
     lengths = sorted(set(map(len, taken)))
     words = f"{lengths[0]} or {lengths[-1]} steps"

@@ -1,6 +1,6 @@
-"""Bandwidths from a cache to a cable, on one logarithmic axis: measured here, and published for what is not here.
+"""Bandwidths from a cache to a cable, on one logarithmic axis: measured here, and published for hardware that is not here.
 
-Measured is filled, published an empty mark, and both are written out. Left out: latency, which has its own lesson.
+Measured is a filled mark, published an empty one, and both are written out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worldsize.figures.base import Picture
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes a second of one way to move them; `source` says who published it, empty for what was measured here."""
+    """Bytes a second of one way to move data; `source` is the publisher, empty for a measurement made here."""
 
     name: str
     bytes_per_s: float
@@ -27,7 +27,7 @@ class Bandwidth:
 
 @base.plain_style
 def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
-    """The widest at the top. Raises ValueError for a row that is not above 0, with its name."""
+    """Draw the bandwidths, the widest at the top. Raises ValueError, with its name, for a row not above 0 or not finite."""
     for row in rows:
         if not (row.bytes_per_s > 0 and math.isfinite(row.bytes_per_s)):
             raise ValueError(f"bandwidth_ladder: {row.name}: expected bytes a second above 0, got {row.bytes_per_s}")
@@ -50,7 +50,7 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
         )  # fmt: skip
 
     ax.set_xscale("log")
-    ax.set_xlim(slowest / 2, fastest * 12)
+    ax.set_xlim(slowest / 2, fastest * 12)  # room at the right for the widest row's number
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.set_yticks(range(len(order)), [row.name for row in order])
     ax.set_xlabel("bytes a second, logarithmic", fontsize=tokens.LABEL_PT)
@@ -79,7 +79,7 @@ def _words(row: Bandwidth) -> str:
 
 
 def _legend(picture: Picture, rows: Sequence[Bandwidth]) -> None:
-    """Only what is drawn."""
+    """Explain only the marks that are drawn."""
     entries = []
     if any(not row.source for row in rows):
         entries.append(_entry("measured here", tokens.AMOUNT.light))

@@ -1,7 +1,7 @@
-"""A whole collective as one strip: a small panel a step, in it a row a rank and a column a chunk, darker for more sums.
+"""A whole collective as one strip: a small panel for each step, with a row for each rank and a column for each chunk.
 
-Each rank marks its numbers as 10**rank (`chunk_contents`), so that a cell tells whose numbers are in it; a whole sum has
-a dot too. Left out: time, and who sends to whom (`step_through`).
+Each rank marks its numbers as 10**rank (`chunk_contents`), so a cell tells whose numbers are in it. A cell is darker for
+more ranks, and a whole sum has a dot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY = "a row: a rank; a column: a chunk; the darker, the more ranks' numbers are
 
 
 def collective_strip(run: Any) -> Picture:
-    """A run whose ranks returned the notes of a `Watched` fabric, as `steps(…, contents=…)` takes them: every step drawn."""
+    """Draw every step of a run whose ranks returned the notes of a `Watched` fabric, as for `steps(…, contents=…)`."""
     if waits_for(run):
         return base.not_yet(waits_for(run))
 
@@ -40,9 +40,9 @@ def collective_strip(run: Any) -> Picture:
 
 @base.plain_style
 def _strip(held: Sequence[Sequence[Held]]) -> Picture:
-    """`held[step][rank]` are the sums of a rank's chunks."""
+    """Draw the strip; `held[step][rank]` are the sums of a rank's chunks."""
     n = len(held[0])
-    rows = -(-len(held) // MOST_A_ROW)
+    rows = -(-len(held) // MOST_A_ROW)  # rounded up
     across = min(len(held), MOST_A_ROW)
     picture = Picture(base.WIDTH_IN, 0.15 + rows * (0.42 + CELL_IN * n))
     panels = picture.subplots(rows, across, squeeze=False).ravel()

@@ -1,8 +1,8 @@
 """Two layers cut over ranks: the first by its outputs, the second by its inputs, and one all-reduce at the end.
 
-A matrix is a rectangle, higher and wider for more rows and columns (by their square roots, so that small ones can be
-seen); what a rank holds is in its colour and hatch. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, figure 3.
-Left out: the backward pass, which needs one all-reduce more.
+A rectangle's sides grow with the square roots of the matrix's rows and columns, so that small ones are seen; a rank's part
+has its colour and hatch. M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, 2019, figure 3. The backward pass, which is
+not drawn, needs one more all-reduce.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TALLEST, WIDEST = 1.6, 1.7  # inches of the largest matrix
 
 @base.plain_style
 def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> Picture:
-    """The pair of layers Z = f(X A) B over `n` ranks: A cut by columns, B by rows. X is (batch, inputs), Z (batch, outputs).
+    """Draw the layers Z = f(X A) B over `n` ranks: A cut by columns, B by rows. X is (batch, inputs), Z (batch, outputs).
 
     Raises ValueError where n is not from 1 to 8, or does not divide `hidden`.
     """
@@ -76,7 +76,7 @@ def _small(inputs: int, hidden: int, outputs: int, n: int) -> str:
 
 
 def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float, n: int, cut: str) -> float:
-    """Draw one that begins at `x`, its middle on the line; returns where it ends."""
+    """Draw a matrix that begins at `x`, its middle on the line; return where it ends."""
     height, width = unit * math.sqrt(rows), unit * math.sqrt(columns)
     for rank in range(n):
         look = {"edgecolor": base.INK, "linewidth": tokens.THIN_PT}
@@ -90,7 +90,7 @@ def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float,
             left, wide = x + rank * width / n, width / n
         elif cut == "rows":
             bottom, high = height / 2 - (rank + 1) * height / n, height / n
-        elif cut == "sum":  # whole sums of parts, one behind the other
+        elif cut == "sum":  # every rank has the whole sum: one behind the other
             left, bottom = x + 0.07 * rank, bottom - 0.07 * rank
         ax.add_patch(Rectangle((left, bottom), wide, high, zorder=2 + n - rank, **look))
 

@@ -1,7 +1,7 @@
-"""Nodes with several ranks each, and the rings of a two-level all-reduce: one inside each node, one for each place across.
+"""The rings of a two-level all-reduce over nodes with several ranks: one inside each node, one for each place across nodes.
 
-The order of its three phases is in the panels' titles, and what each rank sends in them. Left out: time (`formulas.cost`),
-and the chunks on their way (`step_through`). H. Mikami et al., arXiv:1811.05233, 2018, draw it as a torus.
+The panels show its three phases in order, with what each rank sends in each. H. Mikami et al., arXiv:1811.05233, 2018, draw
+it as a torus.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BOW = 0.35  # of the arrow that closes a ring
 
 @base.plain_style
 def two_level_rings(nodes: int, per_node: int) -> Picture:
-    """The rings of a two-level all-reduce over `nodes` nodes with `per_node` ranks each, a panel a phase.
+    """Draw the rings of a two-level all-reduce over `nodes` nodes with `per_node` ranks each, a panel for each phase.
 
-    Raises ValueError where there is no ring on one of the levels, or too many ranks to draw.
+    Raises ValueError where `nodes` is not from 2 to 6 or `per_node` not from 2 to 8: no ring, or too many ranks to draw.
     """
     for what, count, most in (("nodes", nodes, MOST_NODES), ("per_node", per_node, MOST_PER_NODE)):
         if not isinstance(count, Integral) or not 2 <= count <= most:
@@ -52,7 +52,7 @@ def two_level_rings(nodes: int, per_node: int) -> Picture:
 
 
 def _panel(ax: Axes, nodes: int, per_node: int, in_nodes: bool) -> None:
-    """A column a node, a row a place in it; arrows along the columns or along the rows."""
+    """Draw a column for each node and a row for each place in it, with arrows along the columns or along the rows."""
     for node in range(nodes):
         look = {"facecolor": tokens.SHADE.light, "edgecolor": base.RULE, "linewidth": tokens.HAIR_PT}
         frame = (node - 0.33, -0.42), 0.66, per_node - 0.16
@@ -75,7 +75,7 @@ def _panel(ax: Axes, nodes: int, per_node: int, in_nodes: bool) -> None:
 
 
 def _arrow(ax: Axes, begin: tuple[float, float], end: tuple[float, float]) -> None:
-    """From one rank to the next; the one that closes the ring goes back in a bow."""
+    """Draw an arrow from one rank to the next; the arrow that closes the ring goes back in a bow."""
     backwards = begin > end
     bow = BOW if backwards else 0.0
     ax.add_patch(

@@ -1,7 +1,7 @@
-"""What each rank keeps of a model's training state in ZeRO's stages 0 to 3: a panel a stage, a column a rank.
+"""Each rank's part of a model's training state in ZeRO's stages 0 to 3: a panel for each stage, a column for each rank.
 
-A block's height is its bytes; what a rank keeps of it is filled, the rest is an empty frame. Left out: what is sent, and
-activations. S. Rajbhandari et al., "ZeRO", SC 2020, figure 1, draws it so.
+A block's height is its bytes; the part that a rank keeps is filled, the rest is an empty frame. S. Rajbhandari et al.,
+"ZeRO", SC 2020, figure 1, draws it so.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ GAP = 0.012  # between a column's blocks, in parts of the whole
 def zero_stages(
     parameters: float, n: int, parameter_bytes: int = 2, gradient_bytes: int = 2, optimizer_bytes: int = 12
 ) -> Picture:
-    """ZeRO's stages 0 to 3 for a model of so many `parameters` on `n` ranks: what each rank keeps, in bytes, drawn.
+    """Draw what each of `n` ranks keeps, in bytes, of a model of `parameters` in ZeRO's stages 0 to 3.
 
-    The sizes of one parameter, its gradient and its optimizer's state are those of `formulas.sharding.memory`. Raises
-    ValueError where n is no whole number of at least 1.
+    The bytes of one parameter, its gradient and its optimizer state are as in `formulas.sharding.memory`. Raises ValueError
+    where n is no whole number of at least 1.
     """
     sizes = (parameter_bytes, gradient_bytes, optimizer_bytes)
     stages = {stage: sharding.memory(parameters, n, stage, *sizes) for stage in sharding.STAGES}
@@ -72,7 +72,7 @@ def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) ->
     for column in range(columns):
         rank = column
         if columns < n and column == columns - 1:
-            rank = n - 1  # the last one stands for those between, too
+            rank = n - 1  # the column before this one, "…", stands for the ranks between
 
         bottom = 0.0
         for part in PARTS:
@@ -92,7 +92,7 @@ def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) ->
 
 
 def _block(ax: Axes, x: float, bottom: float, height: float, place: float, kept: float, part: str) -> None:
-    """`place`: where in the block the rank's part begins, from 0 to 1; `kept` its height."""
+    """Draw a block; `place` is where the rank's part begins in it, from 0 to 1, and `kept` the part's height."""
     ax.add_patch(Rectangle((x, bottom), 0.8, height, facecolor="none", edgecolor=base.RULE, linewidth=tokens.HAIR_PT))
     look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, **LOOKS[part]}
     ax.add_patch(Rectangle((x, bottom + place * height), 0.8, kept, **look))

@@ -1,1 +1,1 @@
-"""What stands round a picture's data: the question, the finding in words, and scales that say what they are."""
+"""The text and scales round a picture's data: the question, the finding in words, and axes that name their scale."""

@@ -1,7 +1,6 @@
 """Answers that a curve gives to a question of its own: where it keeps a limit, where it is least, and where most of it lies.
 
-Every function goes from points to a clause, empty where nothing was measured. Left out: which of several curves is lower
-(`crossings`), and how one runs or keeps to its prediction (`findings`).
+Each function takes points and returns a clause for a finding, empty where nothing was measured.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ MOST = 0.9  # of a curve's sum
 def within(
     name: str, curve: Iterable[XY], limit: str, limits: Iterable[XY], x: Text = units.number, y: Text = units.number
 ) -> str:
-    """From where on a curve is at most its limit, for a finding, with its value there and at the place before."""
+    """Say from which x on a curve is at most its limit, with its value there and at the x before."""
     mine, most = points(curve), points(limits)
     shared = [place for place in mine if place in most]
     over = [place for place in shared if mine[place] > most[place]]
@@ -37,7 +36,7 @@ def within(
 
 
 def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
-    """Where a curve is lowest, for a finding; all places that tie with the lowest one."""
+    """Say where a curve is lowest, naming all places that tie with the lowest."""
     found = points(curve)
     if not found:
         return ""
@@ -51,7 +50,7 @@ def least(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = unit
 
 
 def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
-    """In which range of x nine tenths of a curve's sum lie, for a finding: the shortest such range."""
+    """Name the shortest range of x that holds nine tenths of a curve's sum."""
     found = points(curve)
     whole = sum(found.values())
     if whole <= 0:
@@ -62,7 +61,7 @@ def bulk(name: str, curve: Iterable[XY], x: Text = units.number) -> str:
         share = sum(y for place, y in found.items() if first <= place <= last) / whole
         if share >= MOST:
             ranges.append((list(found).index(last) - list(found).index(first), -share, first, last))
-    _, share, first, last = min(ranges)
+    _, share, first, last = min(ranges)  # the narrowest; of several, the fullest
     where = x(first)
     if first != last:
         where = f"{where} to {x(last)}"

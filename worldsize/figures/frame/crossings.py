@@ -1,4 +1,4 @@
-"""Which of several curves lies lower where, in words: the ranges of x in which each is lowest, and where they change.
+"""Comparisons of curves in words: the ranges of x in which each is lowest.
 
 Curves are compared only at an x that they share, so a crossing is told by the points on its two sides.
 """
@@ -13,8 +13,8 @@ from operator import itemgetter
 from worldsize import units
 from worldsize.figures.frame.findings import XY, Text, ahead, be, both, points, tie
 
-MOST_RANGES = 4
-MOST_TIMES = 10_000  # of one curve over another: what is more is no ratio to read
+MOST_RANGES = 4  # in a sentence
+MOST_TIMES = 10_000  # of one curve over another: a larger ratio tells a reader nothing
 LESS = ("lower", "lowest")
 
 
@@ -31,9 +31,9 @@ def crossover(
     one: str, ones: Iterable[XY], other: str, others: Iterable[XY], x: Text = units.number, words: tuple[str, str] = LESS,
     y: Text = units.number,
 ) -> str:  # fmt: skip
-    """Which of two curves lies lower where, for a finding: everywhere, by ranges, or nowhere clearly.
+    """Say which of two curves is lower where: everywhere, by ranges, or nowhere clearly.
 
-    `words` are what the lower one and the lowest one are called, such as ("faster", "fastest") of times.
+    `words` name the lower and the lowest curve, such as ("faster", "fastest") for times.
     """
     mine, its = points(ones), points(others)
     shared = [place for place in mine if place in its]
@@ -53,7 +53,7 @@ def crossover(
     high, above, below = (other, its, mine) if low == one else (one, mine, its)
     last, where = shared[-1], "everywhere"
     if len(lower) == len([place for place in shared if place >= ranges[0].first]) < len(shared):
-        where = f"from {x(ranges[0].first)} on"
+        where = f"from {x(ranges[0].first)} on"  # all ties are at the beginning
     elif len(lower) < len(shared):
         where = "where they do not tie"
     if tie(above[last], below[last]):
@@ -70,7 +70,7 @@ def lowest(
     curves: Mapping[str, Iterable[XY]], repeats: Mapping[str, Mapping[float, Sequence[float]]], x: Text = units.number,
     words: tuple[str, str] = LESS,
 ) -> str:  # fmt: skip
-    """Which of several curves are lowest where, for a finding. `repeats[name][x]` are the repetitions behind a point.
+    """Say which of several curves are lowest where. `repeats[name][x]` are the repetitions behind a point.
 
     `words` as in `crossover`.
     """
@@ -105,7 +105,7 @@ def _ranges(lower: Sequence[tuple[float, tuple[str, ...]]]) -> list[Range]:
 
 
 def _by_range(ranges: Sequence[Range], word: str, x: Text, whole: int = 2) -> str:
-    """Ranges in a row: "A is lower up to 2, B from 3 to 5, A from 8"."""
+    """List the ranges: "A is lower up to 2, B from 3 to 5, A from 8"."""
     first, *between, last = ranges
     said = [f"{both(first.names, whole)} {be(*first.names)} {word} up to {x(first.last)}"]
     for one in between:

@@ -1,6 +1,6 @@
-"""Where curves end, in words: who is lowest and highest there and what ties, and from which place on a curve stays level.
+"""The ends of curves in words: which is lowest and highest there, which tie, and from which place on a curve stays level.
 
-Repetitions decide: two ends tie where their ranges overlap. Left out: what happens on the way (`crossings`).
+Repetitions decide: two ends tie where their ranges overlap. `crossings` compares curves on the way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.figures.frame.findings import Text
 
 
 def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = False, text: Text = units.number) -> str:
-    """How several measurements stand at one place, for a finding: `runs[name]` are its repetitions; `paired` as in `level`."""
+    """Compare several measurements at one place; `runs[name]` are repetitions, `paired` as in `findings.level`."""
     middles = {name: median(values) for name, values in runs.items()}
     low, high = (findings.ahead(runs, largest, paired) for largest in (False, True))
     told = {name: reach(values, text) for name, values in runs.items()}
@@ -36,14 +36,14 @@ def standing(place: str, runs: Mapping[str, Sequence[float]], paired: bool = Fal
 
 
 def reach(values: Sequence[float], text: Text = units.number) -> str:
-    """The middle of repetitions and how far the others are from it, for a finding: "0.61 (0.6 to 0.63)"."""
+    """Return the median of repetitions with their range: "0.61 (0.6 to 0.63)"."""
     if len(values) < 2:
         return text(values[0])
     return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
 
 
 def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units.number) -> str:
-    """How far each row of errors is from zero at its worst, for a finding, and at which x, counted from 1."""
+    """Say how far each row of errors is from zero at worst, and at which x, counted from 1."""
     said = []
     for name, errors in rows.items():
         worst = max(range(len(errors)), key=lambda k: abs(errors[k]))
@@ -55,7 +55,7 @@ def farthest_off(rows: Mapping[str, Sequence[float]], x: str, text: Text = units
 
 
 def less_time(one: str, other: str, timings: Mapping[str, Any]) -> str:
-    """How much less time one takes than another, and how much less it should, for a finding; `timings[name]` as in a race."""
+    """Say how much less time `one` takes than `other`, measured and predicted; `timings[name]` as in a race."""
     pair = timings[one], timings[other]
     if None in [row.measured_s for row in pair]:
         return ""
@@ -74,10 +74,9 @@ def _less(seconds: float) -> str:
 
 
 def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units.number, y: Text = units.number) -> str:
-    """Up to which place a curve rises or falls, for a finding, and that all later ones tie with that one.
+    """Say up to which place a curve rises or falls: all later places tie with that one.
 
-    `repeats` are the repetitions at each place. Without a place before the last from which all later ones tie, the curve
-    has not settled.
+    `repeats` are the repetitions at each place. Without such a place before the last, the curve has not settled.
     """
     places = sorted(repeats)
     if not places:

@@ -1,8 +1,8 @@
-"""What the numbers of a picture say, in words: who wins and by how much, what ties, where curves cross, what is odd.
+"""Findings: the numbers of a picture in words, such as who wins and by how much, what ties, and how a curve runs.
 
-Every function goes from plain numbers to a clause, empty where the numbers say nothing; `line` makes one finding of several.
-None and numbers that are not finite count as not measured. Two numbers tie within a twentieth, or within the spread of
-their repetitions: less than that a second run may turn round. Left out: where the words stand (`heading`).
+Each function takes plain numbers and returns a clause, empty where the numbers say nothing; `line` joins clauses. None and
+non-finite numbers count as not measured. Two numbers tie within a twentieth, or within the spread of their repetitions: a
+second run may reverse a smaller difference.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 from worldsize import units
 
-TIE = 0.05
-FAR = 1.5  # so many times what others say is no longer scatter
-AGREE = 1.3  # so far apart points still say one thing
+TIE = 0.05  # of the larger number
+FAR = 1.5  # times the others: no longer scatter
+AGREE = 1.3  # ratio up to which points still say one thing
 BUSY = "was this machine busy?"
-MOST_NAMED = 4
+MOST_NAMED = 4  # names in a clause
 
 XY = tuple[float, float | None]
 Values = Mapping[str, float | None]
@@ -27,7 +27,7 @@ Text = Callable[[float], str]
 
 
 def line(*clauses: str) -> str:
-    """A finding of a picture: its clauses in a row, the first with a capital; a name of code keeps its letters."""
+    """Join clauses to a finding and capitalize its first word, unless that is a name of code."""
     said = "; ".join(filter(None, clauses))
     first = said.split(" ", 1)[0].rstrip(":")
     if first.isalpha() and first.islower():
@@ -36,22 +36,22 @@ def line(*clauses: str) -> str:
 
 
 def known(values: Values) -> dict[str, float]:
-    """The values of a finding that were measured: without None, NaN and infinity."""
+    """Return the values that were measured: without None, NaN and infinity."""
     return {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def points(curve: Iterable[XY]) -> dict[float, float]:
-    """A curve's points for a finding, in the order of x: {x: y}, without None, NaN and infinity."""
+    """Return a curve as {x: y} in the order of x, without None, NaN and infinity."""
     return dict(sorted((x, y) for x, y in curve if y is not None and math.isfinite(y)))
 
 
 def tie(one: float, other: float, spread: float = 0.0) -> bool:
-    """Whether two numbers of a finding are too near to each other for a winner; `spread` is in their unit."""
+    """Tell whether two numbers are too near to each other for a winner; `spread` is in their unit."""
     return abs(one - other) <= max(TIE * max(abs(one), abs(other)), spread)
 
 
 def both(names: Sequence[str], whole: int = 0) -> str:
-    """Names in a finding as text: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
+    """Join names: "A", "A and B", "A, B and C", "all 8 of them"; "8 of 9" where they are some of a `whole`."""
     if len(names) > MOST_NAMED and len(names) < whole:
         return f"{len(names)} of {whole}"
     if len(names) > MOST_NAMED:
@@ -62,14 +62,14 @@ def both(names: Sequence[str], whole: int = 0) -> str:
 
 
 def verb(names: Sequence[str], one: str, several: str) -> str:
-    """The verb of a finding after its names: `one` after a single name."""
+    """Return `one` after a single name, else `several`."""
     if len(names) == 1:
         return one
     return several
 
 
 def plural(name: str) -> bool:
-    """Whether a name is one of several things, which decides a finding's verb: "2 towers", "weights", "they"; not "loss"."""
+    """Tell whether a name is plural, as "2 towers", "weights" and "they" are, and "loss" is not."""
     first = name.split(" ", 1)[0].rstrip(",")
     if first.isdigit():
         return int(first) > 1
@@ -77,20 +77,20 @@ def plural(name: str) -> bool:
 
 
 def be(*names: str) -> str:
-    """Return "is" or "are", as it stands after the names of a finding."""
+    """Return "is" or "are", to agree with the names before it."""
     return "are" if len(names) > 1 or plural(names[0]) else "is"
 
 
 def pronoun(name: str) -> str:
-    """Return "it" or "they", for a name that a finding has told before."""
+    """Return "it" or "they", for a name that stands earlier in the finding."""
     return "they" if plural(name) else "it"
 
 
 def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] = MappingProxyType({})) -> list[str]:
-    """Who has the largest of a finding's values, or the smallest: one name, or all that tie with it.
+    """Return the name of the largest value, or of the smallest, and all names that tie with it, in the order of `values`.
 
-    `spreads` are those of the values, where they have been repeated; two tie within the wider one of their own.
-    In their order, who comes behind one that does not tie does not either.
+    `spreads` are the spreads of repeated values; two values tie within the wider of their spreads. From the best value on,
+    names count up to the first that does not tie.
     """
     found = known(values)
     if not found:
@@ -104,16 +104,17 @@ def leaders(values: Values, largest: bool = True, spreads: Mapping[str, float] =
 
 
 def apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether a finding's repetitions of two measurements have ranges that do not overlap; no where one has none."""
+    """Tell whether the ranges of two measurements' repetitions do not overlap; False where either has none."""
     if not one or not other:
         return False
     return max(one) < min(other) or max(other) < min(one)
 
 
 def level(one: Sequence[float], other: Sequence[float], paired: bool = False) -> bool:
-    """Whether repetitions of two measurements leave a finding no winner: their ranges overlap, or the middles tie.
+    """Tell whether repetitions of two measurements leave no winner: their ranges overlap, or their medians tie.
 
-    `paired`: repetition k of both had one seed, say. Then one of them wins that is lower in each, where there are three or more.
+    `paired`: repetition k of both had one seed, say. From three repetitions on, a measurement then wins if it is lower in
+    each.
     """
     if paired and len(one) == len(other) >= 3:
         lower = [a < b for a, b in zip(one, other, strict=True)]
@@ -122,7 +123,7 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
 
 
 def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: bool = False) -> list[str]:
-    """As `leaders`, for repetitions of measurements: who has the largest middle or the smallest, and all `level` with it."""
+    """Return the name with the largest median, or with the smallest, and all names `level` with it."""
     if not repeats:
         return []
     pick = max if largest else min
@@ -131,21 +132,21 @@ def ahead(repeats: Mapping[str, Sequence[float]], largest: bool = True, paired: 
 
 
 def extremes(count: int) -> tuple[str, str]:
-    """What the least and the greatest of so many are called in a finding: of two, "lower" and "higher"."""
+    """Return words for the least and the greatest of `count` values: "lower" and "higher" of two, else superlatives."""
     return ("lower", "higher") if count == 2 else ("lowest", "highest")
 
 
 def between(values: Mapping[str, str]) -> str:
-    """Who is neither least nor greatest, for a finding, each with its value as text; empty where there are many."""
+    """Name the values that are neither least nor greatest, each with its text; empty from `MOST_NAMED` on."""
     if not 0 < len(values) < MOST_NAMED:
         return ""
     return "between them " + both([f"{name} at {value}" for name, value in values.items()])
 
 
 def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, word: str = "most") -> str:
-    """Who has most, for a finding: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
+    """Say who has most: "A holds most, 3 MB, 2 times what B holds", or that all tie; `verbs`: (holds, hold).
 
-    Those that tie with other numbers have a range.
+    Names that tie with different numbers get a range.
     """
     found = known(values)
     if not found:
@@ -174,9 +175,9 @@ def fastest(
     seconds: Values, spreads_s: Mapping[str, float] = MappingProxyType({}),
     repeats_s: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> str:  # fmt: skip
-    """A race's finding: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are those of the repetitions `repeats_s`.
+    """Say who wins a race: "ring is 3.1 times as fast as star", or who ties; `spreads_s` are the spreads of `repeats_s`.
 
-    Nobody ties within a spread whose repetitions are all slower than each of the best one's.
+    A spread makes no tie where all repetitions are slower than each of the best one's.
     """
     found = known(seconds)
     if not found:
@@ -185,6 +186,7 @@ def fastest(
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
     best = min(found, key=found.get)
+    # a name that was slower in every repetition does not tie, however wide the spread
     first, *others = [
         name for name in leaders(found, largest=False, spreads=spreads_s)
         if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
@@ -205,7 +207,7 @@ def fastest(
 
 
 def _faster(slow_s: float, fast_s: float, than: str) -> str:
-    """How much faster the faster one is: in per cent where it is little, as "1.1 times" says less of it than "8 %"."""
+    """Say how much faster the faster one is, in per cent below a factor of `AGREE`: "1.1 times" says less than "8 %"."""
     if fast_s <= 0:
         return f"many times as fast as {than}"
     if slow_s / fast_s < AGREE:
@@ -214,7 +216,7 @@ def _faster(slow_s: float, fast_s: float, than: str) -> str:
 
 
 def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = units.number) -> str:
-    """How one curve runs, for a finding: from its first point to its last, and the turn between them if there is one."""
+    """Describe how a curve runs: from its first point to its last, and the turn between them if there is one."""
     found = points(curve)
     if not found:
         return ""
@@ -225,7 +227,7 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
 
     top, foot = max(found, key=found.get), min(found, key=found.get)
     rises, falls, stays = ("rise", "fall", "stay") if plural(name) else ("rises", "falls", "stays")
-    turn, ways = top, (rises, falls)
+    turn, ways = top, (rises, falls)  # the negated values below look for a turn at the foot
     if not _between(found[top], found[first], found[last]):
         turn, ways = foot, (falls, rises)
         if not _between(-found[foot], -found[first], -found[last]):
@@ -237,7 +239,7 @@ def course(name: str, curve: Iterable[XY], x: Text = units.number, y: Text = uni
 
 
 def _between(turn: float, first: float, last: float) -> bool:
-    """Whether a turn is clearly above both ends."""
+    """Tell whether a turn is clearly above both ends."""
     return turn > max(first, last) and not tie(turn, max(first, last))
 
 
@@ -250,7 +252,7 @@ def _ends(first: float, last: float, at_first: str, at_last: str, text: Text) ->
 
 
 def straggler(worked_s: Values) -> str:
-    """Who works clearly longer than all others, for a finding; at least three that work at all, as of two either may be odd."""
+    """Name the one that works `FAR` times as long as all others; empty below three that work, as of two either may be odd."""
     busy = {name: took_s for name, took_s in known(worked_s).items() if took_s > 0}
     if len(busy) < 3:
         return ""
@@ -263,7 +265,7 @@ def straggler(worked_s: Values) -> str:
 
 
 def wide(repeats: Mapping[str, Sequence[float]]) -> str:
-    """Whether repetitions of one measurement are so far apart that their middle says little, for a finding."""
+    """Warn where repetitions of a measurement are at least a factor of 2 apart, so that their middle says little."""
     ratios = {}
     for name, values in repeats.items():
         finite = sorted(value for value in values if math.isfinite(value) and value > 0)
@@ -278,7 +280,7 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
 
 
 def spread(repeats: Sequence[float]) -> float:
-    """How wide the middle half of repetitions is, in their unit: less is no win in a finding."""
+    """Return the width of the middle half of repetitions, in their unit; 0 below three."""
     ordered = sorted(filter(math.isfinite, repeats))
     if len(ordered) < 3:
         return 0.0

@@ -1,7 +1,6 @@
-"""What stands round a picture's data: the question that it answers, what it finds, and a note on how to read it.
+"""The text above a picture: the question that it answers, its finding, and a note on how to read it.
 
-A question comes from whoever draws, a finding from the data alone, so that no sentence about a run can be written before
-it. Left out: the words of findings (`findings`).
+The caller gives the question, the data alone the finding: no sentence about a run can be written before the run.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 
 HEAD, LINE, NOTE = tokens.TITLE_PT, tokens.HEAD_PT - 0.5, tokens.LABEL_PT
-EM = 0.54  # a letter's width, on average and a little broad, in its height
+EM = 0.54  # a letter's average width in its height, rather too broad
 LEADING = 1.22
 TOP_IN, GAP_IN, FOOT_IN, LEFT_IN = 0.1, 0.035, 0.09, 0.1
 
 
 def question(asks: str) -> str:
-    """What a picture is asked. ValueError where that is no question."""
+    """Return the question without blanks at its ends. Raises ValueError unless it is empty or ends in "?"."""
     if asks and not asks.rstrip().endswith("?"):
         raise ValueError(
             f"a picture's asks= is {asks!r}; expected a question that ends in '?'. What a picture finds it says itself, "
@@ -30,9 +29,9 @@ def question(asks: str) -> str:
 
 
 def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
-    """Writes question, finding and note over a picture, which grows by their height. Returns that height, in inches.
+    """Write question, finding and note over a picture, which grows by their height. Returns that height in inches.
 
-    Without a question the finding stands in its place.
+    Without a question, the finding takes its place.
     """
     blocks = [(question(asks), HEAD, base.INK), (finding, LINE, base.INK), (note, NOTE, base.QUIET_INK)]
     if not asks:
@@ -56,12 +55,12 @@ def head(picture: Picture, asks: str, finding: str, note: str = "") -> float:
 
     engine = picture.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
-        engine.set(rect=(0, 0, 1, height_in / whole_in))
+        engine.set(rect=(0, 0, 1, height_in / whole_in))  # keep the axes below the text
     return head_in
 
 
 def alt(asks: str, finding: str, *told: str) -> str:
-    """A picture's alt text: its question, its finding, and what is said of each part, as sentences."""
+    """Return a picture's alt text: its question, its finding, and a sentence for each part."""
     said = [asks]
     for text in filter(None, [finding, *told]):
         said.append(text if text.endswith("?") else f"{text}.")

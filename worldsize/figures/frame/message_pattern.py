@@ -1,4 +1,4 @@
-"""What the messages of a run do together, in words: a ring, a line, a hub, a tree, or who sends how much."""
+"""The pattern of a run's messages in words: a ring, a line, a hub, a tree, or the busiest rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worldsize.figures.frame import findings
 
 
 def message_pattern(trace: Any) -> str:
-    """What a trace's messages do, in words: a ring, a line, one hub, or their busiest rank."""
+    """Return the pattern of a trace's messages in words; the trace has at least one."""
     n = trace.world_size
     pairs = set(map(attrgetter("src", "dst"), trace.transfers))
 
@@ -29,13 +29,13 @@ def message_pattern(trace: Any) -> str:
 
 
 def _along_a_line(n: int) -> set[tuple[int, int]]:
-    """All pairs of neighbours, both ways, of ranks in a row: a pipeline's."""
+    """Return all pairs of neighbours, both ways, of ranks in a row, as in a pipeline."""
     forward = {(rank, rank + 1) for rank in range(n - 1)}
     return forward | {(after, before) for before, after in forward}
 
 
 def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
-    """Where every rank but one receives a single message, or every rank but one sends one; else empty."""
+    """Describe a tree: every rank but one receives a single message, or sends one. Empty otherwise."""
     everybody = set(range(trace.world_size))
     count = len(trace.transfers)
     if len(everybody) < 3 or count != len(everybody) - 1:
@@ -52,7 +52,7 @@ def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:
 
 
 def _shares(trace: Any, pairs: set[tuple[int, int]]) -> str:
-    """Who sends how much, where the messages make no simple shape."""
+    """Say who sends how much, where the messages make no simple shape."""
     n = trace.world_size
     if len(pairs) == 1:
         ((src, dst),) = pairs

@@ -1,6 +1,6 @@
-"""How far curves are from what was predicted, in words, and which points the others do not let one expect.
+"""Curves against their predictions, in words: how far off they are, and which points stand out from the others.
 
-Every function goes from points to a clause, empty where nothing compares. Left out: who wins and by how much (`findings`).
+Each function takes points and returns a clause for a finding, empty where nothing compares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.figures.frame.findings import AGREE, BUSY, FAR, TIE, XY, Text, be
 def off_prediction(
     name: str, measured: Iterable[XY], predicted: Iterable[XY], x: Text = units.number, what: str = "prediction"
 ) -> str:
-    """How far a curve is from what was predicted at the same x, at its worst, for a finding. Outliers do not count."""
+    """Say how far a curve is, at worst, from its prediction at the same x. Outliers do not count."""
     measured, predicted = list(measured), list(predicted)
     worst, ratio = _worst(measured, predicted)
     if worst is None:
@@ -40,7 +40,7 @@ def _off(ratio: float, what: str, where: str) -> str:
 
 
 def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
-    """The last of the first points that keep to their prediction, where there are several and no later one does."""
+    """Return the last of two or more first points that keep to their prediction, if no later point does; else None."""
     near = [place for place in sorted(ratios) if abs(ratios[place] - 1) <= TIE]
     if 1 < len(near) < len(ratios) and near == sorted(ratios)[: len(near)]:
         return near[-1]
@@ -50,9 +50,9 @@ def _kept_up_to(ratios: Mapping[float, float]) -> float | None:
 def off_predictions(
     curves: Mapping[str, tuple[Iterable[XY], Iterable[XY]]], x: Text = units.number, what: str = "prediction"
 ) -> str:
-    """How far several curves, each (measured, predicted), are from what was predicted, for a finding; near ones together.
+    """Say how far several curves, each (measured, predicted), are from their predictions, near ones together.
 
-    `what` the measured ones are held against: a prediction, or a simulation.
+    `what` names the thing compared with: a prediction, a simulation, or a formula.
     """
     near, far = [], []
     for name, (measured, predicted) in curves.items():
@@ -70,7 +70,7 @@ def off_predictions(
 
 
 def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | None, float]:
-    """Where a curve is farthest from its prediction, and how many times that it is; (None, 1) where nothing compares."""
+    """Return where a curve is farthest from its prediction, and the ratio there; (None, 1) where nothing compares."""
     measured, predicted = list(measured), list(predicted)
     strange = outliers(measured, predicted)
     ratios = {x: ratio for x, ratio in _ratios(points(measured), points(predicted)).items() if x not in strange}
@@ -82,7 +82,7 @@ def _worst(measured: Iterable[XY], predicted: Iterable[XY]) -> tuple[float | Non
 
 
 def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -> dict[float, float]:
-    """How many times its prediction a point is, where both are above zero."""
+    """Return each point as a multiple of its prediction, where both are above zero."""
     ratios = {}
     for place, y in measured.items():
         foretold = predicted.get(place, 0.0)
@@ -92,11 +92,11 @@ def _ratios(measured: Mapping[float, float], predicted: Mapping[float, float]) -
 
 
 def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float, float]:
-    """Points of a curve that the others do not let one expect, for a finding: {x: how many times what they say}.
+    """Return the points of a curve that stand out from the others, as {x: multiple of what the others say}.
 
-    With predictions a point is held against how far off the other points are, where those agree; without them against
-    the line between its neighbours, where the rest of the curve only rises or only falls and two points stand on each
-    side: nearer to an end it may be a turn.
+    Four or more predicted points are compared by their ratio to the prediction, where the others' ratios agree. Otherwise a
+    point is compared with the middle of its two neighbours, where the rest of the curve only rises or only falls. Two
+    points must stand on each side: nearer to an end it may be a turn.
     """
     found = points(measured)
     if len(found) < 4:
@@ -119,11 +119,11 @@ def outliers(measured: Iterable[XY], predicted: Iterable[XY] = ()) -> dict[float
 
 
 def _against_others(ratios: Mapping[float, float]) -> dict[float, float]:
-    """How many times the others' distance from their prediction a point's own is, where the others agree on theirs."""
+    """Return each point's ratio as a multiple of the others' median ratio, where the others agree."""
     found = {}
     for place, ratio in ratios.items():
         others = [other for where, other in ratios.items() if where != place]
-        if max(others) <= AGREE * min(others):
+        if max(others) <= AGREE * min(others):  # a curve that nears its prediction bit by bit has no outlier
             found[place] = ratio / median(others)
     return found
 
@@ -133,12 +133,12 @@ def _far(times: Mapping[float, float]) -> dict[float, float]:
 
 
 def odd(name: str, measured: Iterable[XY], predicted: Iterable[XY] = (), x: Text = units.number) -> str:
-    """The farthest outlier of a curve in words, for a finding: it asks whether something else ran meanwhile."""
+    """Describe the farthest outlier of a curve, and ask whether something else ran meanwhile."""
     found = outliers(measured, predicted)
     if not found:
         return ""
 
-    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))
+    worst = max(found, key=lambda place: abs(math.log(max(found[place], 1e-9))))  # a point may be 0
     who = "neighbours"
     if predicted:
         who = "other points"

@@ -1,4 +1,4 @@
-"""Axes of a logarithmic scale, which say so in their names and have round numbers for ticks, never a single one."""
+"""Logarithmic axes, which say so in their names and have at least two ticks, at round numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from worldsize.figures import base, tokens
 
-LEAST_APART = 0.1  # of the axis' length: closer, the numbers of two ticks would lie on each other
+LEAST_APART = 0.1  # of the axis' length: closer, the numbers of two ticks would overlap
 
 
 def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) -> None:
-    """Makes an axis logarithmic and says so in its name, with at least two ticks in what it shows."""
+    """Make an axis logarithmic and say so in its name, with at least two ticks in what it shows."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = sorted(axis.get_view_interval())
     places = log_ticks(low, high)
@@ -27,12 +27,12 @@ def log_axis(axis: Axis, name: str, text: Callable[[float], str] | None = None) 
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for the ticks of a logarithmic axis from `low` to `high`: powers of ten, or finer where those are few."""
+    """Return round ticks for a logarithmic axis from `low` to `high`: powers of ten, or finer where those are few."""
     if not 0 < low < high < math.inf:
         return []
 
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):  # finer, until there are three ticks
         places = [digit * 10.0**power for power, digit in product(powers, digits)]
         found = [place for place in places if low <= place <= high]
         if len(found) >= 3:
@@ -41,7 +41,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _apart(places: list[float], least: float) -> list[float]:
-    """Those of `places` that have a power of ten of at least `least` between them and the one before."""
+    """Return the places that are at least `least` powers of ten above the place kept before."""
     kept: list[float] = []
     for place in places:
         if not kept or math.log10(place / kept[-1]) >= least:

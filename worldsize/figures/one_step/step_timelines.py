@@ -1,9 +1,8 @@
-"""One training step as it went in several runs, one above the other: what backward or the whole step did, and the network.
+"""A training step of one rank in several runs, one above the other: marked work, and messages sent.
 
-Two rows for each run, of one rank: its declared work, and the messages that it sent, each from its first byte to its
-arrival. All steps begin at the left edge, so that their lengths compare, and a line marks the end of backward. Left
-out: other ranks (`timeline`), and when a gradient was ready. That messages travel inside backward is the "wait-free
-backpropagation" of H. Zhang et al., Poseidon, USENIX ATC 2017.
+A message goes from its first byte to its arrival. All steps begin at the left edge, so that their lengths compare, and a
+line marks the end of backward. Messages inside backward are the "wait-free backpropagation" of H. Zhang et al., Poseidon,
+USENIX ATC 2017.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """One rank's step: seconds since its first work."""
+    """A rank's step: seconds since its first work."""
 
     work: tuple[Interval, ...]
     messages: tuple[Interval, ...]
@@ -51,7 +50,7 @@ class StepTimeline:
 
     @property
     def inside(self) -> float:
-        """The part of the time on the network that lies inside backward."""
+        """Return the part of the time on the network that lies before the end of backward."""
         whole_s = inside_s = 0.0
         for start, end in joined(self.messages):
             whole_s += end - start
@@ -62,7 +61,7 @@ class StepTimeline:
 
     @property
     def under(self) -> float:
-        """The part of the time on the network during which the rank works."""
+        """Return the part of the time on the network during which the rank works."""
         sent = joined(self.messages)
         whole_s = sum(end - start for start, end in sent)
         under_s = sum(max(0.0, min(end, ended) - max(start, began)) for start, end in sent for began, ended in joined(self.work))
@@ -74,7 +73,7 @@ def _over(intervals: Sequence[Interval]) -> float:
 
 
 def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
-    """For timelines of steps: one rank's, each with as many spans of declared work, and the messages that begin in it."""
+    """Return a rank's steps: `works_a_step` compute spans each, and the messages that it begins to send in the step."""
     work = [(s.start_s, s.end_s) for s in trace.spans if s.rank == rank and s.kind == "compute"]
     sent = [(t.start_s, t.end_s) for t in trace.transfers if t.src == rank]
     edges = [start for start, _ in work[::works_a_step]] + [math.inf]
@@ -86,12 +85,12 @@ def steps(trace: Any, rank: int, works_a_step: int) -> list[StepTimeline]:
 
 
 def _between(intervals: Sequence[Interval], first: float, until: float) -> tuple[Interval, ...]:
-    """Those that begin in between, from `first` on."""
+    """Return the intervals that begin between `first` and `until`, counted from `first`."""
     return tuple((start - first, end - first) for start, end in intervals if first <= start < until)
 
 
 def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
-    """For timelines of steps: one rank's step of the middle length."""
+    """Return a rank's step of median length."""
     found = steps(trace, rank, works_a_step)
     return sorted(found, key=lambda step: step.end_s)[len(found) // 2]
 
@@ -99,10 +98,11 @@ def middle_step(trace: Any, rank: int, works_a_step: int) -> StepTimeline:
 def overlaps(
     runs: Mapping[str, Any], works_a_step: int, asks: str = "", rank: int = 0, *, whole_step: bool = False
 ) -> Picture:
-    """A step of one rank in each run or trace, one above the other: its declared work, so many spans, and its messages.
+    """Draw a step of one rank in each run or trace: its work, in `works_a_step` compute spans, and its messages.
 
-    The work is backward, and the finding tells what travels before its end. With `whole_step` it is forward and backward, and
-    the finding tells what travels under work. `asks` is the question over the picture; ValueError where it is none.
+    The work is backward, and the finding says what travels before its end. With `whole_step` the work is forward and
+    backward, and the finding says what travels under work. `asks` is the question above the picture; ValueError unless it
+    ends in "?".
     """
     waiting = list(map(waits_for, runs.values()))
     if all(waiting):
@@ -117,12 +117,12 @@ def overlaps(
 
 @base.plain_style
 def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bool) -> Picture:
-    """`rows[name]` is a step, None for an exercise not yet written; at least one is there."""
+    """Draw the rows; `rows[name]` is a step, None for an exercise not yet written; at least one is a step."""
     longest_s = ended_s(base.written(rows).values())
     scale, unit = units.time_unit(longest_s)
 
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(rows))
-    picture.set_layout_engine(None)  # the constrained one finds no room in a picture of one row
+    picture.set_layout_engine(None)  # constrained layout finds no room in a picture of one row
     found = finding(base.written(rows), whole_step)
     head_in = heading.head(picture, asks, found, "one rank, the step of middle length")
     height_in = picture.get_figheight()
@@ -149,7 +149,7 @@ def _overlaps(rows: Mapping[str, StepTimeline | None], asks: str, whole_step: bo
 
 
 def finding(steps: Mapping[str, StepTimeline], whole_step: bool = False) -> str:
-    """What steps above each other say: which is shortest, and which has most of its time on the network hidden by work."""
+    """Say which step is shortest, and which has most of its time on the network hidden by work."""
     took_s = {name: step.end_s for name, step in steps.items()}
     said = [findings.fastest(took_s), _hidden(steps, whole_step)]
     return findings.line(*(reversed(said) if whole_step else said))
@@ -172,7 +172,7 @@ def _hidden(steps: Mapping[str, StepTimeline], whole_step: bool) -> str:
 
 
 def _share(step: StepTimeline, whole_step: bool) -> float:
-    """The part of a step's time on the network that its work hides."""
+    """Return the part of a step's time on the network that its work hides."""
     return step.under if whole_step else step.inside
 
 

@@ -1,8 +1,7 @@
-"""One step of training in two records on one time axis: torch's profiler of one rank, and the course's own of all ranks.
+"""A training step in two records on one time axis: torch's profiler of one rank above, the run's own record below.
 
-Above, what the profiler saw of the rank: operators and collectives. Below, what the launch recorded: each rank's work, the
-rank's waits, and the messages on each link. A row in which nothing was seen says so. Left out: names of single operators,
-which the file for Perfetto has.
+The profiler's rows are operators and collectives; the record's are each rank's work, the rank's waits, and the messages on
+its links. The file for Perfetto has the names of single operators.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Track:
-    """A row of the picture: who has seen it, of which rank or link, what, and when."""
+    """A row of the picture: its record, its rank or link, the kind of event, and the times."""
 
     record: str
     what: str
     kind: str
     intervals: tuple[Interval, ...]
-    events: int = 0  # which may touch or overlap, and then are one interval
+    events: int = 0  # more than `intervals` where events touch or overlap
 
     @property
     def label(self) -> str:
@@ -46,10 +45,10 @@ class Track:
 
 
 def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> Picture:
-    """The last step of one rank, as its profile and the run's own record have it, on one axis.
+    """Draw the last step of one rank from its profile and from the run's own record, on one axis.
 
     `run[rank]` is what `worldsize.pytorch.profiled` saw; a step has `works_a_step` spans of declared work. `asks` is the
-    question over the picture; ValueError where it is none.
+    question above the picture; ValueError unless it ends in "?".
     """
     if waits_for(run):
         return base.not_yet(waits_for(run))
@@ -57,7 +56,7 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
 
 
 def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track]:
-    """The rows of the picture of two records, with times from the beginning of the rank's last step."""
+    """Return the rows of the picture, with times from the beginning of the rank's last step."""
     work = [s for s in trace.spans if s.kind == "compute" and s.declared]
     since_s = [s.start_s for s in work if s.rank == rank][-works_a_step:][0]
 
@@ -90,7 +89,7 @@ def _two_records(shown: Sequence[Track], asks: str, rank: int) -> Picture:
     longest_s = _end_s(shown)
     scale, unit = units.time_unit(longest_s)
     picture = Picture(base.WIDTH_IN, TOP_IN + BOTTOM_IN + ROW_IN * len(shown))
-    picture.set_layout_engine(None)  # half of the time that drawing takes
+    picture.set_layout_engine(None)  # layout would take half of the drawing time
     found = finding(shown, rank)
     head_in = heading.head(picture, asks, found, f"the last step of rank {rank}; both records on the clock of the launch")
     height_in = picture.get_figheight()
@@ -120,7 +119,7 @@ def _row(ax: Axes, place: int, track: Track, scale: float, longest_s: float) -> 
 
 
 def finding(shown: Sequence[Track], rank: int) -> str:
-    """What two records of a step say together: how long a collective is under way, while whom, and what one of them lacks."""
+    """Say how long a collective is under way and who works meanwhile, and which events a record lacks."""
     whole_s = _end_s(shown)
     said = []
     for track in shown:
@@ -144,7 +143,7 @@ def _end_s(shown: Sequence[Track]) -> float:
 
 
 def together_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
-    """Seconds that lie in intervals of both rows of the picture of two records."""
+    """Return the seconds that lie in intervals of both rows."""
     total_s = 0.0
     for start, end in joined(one):
         total_s += sum(max(0.0, min(end, b) - max(start, a)) for a, b in joined(other))

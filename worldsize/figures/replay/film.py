@@ -1,10 +1,8 @@
 """A replay as one SVG that moves by itself and loops, for pages that run no script, such as a README.
 
-Messages travel along straight lines from rank to rank; under each run stands what has arrived, and how it ended, once it
-has. It opens with the first moment at which there is something to see, and what does not move it (print, a thumbnail)
-shows that moment. Colours are those of the light theme, on a ground of their own. Left out: play, scrub and lanes
-(`player`).
-Synchronized Multimedia Integration Language as in SVG 1.1, chapter 19: browsers play it in an `img` too.
+Messages travel along straight lines from rank to rank; below each run stands what has arrived and, once it is over, how it
+ended. The film opens with the first moment that shows something, and print or a thumbnail shows that moment. The animation
+is the Synchronized Multimedia Integration Language in SVG 1.1, chapter 19, which browsers play in an `img` too.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ from typing import Any
 from worldsize import units
 from worldsize.figures import tokens
 
-FILM_S, HOLD_S = 9.0, 3.0
+FILM_S, HOLD_S = 9.0, 3.0  # of motion, then of rest before the loop begins again
 WIDTH, HEIGHT, HEAD, FOOT, PAD = 380, 260, 34, 34, 40
 RADIUS = 16
-MOST_CAPTIONS = 40  # of one run
+MOST_CAPTIONS = 40  # of one run; with more messages, captions say "at least"
 
 
 _DATA = re.compile(r'^showAll\("replay", "[0-9a-f]+", (\{.*\})\);$', re.MULTILINE)
 
 
 def film_of(player: str) -> str:
-    """The film of a saved replay, given as the HTML of its output. Raises ValueError where it is none."""
+    """Return the film of a saved replay, from the HTML of its output. Raises ValueError for other HTML."""
     found = _DATA.search(player)
     if found is None:
         raise ValueError(f"film: expected the HTML of a replay, got {player[:60]!r}; hand in the output of figures.replay")
@@ -38,7 +36,7 @@ def film_of(player: str) -> str:
 
 
 def film(data: Mapping[str, Any], alt: str) -> str:
-    """The SVG of what the player was given as `data` (`player.replay`): its runs side by side on one clock."""
+    """Return the SVG of a replay from its player's `data` (`player.replay`): its runs side by side on one clock."""
     runs = data["runs"]
     width, height = WIDTH * len(runs), HEAD + HEIGHT + FOOT
     parts = [
@@ -54,7 +52,7 @@ def film(data: Mapping[str, Any], alt: str) -> str:
 
 def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     frames, opens = data["frames"], data["opens"]
-    begin = f'begin="{-FILM_S * opens / frames:.3f}s"'
+    begin = f'begin="{-FILM_S * opens / frames:.3f}s"'  # negative: the film opens at this moment
     ink, rule = tokens.INK.light, tokens.RULE.light
     places = [(PAD + x * (WIDTH - 2 * PAD), HEAD + PAD + y * (HEIGHT - 2 * PAD)) for x, y in run["at"]]
     parts = [f'<text x="{WIDTH / 2}" y="24" fill="{ink}" font-weight="bold">{html.escape(run["name"])}</text>']
@@ -64,7 +62,7 @@ def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     for src, dst, start, end, radius in run["messages"]:
         way, tone = _way(places[src], places[dst]), tokens.RANKS[src % len(tokens.RANKS)].light
         parts.append(_packet(way, start / frames, end / frames, radius + 2, tone, begin))
-        if start <= opens < end:
+        if start <= opens < end:  # on its way in the opening frame, which print shows
             parts.append(_standing_packet(way, (opens - start) / (end - start), radius + 2, tone))
 
     for rank, (x, y) in enumerate(places):
@@ -84,7 +82,7 @@ def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
 
 
 def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
-    """(from a frame, to another or for good, what is true of a run meanwhile), without a gap."""
+    """Return (from frame, to frame or None for good, caption) of a run, without gaps."""
     rows = [(at, count) for at, _, count in run["arrived"] if at < run["over"]]
     every = max(1, math.ceil(len(rows) / MOST_CAPTIONS))
     thinned = every > 1 or len(run["arrived"]) < run["count"]
@@ -99,7 +97,7 @@ def _captions(run: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
 
 
 def _way(a: Sequence[float], b: Sequence[float]) -> list[tuple[float, float]]:
-    """From a to b, a little to the right of it, so that the two ways between ranks are apart."""
+    """Return the line from a to b, a little to its right, so that the two directions between ranks stay apart."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     length = max((dx * dx + dy * dy) ** 0.5, 1.0)
     aside_x, aside_y = -dy / length * 5, dx / length * 5
@@ -121,14 +119,14 @@ def _packet(way: Sequence[Any], start: float, end: float, radius: float, tone: s
 
 
 def _standing_packet(way: Sequence[Any], share: float, radius: float, tone: str) -> str:
-    """A message that far on its way, for what moves nothing; where the film moves, it is not seen."""
+    """Draw a message at `share` of its way, for viewers without animation; an animated film hides it."""
     x, y = (a + share * (b - a) for a, b in zip(*way, strict=True))
     hides = '<set attributeName="visibility" to="hidden" begin="0s"/>'
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{tone}">{hides}</circle>'
 
 
 def _shown(begin: str, *moments: tuple[float, int]) -> str:
-    """The opacity from each moment on, as shares of the film with its hold at the end."""
+    """Return an animation of the opacity from each moment on, in shares of film and hold."""
     values = ";".join(str(value) for _, value in moments)
     times = ";".join(f"{at:.4f}" for at, _ in moments)
     return (
@@ -138,5 +136,5 @@ def _shown(begin: str, *moments: tuple[float, int]) -> str:
 
 
 def _share(share: float) -> float:
-    """Of the film's share, that of film and hold; a first moment is after 0, as keyTimes has to grow."""
+    """Convert a share of the film to one of film and hold, kept above 0 since keyTimes must grow."""
     return max(0.0005, min(0.9985, share * FILM_S / (FILM_S + HOLD_S)))

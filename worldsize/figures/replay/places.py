@@ -1,4 +1,4 @@
-"""Where ranks stand in a replay, as the messages between them suggest: a star, a row, a tree, or a ring.
+"""Places of ranks in a replay, as the messages between them suggest: a star, a row, a tree, or a ring.
 
 Coordinates are shares of a frame's width and height, x to the right and y downwards.
 """
@@ -14,7 +14,7 @@ from worldsize.trace import Transfer
 
 
 def places(racer: Racer) -> list[Position]:
-    """A place for every rank of a replay's run."""
+    """Return a place for every rank of a replay's run."""
     n = racer.world_size
     messages = sorted(racer.messages, key=attrgetter("end_s"))
     pairs = [(t.src, t.dst) for t in messages]
@@ -31,26 +31,26 @@ def places(racer: Racer) -> list[Position]:
 
 
 def ring(n: int) -> list[Position]:
-    """A replay's ranks as a ring: rank 0 on top, the others clockwise; two side by side."""
+    """Place ranks on a ring: rank 0 on top, the others clockwise; two side by side."""
     if n == 1:
         return [(0.5, 0.5)]
     return [(0.5 + x, 0.5 + y) for x, y in on_ellipse(n, 0.5, 0.5)]
 
 
 def star(n: int, hub: int) -> list[Position]:
-    """A replay's ranks as a star: `hub` in the middle, the others round it."""
+    """Place ranks as a star: `hub` in the middle, the others round it."""
     around = ring(n - 1)
     around.insert(hub, (0.5, 0.5))
     return around
 
 
 def row(n: int) -> list[Position]:
-    """A replay's ranks in a row, as the stages of a pipeline."""
+    """Place ranks in a row, as the stages of a pipeline."""
     return [(rank / (n - 1), 0.5) for rank in range(n)]
 
 
 def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
-    """A replay's ranks as a tree, below each one those that it is the first to exchange a message with."""
+    """Place ranks as a tree: below each rank stand its message partners without a place, breadth first from `root`."""
     below = below_each(n, root, pairs)
     found: dict[int, Position] = {}
     leaves: list[int] = []
@@ -70,7 +70,7 @@ def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
 
 
 def _hub(n: int, links: set[frozenset[int]]) -> int | None:
-    """The one rank that has a part in every message of a run of three ranks or more; None where there is none."""
+    """Return the one rank that takes part in every message, from three ranks on; None where there is none."""
     if n < 3 or len(links) < 2:
         return None
     common = frozenset.intersection(*links)
@@ -78,12 +78,12 @@ def _hub(n: int, links: set[frozenset[int]]) -> int | None:
 
 
 def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
-    """Whether the links join all ranks and none more than once."""
+    """Tell whether the links join all ranks without a cycle."""
     if n < 3 or len(links) != n - 1:
         return False
 
     joined = {0}
-    for _ in range(n):
+    for _ in range(n):  # rounds enough for the longest path
         for link in links:
             if link & joined:
                 joined |= link
@@ -91,7 +91,7 @@ def _is_tree(n: int, links: set[frozenset[int]]) -> bool:
 
 
 def _root(n: int, messages: Sequence[Transfer]) -> int:
-    """The sender of the first message that goes down a tree, or where the last one up it arrives."""
+    """Return the sender of the first message down a tree, or the receiver of the last message up it."""
     received = {t.dst for t in messages}
     never = [rank for rank in range(n) if rank not in received]
     if len(never) == 1:

@@ -1,6 +1,7 @@
-// The moving view of a replay: draws the data that player.py puts behind it. Plain DOM and SVG, on what dom.js shares.
+// The moving view of a replay: draws the data that player.py appends, in plain DOM and SVG, with dom.js.
 //
-// A moment is a frame, 0 to `data.frames`; until somebody moves it, the film stands at `data.opens`. Left out: who ends first and every sentence about a run (Python says).
+// A moment is a frame, 0 to `data.frames`; the film stands at `data.opens` until a reader moves it. Sentences about a run come
+// from Python.
 
 const SCENE = { width: 230, least: 150, flat: 80, pad: 18 };
 const REDUCED_STEPS = 16;
@@ -45,7 +46,7 @@ const CSS = `
 
 // ---- a run at a moment, without a page ---------------------------------------------------------------------------
 
-// What has arrived, which messages are on their way and how far, which ranks send, receive or work, whether it is over.
+// Return what has arrived, which messages travel and how far, which ranks send, receive or work, and if the run is over.
 function stateAt(run, frame) {
   let [, bytes, messages] = [0, 0, 0];
   for (const [at, total, count] of run.arrived) {
@@ -121,7 +122,7 @@ class Band {
     });
   }
 
-  // Both ways between two ranks are apart.
+  // Return a message's curve; the two directions between ranks bend apart.
   way(src, dst) {
     const [a, b] = [this.places[src], this.places[dst]];
     const [dx, dy] = [b[0] - a[0], b[1] - a[1]];
@@ -148,7 +149,7 @@ class Band {
     }
     const drawn = make("g", { "clip-path": `url(#past${number})` }, svg);
     for (const [rank, start, end, kind] of this.run.works) {
-      // another kind of work lies lower
+      // the first kind fills the upper half of a lane, all others the lower
       const place = { x: start, width: Math.max(end - start, 20), y: y(rank) + (kind ? 0 : -0.36) * this.lane };
       make("rect", { class: kind ? "work other" : "work", height: 0.36 * this.lane, ...place }, drawn);
     }
@@ -205,7 +206,7 @@ class Player {
     make("p", { class: "note" }, live, data.notes.join(" "));
     live.addEventListener("keydown", (event) => this.key(event));
     this.go(data.opens);
-    this.untouched = true; // then it plays from its beginning
+    this.untouched = true; // until the first move: Play then starts from the beginning
   }
 
   controls(live) {
@@ -241,7 +242,7 @@ class Player {
     this.play.textContent = this.timer ? "❚❚ Pause" : "► Play";
     this.play.setAttribute("aria-label", this.timer ? "Pause" : "Play");
     const told = states.map((state, number) => sentence(this.data.runs[number], state));
-    this.said.setAttribute("aria-live", this.timer ? "off" : "polite"); // a reader of the screen is told when the film stands
+    this.said.setAttribute("aria-live", this.timer ? "off" : "polite"); // a screen reader speaks only while the film stands
     this.said.textContent = `At ${now}: ${told.join("; ")}.`;
     if (!this.timer) this.slider.setAttribute("aria-valuetext", this.said.textContent);
   }

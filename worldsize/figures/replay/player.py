@@ -1,8 +1,7 @@
-"""Recorded runs to play on one clock, side by side: one HTML output with its data, its script and a picture.
+"""Recorded runs to play side by side on one clock: one HTML output with its data, its script and a picture.
 
-Ranks stand as their messages suggest, messages travel from sender to receiver, and beside it each rank's lane fills
-as time goes on, as in L. Lamport's space-time diagram. Left out: bars of measured times (`bars.race`), and one run step by
-step (`step_through`).
+Ranks stand as their messages suggest, and messages travel from sender to receiver. Beside them each rank's lane fills as
+time goes on, as in L. Lamport's space-time diagram. `step_through` shows one run step by step.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from worldsize.figures.scripted.output import Scripted
 from worldsize.trace import Span
 
 MOST_RANKS = 16
-MOST_MESSAGES = 240  # drawn of one run, as many stretches of work, and as many moments at which its bytes are known
+MOST_MESSAGES = 240  # drawn of one run; also the most pieces of work, and the most rows of arrived bytes
 FRAMES = 20_000  # the parts into which the clock is cut
-OPENING = FRAMES // 50  # a film opens there at the earliest: of less, nothing would be seen on a lane
+OPENING = FRAMES // 50  # a film opens here at the earliest: before, a lane would show nothing
 FILM_S = 8.0
 SLOWER = (5, 2, 1, 0.5)  # how much slower than the usual film the others are
 SCRIPT = Path(__file__).with_suffix(".js")
@@ -35,10 +34,10 @@ KEYS = "Keys: space plays and pauses; left and right arrow, Home, End."
 
 
 def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
-    """The player of several recorded runs on one clock, for a notebook: `{"star": run, "tree": another}`.
+    """Return a player of several recorded runs on one clock, for a notebook: `{"star": run, "tree": another}`.
 
-    Each run, or trace, is a band. An exercise that is not yet written is named and left out. Raises ValueError where
-    `runs` is no mapping from names.
+    Each run, or trace, is a band. An exercise that is not yet written is named and left out. Raises ValueError where `runs`
+    is no mapping from names.
     """
     if not isinstance(runs, Mapping):
         raise ValueError(f'figures.replay: expected runs by name, such as {{"star": run}}, got {runs!r:.60}')
@@ -59,7 +58,7 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
 
 
 def _question(racers: Sequence[Racer]) -> str:
-    """What stands over the film until all runs are over."""
+    """Return the title of the film until all runs are over."""
     names = [racer.name for racer in racers]
     if len(names) == 1:
         return f"When is {names[0]} done?"
@@ -111,7 +110,7 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
 
 
 def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
-    """The frame that stands there until somebody plays: the first in which every run shows something, while all go on."""
+    """Return the frame shown before playing: the first in which every run shows something, while all go on."""
     seen = [OPENING]
     for band in bands:
         events = [(start, end) for _, _, start, end, _ in band["messages"]]
@@ -121,7 +120,7 @@ def _opening(bands: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequence[str]) -> dict[str, Any]:
-    """One band. Times are frames; `arrived` is a row [frame, bytes, messages] of what has arrived by then.
+    """Return one band. Times are frames; `arrived` has rows [frame, bytes, messages] of all that arrived by then.
 
     `messages` are [src, dst, start, end, radius], `works` [rank, start, end, number of its kind].
     """
@@ -162,13 +161,13 @@ def _kinds(racers: Sequence[Racer]) -> list[str]:
 
 
 def _kind(span: Span) -> str:
-    """What work it was: the first word of its label, as in "forward 3", if it begins with one."""
+    """Return the kind of work: the first word of its label, as in "forward 3", if it is a word; else "work"."""
     first, *_ = [*span.label.split(), ""]
     return first if first.isalpha() else "work"
 
 
 def _every(count: int) -> int:
-    """One of how many is drawn."""
+    """Return the stride at which at most `MOST_MESSAGES` of `count` are drawn."""
     return max(1, math.ceil(count / MOST_MESSAGES))
 
 
@@ -177,7 +176,7 @@ def _drawn_messages(racer: Racer) -> list[Any]:
 
 
 def _drawn_works(racer: Racer) -> list[Span]:
-    """The longest ones, in the order of their start."""
+    """Return the longest pieces of work, in the order of their start."""
     longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
     return sorted(longest, key=attrgetter("start_s"))
 
@@ -193,7 +192,7 @@ def _left_out(racer: Racer) -> list[str]:
 
 
 def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
-    """(seconds, bytes, messages) that have arrived, at most `MOST_MESSAGES` rows and the last of all."""
+    """Return (seconds, bytes, messages) arrived by then, at most `MOST_MESSAGES` rows with the last of all."""
     total, rows = 0, []
     for count, t in enumerate(sorted(racer.messages, key=attrgetter("end_s")), 1):
         total += t.size_bytes
@@ -204,7 +203,7 @@ def _arrived(racer: Racer) -> list[tuple[float, int, int]]:
 
 
 def _speeds(longest_s: float) -> list[list[Any]]:
-    """[frames a second, words] from slow to fast; the usual one, the third, takes some `FILM_S` seconds."""
+    """Return [frames a second, words] from slow to fast; the third, usual one takes some `FILM_S` seconds."""
     found = []
     for slower in SLOWER:
         rate_s = _round_down(longest_s / FILM_S / slower)
@@ -213,14 +212,14 @@ def _speeds(longest_s: float) -> list[list[Any]]:
 
 
 def _round_down(value: float) -> float:
-    """To 1, 2 or 5 times a power of ten."""
+    """Round down to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     factor = max(one for one in (1, 2, 5) if one * power <= value * (1 + 1e-9))
     return factor * power
 
 
 def _ticks(longest: float, unit: str) -> list[list[Any]]:
-    """[frame, label] for some five round numbers on the clock; the first has the unit."""
+    """Return [frame, label] for four to eight round numbers on the clock; the first has the unit."""
     step = _round_down(longest / 3)
     found: list[list[Any]] = []
     for number in range(math.floor(longest / step * (1 + 1e-9)) + 1):

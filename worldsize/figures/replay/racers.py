@@ -1,7 +1,6 @@
-"""The runs of a replay, each on a clock of its own that starts with its first message or marked work.
+"""The runs of a replay, each on its own clock, from its first message or marked work to the end of the last.
 
-A run is over with its last message or marked work. Runs whose times tie are as fast as each other.
-Left out: drawing (`still`, `player`).
+Runs whose times tie count as equally fast.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from worldsize.trace import Span, Transfer
 
 @dataclass(frozen=True)
 class Racer:
-    """A run of a replay: `messages` and `works` as they were recorded, in the order of their start.
+    """A run of a replay: its recorded `messages`, and its outermost `works` in the order of their start.
 
-    `zero_s` is when the first of them began, on the clock of the record; `over_s` the seconds from then to the end of the
+    `zero_s` is when the first of them began, on the clock of the record; `over_s` is the time from then to the end of the
     last one. A run that was stopped or failed is not `whole`.
     """
 
@@ -40,7 +39,7 @@ class Racer:
 
     @property
     def load(self) -> str:
-        """How much it sends, in words."""
+        """Return how much the run sends, in words."""
         if not self.messages:
             return "no messages"
         return f"{units.size(self.total_bytes)} in {units.count(len(self.messages), 'message')}"
@@ -48,14 +47,14 @@ class Racer:
 
 @dataclass(frozen=True)
 class Absentee:
-    """A run that cannot be played, and why."""
+    """A run that cannot be played, and the reason."""
 
     name: str
     why: str
 
 
 def racers_of(runs: Mapping[str, Any]) -> tuple[list[Racer], list[Absentee]]:
-    """The runs of a replay, in their order, and those with nothing to play."""
+    """Return the runs of a replay in their order, and those with nothing to play."""
     racers, absent = [], []
     for name, of in runs.items():
         if waits_for(of):
@@ -93,10 +92,10 @@ def _racer(name: str, of: Any) -> Racer | None:
 
 
 def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Without the pieces of work that lie within another one of the same rank, such as what it declared to take."""
+    """Drop the work that lies within other work of the same rank, such as time that it declared to take."""
     found: list[Span] = []
     until_s: dict[int, float] = {}
-    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):  # the outer one of two first
         if span.end_s > until_s.get(span.rank, -math.inf):
             found.append(span)
             until_s[span.rank] = span.end_s
@@ -104,12 +103,12 @@ def _outermost(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def lasted(racers: Sequence[Racer]) -> dict[str, float]:
-    """The seconds that each run of a replay took which came to its end."""
+    """Return the seconds of each run that came to its end."""
     return {racer.name: racer.over_s for racer in racers if racer.whole}
 
 
 def standing(racer: Racer, racers: Sequence[Racer]) -> str:
-    """How a run of a replay ended, in words: "done at 35 ms, first", "done at 70 ms, 2 times as long as the first"."""
+    """Return how a run ended, in words: "done at 35 ms, first", "done at 70 ms, 2 times as long as the first"."""
     at = units.seconds(racer.over_s)
     if not racer.whole:
         return f"stopped at {at}, not finished"
@@ -126,7 +125,7 @@ def standing(racer: Racer, racers: Sequence[Racer]) -> str:
 
 
 def finding(racers: Sequence[Racer]) -> str:
-    """Who ends first in a replay and by what factor, in words; ties are ties."""
+    """Say who ends first and by what factor the others are slower; ties are ties."""
     seconds = lasted(racers)
     if not seconds:
         return "no run came to its end"
@@ -141,7 +140,7 @@ def finding(racers: Sequence[Racer]) -> str:
 
 
 def _first(names: Sequence[str], runs: int, at: str) -> str:
-    """Who ends first, `names` of so many runs, and at what time."""
+    """Say which `names` of so many runs end first, and at what time."""
     if runs == 1:
         return f"{names[0]} takes {at}"
     if len(names) == 1:

@@ -1,7 +1,4 @@
-"""A replay as one still picture: every run a band of lanes on the same axis of time, for where no script runs.
-
-Left out: the moving view (`player`).
-"""
+"""A replay as one still picture, where no script runs: every run a band of lanes, all on the same axis of time."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ LINE = {"linewidths": 0.8, "alpha": 0.8}
 
 @base.plain_style
 def still(racers: Sequence[Racer], title: str) -> Picture:
-    """The still picture of a replay: every message a line from its sender's lane to its receiver's."""
+    """Draw the still picture of a replay: every message a line from its sender's lane to its receiver's."""
     lanes = sum(map(attrgetter("world_size"), racers))
     high_in = TITLE_IN + AXIS_IN + BAND_IN * len(racers) + LANE_IN * lanes
     picture = Picture(base.WIDTH_IN, high_in)

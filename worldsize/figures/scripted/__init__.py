@@ -1,1 +1,1 @@
-"""A picture that a script brings to life: one HTML output that holds both, and what its scripts share."""
+"""Pictures that a script brings to life: one HTML output with picture and script, and code that the scripts share."""

@@ -1,7 +1,7 @@
-// What the moving views share: how an element is made, the look of their controls, and how they find their places.
+// Code that the moving views share: making elements, the look of controls, and finding a view's place in the page.
 //
-// A view lives in a shadow tree, so that several on a page, and the page itself, leave each other alone. The picture
-// stays in the page's own tree, for printing. Nothing is fetched.
+// A view lives in a shadow tree, so that its styles and ids do not affect the page or other views. The picture stays in
+// the page's own tree, for printing. Nothing is fetched.
 
 const SHARED_CSS = `
 :host {
@@ -27,7 +27,7 @@ button:disabled { opacity: .5; cursor: default; }
 @media print { .live { display: none; } slot { display: inline; } }
 `;
 
-const RANK_TONES = 6; // then they come again, with another hatch
+const RANK_TONES = 6; // then tones repeat, with another hatch
 
 function rankColour(rank) {
   return `var(--ws-rank-${rank % RANK_TONES})`;
@@ -44,7 +44,7 @@ function make(tag, attributes, parent, text) {
   return made;
 }
 
-// The frame of a moving view in its host: a group of that name, in a shadow tree.
+// Make the frame of a moving view in its host: a named group, in a shadow tree.
 function frame(host, name, css) {
   const root = host.attachShadow({ mode: "open" });
   make("style", {}, root, SHARED_CSS + css);

@@ -1,8 +1,7 @@
-"""One HTML output that holds a still picture, data, and the script that draws them alive.
+"""An HTML output that holds a still picture, data, and the script that draws the data as a moving view.
 
-Where scripts run, the moving view takes the place of the picture; elsewhere the picture stays. Nothing is fetched and
-no kernel is needed, so it lives on in a saved notebook and in an exported page. Left out: what is drawn (`step_through`,
-`replay`).
+Where scripts run, the moving view replaces the picture. The output fetches nothing and needs no kernel, so the view works
+in a saved notebook and in an exported page.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ PICTURE_DPI = 96
 
 
 class Scripted:
-    """Shown in a notebook as the moving view; `alt` says what it holds.
+    """An output that a notebook shows as the moving view; `alt` says what it holds.
 
-    `script` is a module whose class `Player(host, data)` draws `data` into the element `host`; `kind` is the word for
-    it in the page, as in `data-steps`.
+    `script` is a module whose class `Player(host, data)` draws `data` into the element `host`; `kind` is the word for the
+    view in the page, as in `data-steps`.
     """
 
     def __init__(self, still: Picture, data: dict[str, Any], script: Path, kind: str) -> None:
@@ -39,13 +38,14 @@ class Scripted:
         return self._still.png(PICTURE_BYTES, PICTURE_DPI)
 
     def _html(self, png: bytes) -> str:
+        # "<" is escaped, so that no "</script>" in the data can end the script
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         name = hashlib.sha256(data.encode()).hexdigest()[:12]
         still = self._still.image(png)
         parts = [path.read_text(encoding="utf-8") for path in (SHARED, self._script)]
         script = "\n".join([*parts, f'showAll("{self._kind}", "{name}", {data});'])
 
-        # Lab takes keys for itself unless the element says this
+        # data-lm-suppress-shortcuts: otherwise JupyterLab takes the keys for its own shortcuts
         attributes = f'class="ws-{self._kind}" data-{self._kind}="{name}" data-lm-suppress-shortcuts="true"'
         style = tokens.css(f".ws-{self._kind}")
         return f'<style>{style}</style><div {attributes}>{still}</div>\n<script type="module">\n{script}\n</script>'

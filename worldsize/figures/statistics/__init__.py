@@ -1,1 +1,1 @@
-"""Pictures of many measurements at once: distributions, what a fit leaves over, and intervals of forecasts against the truth."""
+"""Pictures of many measurements at once: distributions, residuals of a fit, races, and intervals of forecasts."""

@@ -1,10 +1,8 @@
-"""Distributions of numbers: a lane a sample, a bar for each value, a mark at the mean; and of curves: a band a kind of run.
+"""Distributions: a lane for each sample, with a bar for each value and a mark at the mean; and a band for each set of curves.
 
-Lanes share the axis of values, so that a tail which one lane has and another has not is seen at once. Bars are scaled
-in each lane by its own highest, since it is shape and reach that are compared. A band goes from the lowest of several
-runs to the highest, round the middle one; where two overlap it may come out the other way round with other seeds, so the
-finding counts that as a tie. But runs that are paired, by their seeds, are compared seed by seed. Left out: deviations and
-confidence, for which a few runs are too few.
+Lanes share the axis of values, so that tails compare; bars are scaled by the lane's own highest, since shape and reach
+matter. A band goes from the lowest of several runs to the highest, round the middle one. Overlapping bands count as a tie,
+since other seeds may reverse them; runs paired by seed are compared seed by seed.
 """
 
 from __future__ import annotations
@@ -26,18 +24,18 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.frame.ends import reach, standing
 
-MOST_BARS = 60
+MOST_BARS = 60  # across a lane; with more values, a bar covers several
 LANE_IN = 0.62
 BAR_HEIGHT = 0.72
 MARKERS_A_LINE = 8
-BAND = 0.25  # of the line's colour
+BAND = 0.25  # opacity, in the line's colour
 Point = tuple[float, float]
 Runs = Sequence[Sequence[Point]]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One lane: whole numbers that were measured, None for an exercise not yet written; `expected` is a mean foretold."""
+    """A lane: measured whole numbers, None for an exercise not yet written; `expected` is the predicted mean."""
 
     name: str
     values: Sequence[int] | None
@@ -46,10 +44,10 @@ class Sample:
 
 @base.plain_style
 def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = False) -> Picture:
-    """Distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
+    """Draw distributions of whole numbers, a lane a sample, each with its mean; `x` names the axis of values.
 
-    The finding begins with how far the tails reach, with `mean` by what the means are. `asks` is the question over the
-    picture; ValueError where it is none.
+    The finding begins with how far the tails reach; with `mean`, it begins with the means. `asks` is the question above the
+    picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     if not rows:
@@ -75,7 +73,7 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
 
 
 def finding(rows: Sequence[Sample], mean: bool = False) -> str:
-    """What distributions say: who reaches farthest, whether the means tie, and how far they are from what was foretold."""
+    """Say which tail reaches farthest, whether the means tie, and how far they are from the predictions."""
     known = [row for row in rows if row.values]
     if not known:
         return "Nothing was measured"
@@ -88,7 +86,7 @@ def finding(rows: Sequence[Sample], mean: bool = False) -> str:
 
 
 def _reach(largest: dict[str, int]) -> str:
-    """How far the tails go, at most and at least."""
+    """Say how far the tails go, at most and at least."""
     high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
     said = f"the tail reaches {largest[high[0]]} with {findings.both(high, len(largest))}"
     if high == low:
@@ -104,7 +102,7 @@ def _means(means: dict[str, float]) -> str:
 
 
 def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
-    """How far the means, each (measured, predicted), are from their predictions at worst."""
+    """Say how far the means, each (measured, predicted), are from their predictions at worst."""
     off = {name: measured - predicted for name, (measured, predicted) in pairs.items()}
     near = [name for name, (measured, predicted) in pairs.items() if findings.tie(measured, predicted)]
     if not off:
@@ -130,10 +128,10 @@ def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
     counts = np.bincount(values // width)
     places = np.flatnonzero(counts)
     heights = BAR_HEIGHT * counts[places] / counts.max()
-    heights = np.maximum(heights, 0.02)  # a single value far out shall be seen
+    heights = np.maximum(heights, 0.02)  # keep a single value far out visible
 
     look = {"color": base.algorithm(index), "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": base.hatch(index)}
-    ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)
+    ax.bar(places * width + (width - 1) / 2, -heights, 0.9 * width, index, zorder=2, **look)  # upwards: y points down
     ax.plot(values.mean(), index + 0.07, marker="^", color=base.INK, markersize=7, zorder=4, clip_on=False)
 
     if row.expected is not None:
@@ -162,7 +160,7 @@ def _words(row: Sample) -> str:
 
 @dataclass(frozen=True)
 class Band:
-    """What several runs of one kind were at each x: the middle one, the lowest and the highest."""
+    """Several runs of one kind, at each x: the median, the lowest and the highest value."""
 
     xs: tuple[float, ...]
     middle: tuple[float, ...]
@@ -176,7 +174,7 @@ class Band:
 
 
 def band(name: str, runs: Runs) -> Band:
-    """The band of several runs, each [(x, y)] with the same x. Raises ValueError where they differ, or where there is none."""
+    """Return the band of several runs, each [(x, y)]. Raises ValueError where their x differ, or where there is no point."""
     xs = [tuple(x for x, _ in run) for run in runs]
     if not xs or not xs[0] or any(other != xs[0] for other in xs):
         raise ValueError(
@@ -189,10 +187,10 @@ def band(name: str, runs: Runs) -> Band:
 
 @base.plain_style
 def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, paired: bool = False) -> Picture:
-    """A line and a band for each row of several runs, `rows[name]` = [[(x, y), …], …]; None for an exercise not yet written.
+    """Draw a line and a band for each row of runs, `rows[name]` = [[(x, y), …], …]; None for an exercise not yet written.
 
-    `paired`: run k of every row had the same seed, so that rows are compared run by run. `x` and `y` name the axes. `asks` is
-    the question over the picture; ValueError where it is none.
+    `paired`: run k of every row had the same seed, so rows are compared run by run. `x` and `y` name the axes. `asks` is
+    the question above the picture; ValueError unless it ends in "?".
     """
     known = {name: band(name, runs) for name, runs in base.written(rows).items()}
     if not known:
@@ -222,7 +220,7 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
 
 
 def ends(known: Mapping[str, Band], x: str, paired: bool = False) -> str:
-    """What bands say at the last x that all have: who is lowest and who highest, and what ties. `paired` as in `bands`."""
+    """Say which band is lowest and highest, and which tie, at the last x that all share. `paired` as in `bands`."""
     shared = set.intersection(*(set(one.xs) for one in known.values()))
     if not shared:
         return ""

@@ -1,8 +1,7 @@
-"""Measured times with lines through them, and below how far each line is off: a residual plot with relative errors.
+"""A residual plot: measured times with lines through them, and below them how far each line is off.
 
-A fit is judged by what it leaves over: a pattern there says that the model lacks something, scatter that it does not.
-J. Tukey, "Exploratory data analysis", 1977, drew the residual before believing the line. Relative, since sizes and times
-span decades.
+A pattern in the residuals says that the model lacks something, scatter that it does not: J. Tukey, "Exploratory data
+analysis", 1977. Errors are relative, since sizes and times span decades.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
 
-LEAST_RUN = 3  # neighbours that are off to one side
-MOST_PERCENT = 100  # what is further off is drawn at the edge
+LEAST_RUN = 3  # neighbours off to one side make a pattern
+MOST_PERCENT = 100  # larger errors are drawn at the edge
 
 
 @dataclass(frozen=True)
 class Line:
-    """seconds = alpha_s + size / bandwidth, through measured times; None for an exercise not yet written."""
+    """A fitted line, seconds = alpha_s + size / bandwidth; `alpha_bandwidth` is None for an exercise not yet written."""
 
     name: str
     alpha_bandwidth: tuple[float, float] | None
@@ -37,7 +36,7 @@ class Line:
         return alpha_s + size_bytes / bandwidth
 
     def error(self, size_bytes: float, seconds: float) -> float:
-        """How far the line is off, relative to what was measured: −0.2 where it says a fifth too little."""
+        """Return the line's error relative to the measurement: −0.2 where it says a fifth too little."""
         return self.seconds(size_bytes) / seconds - 1
 
 
@@ -50,10 +49,10 @@ def residuals(
     marks: Mapping[float, str] = MappingProxyType({}),
     points: str = "measured",
 ) -> Picture:
-    """Times by size with lines through them, and below how far each line is off; `marks` are words at some sizes.
+    """Draw times by size with lines through them, and below how far each line is off; `marks` are words at some sizes.
 
     `points` says where the times come from, if they were not measured; sizes in `left_out` were not fitted and are hollow.
-    `asks` is the question over the picture; ValueError where it is none.
+    `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     lines = tuple(lines)
     if not seconds:
@@ -85,7 +84,7 @@ def residuals(
 
 
 def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Sequence[float]) -> str:
-    """What residuals say: how far each line is off at its worst, of several the better one first."""
+    """Say how far each line is off at worst, the better one first, and for a single line whether errors have a pattern."""
     known = [line for line in lines if line.alpha_bandwidth]
     if not known:
         return "No line is fitted yet"
@@ -102,9 +101,9 @@ def finding(lines: Sequence[Line], seconds: Mapping[float, float], left_out: Seq
 
 
 def pattern(line: Line, seconds: Mapping[float, float]) -> str:
-    """Whether a line is off to one side over ranges of neighbouring sizes, in words; what is less than 5 % off has no side.
+    """Say whether a line is off to one side over ranges of neighbouring sizes; an error up to 5 % has no side.
 
-    As a rule of thumb: at least three sides in a row are one pattern, and scatter changes its side more often than that.
+    Three neighbours on one side make a pattern. The rule of thumb: scatter changes sides more often.
     """
     sides = [(size, _side(line.error(size, seconds[size]))) for size in sorted(seconds)]
     ranges = []
@@ -131,11 +130,11 @@ def _sizes(sizes: Sequence[float]) -> str:
 
 
 def _part(error: float) -> str:
-    return units.number(float(f"{100 * error:.2g}"), "%")
+    return units.number(float(f"{100 * error:.2g}"), "%")  # two significant digits
 
 
 def _judged(seconds: Mapping[float, float], left_out: Sequence[float]) -> list[float]:
-    """The sizes that judge a line: those that it was not fitted to, if there are any."""
+    """Return the sizes that judge a line: those left out of the fit, or all where none were."""
     return [size for size in seconds if size in left_out] or list(seconds)
 
 
@@ -159,7 +158,7 @@ def _times(
 
 
 def _line(ax: Axes, index: int, line: Line, seconds: Mapping[float, float]) -> None:
-    """A line where it is not far below all that was measured."""
+    """Draw a line where it is at least a tenth of the least measured time."""
     look = {"color": base.algorithm(index), "linewidth": tokens.LINE_PT, "linestyle": (0, (4, 2))}
     if index == 0:
         look["linestyle"] = "-"
@@ -180,7 +179,7 @@ def _errors(ax: Axes, seconds: Mapping[float, float], lines: Sequence[Line], lef
             for size_bytes in sorted(seconds):
                 percent = 100 * line.error(size_bytes, seconds[size_bytes])
                 worst = max(worst, abs(percent))
-                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))
+                drawn[size_bytes] = max(-MOST_PERCENT, min(MOST_PERCENT, percent))  # `worst` keeps the true error
             ax.plot(list(drawn), list(drawn.values()), color=base.algorithm(index), linewidth=tokens.THIN_PT)
             _points(ax, drawn, left_out, base.algorithm(index), base.marker(index))
 
@@ -205,7 +204,7 @@ def _percent(value: float, place: int) -> str:
 def _points(
     ax: Axes, values: Mapping[float, float], left_out: Sequence[float], colour: str, marker: str, label: str | None = None
 ) -> None:
-    """Filled those that were fitted, which have the label; hollow those that were left out."""
+    """Draw fitted points filled, with the label, and points left out of the fit hollow."""
     sizes, ys = np.array(sorted(values.items())).T
     hollow = np.isin(sizes, list(left_out))
     look = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none", "zorder": 3}

@@ -1,10 +1,8 @@
-"""Forecasts against what was measured: for each an interval and its middle, relative to the measurement, in groups.
+"""Forecasts against measurements, in groups: an interval and its middle each, relative to the measurement.
 
-An interval that holds crosses the line of "as measured"; one that misses has another colour and a cross. Sorted in each
-group by the middle, so that a bias is seen as a curve that lies above or below the line. Left out: how they were made.
-
-Of intervals that say 90 % nine in ten should hold: T. Gneiting, F. Balabdaoui and A. Raftery, "Probabilistic forecasts,
-calibration and sharpness", J. Royal Statistical Society B 69, 2007.
+An interval that holds crosses the line "as measured"; one that misses has another colour and a cross. Middles are sorted in
+each group, so that a bias shows as a curve above or below the line. Nine in ten of 90 % intervals should hold: T. Gneiting,
+F. Balabdaoui and A. Raftery, "Probabilistic forecasts, calibration and sharpness", J. Royal Statistical Society B 69, 2007.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.units import number
 
-MOST_PERCENT = 100  # what is further off is drawn at the edge
+MOST_PERCENT = 100  # larger errors are drawn at the edge
 GAP = 2  # places between groups
-NAME_COLUMNS = 14
+NAME_COLUMNS = 14  # a longer name breaks at its comma
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """One forecast, (low, middle, high), and what was measured, in one unit; all above 0."""
+    """A forecast, (low, middle, high), and its measurement, in one unit; all above 0."""
 
     low: float
     middle: float
@@ -42,12 +40,12 @@ class Forecast:
 
     @property
     def off(self) -> float:
-        """How far the middle is off, relative to what was measured: −0.2 where it says a fifth too little."""
+        """Return the middle's error relative to the measurement: −0.2 where it says a fifth too little."""
         return self.middle / self.measured - 1
 
     @property
     def half_width(self) -> float:
-        """Half of the interval, relative to its middle."""
+        """Return half of the interval, relative to its middle."""
         return (self.high - self.low) / 2 / self.middle
 
 
@@ -56,9 +54,9 @@ Groups = Mapping[str, Sequence[Forecast] | None]
 
 @base.plain_style
 def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
-    """Intervals of forecasts relative to what was measured, in groups; None for an exercise not yet written.
+    """Draw intervals of forecasts relative to the measurement, in groups; None for an exercise not yet written.
 
-    `nominal` is the part of them that should hold. `asks` is the question over the picture; ValueError where it is none.
+    `nominal` is the share that should hold. `asks` is the question above the picture; ValueError unless it ends in "?".
     """
     written = {name: rows for name, rows in groups.items() if rows}
     if not written:
@@ -85,7 +83,7 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 
 
 def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
-    """What intervals say: how many of them hold, against how many should, how wide they are, and how far the middles are off."""
+    """Say how many intervals hold against how many should, how wide they are, and how far their middles are off."""
     rows = [row for of_group in groups.values() for row in of_group]
     held = sum(row.holds for row in rows)
     share = number(round(100 * held / len(rows)), "%")

@@ -1,7 +1,7 @@
-"""A race under several conditions, such as bandwidths: a panel for each, the same bars in each, and who is first named there.
+"""A race under several conditions, such as bandwidths: a panel for each condition, with the same bars in each.
 
-All panels share one scale of time, so that a condition which makes all of them quicker is seen too. A dashed line across a
-bar is what was predicted. Left out: many groups under each other, with room for long names (`bars.race`).
+All panels share one scale of time, so that a condition which makes every bar shorter shows too. A dashed line across a bar
+is its prediction. `bars.race` has room for long names.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from worldsize.figures.bars import Timing
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 
-ROOM_FOR_TEXT = 1.55
+ROOM_FOR_TEXT = 1.55  # of the longest bar or prediction
 BAR_HEIGHT = 0.62
-MARK_HEIGHT = 0.92
+MARK_HEIGHT = 0.92  # of a prediction's line, which juts out of its bar
 NOTE = "bold: first, or too near to it to tell; all panels share one scale"
 
 
 @base.plain_style
 def races(rows: Iterable[Timing], asks: str = "") -> Picture:
-    """A panel for each `group` of timings, a bar for each name; `measured_s` None where a name has not come to its end.
+    """Draw a panel for each `group` of timings, a bar for each name; `measured_s` is None where a name has not finished.
 
-    The finding says who is first in which panel. `asks` is the question over the picture; ValueError where it is none.
+    Timings of one group must follow each other. The finding says who is first in which panel. `asks` is the question above
+    the picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     names = list(dict.fromkeys(map(attrgetter("name"), rows)))
@@ -55,7 +56,7 @@ def races(rows: Iterable[Timing], asks: str = "") -> Picture:
 
 
 def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
-    """What a race in panels says: who is first in which, and how far ahead of the first name; panels alike together."""
+    """Say who is first in which panel, neighbouring panels with the same winner together, and whether predictions agree."""
     winners = {at: tuple(_first(members)) for at, members in panels.items()}
     said = []
     for names, places in groupby((at for at in winners if winners[at]), winners.__getitem__):
@@ -71,7 +72,7 @@ def _first(members: Mapping[str, Timing]) -> list[str]:
 
 
 def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, Sequence[str]]) -> str:
-    """Where the predictions have somebody else first, among those who were measured."""
+    """Name the panels in which the predictions have another winner among the measured names."""
     compared, others = 0, []
     for at, members in panels.items():
         by_prediction = {name: row.predicted_s for name, row in members.items() if row.measured_s is not None}

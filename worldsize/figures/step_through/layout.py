@@ -1,7 +1,7 @@
-"""Where ranks stand in a step-through: on a ring, on a star round one of them, as a tree below one, or in a row.
+"""Places of ranks in a step-through: on a ring, on a star round a hub, as a tree below a root, or in a row.
 
-Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas is as wide
-as one of `WIDTHS`, the widest for which a page has room: text keeps its size.
+Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas has one of
+`WIDTHS`, the widest for which a page has room, so that text keeps its size.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy as np
 
 WIDTHS = (720, 460, 300)
 WIDTH = WIDTHS[0]
-ROOM_Y = 20  # what a rank does is written below its box
-MOST_ROOMY = 8  # ranks between which there is room for the label of a message
+ROOM_Y = 20  # for the text below a box: what its rank does
+MOST_ROOMY = 8  # ranks, so that a message's label has room between two boxes
 MOST_NAMED = dict(zip(WIDTHS, (MOST_ROOMY, 4, 1), strict=True))  # ranks with room for "rank" before their numbers
-EDGE = 3  # an arrow ends that far from a box
+EDGE = 3  # from the end of an arrow to its box
 LABEL = 66  # the width of most messages' labels
 MOST_RADIUS = 330.0
-LONGEST_STAR = 1.5  # to its shorter side, so that no message's way is much longer than another
+LONGEST_STAR = 1.5  # ratio of its sides, so that messages have ways of similar length
 
 Position = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`boxes` are `box[0]` wide and `box[1]` high round `centres`; `cell` is the size of one number of a chunk.
+    """Places of ranks on a canvas: boxes of size `box` round `centres`; `cell` is the size of one number of a chunk.
 
-    An arrow's middle lies `bend[0]` times its length beside the straight line, at most `bend[1]` pixels, so that two
-    ranks that swap have two arrows.
+    An arrow's middle lies `bend[0]` times its length beside the straight line, at most `bend[1]` pixels, so that two ranks
+    that swap have two arrows.
     """
 
     width: float
@@ -43,7 +43,7 @@ class Layout:
     bend: Position = (0.12, 30)
 
     def arrow(self, src: int, dst: int) -> tuple[Position, Position, Position]:
-        """A message's way: where it begins, the control point of its curve, where it ends."""
+        """Return a message's curve: its start, its control point, and its end."""
         a, b = self._edge(src, dst), self._edge(dst, src)
         dx, dy = b[0] - a[0], b[1] - a[1]
 
@@ -52,7 +52,7 @@ class Layout:
         return a, via, b
 
     def _edge(self, rank: int, towards: int) -> Position:
-        """Where the line between two ranks leaves the first one's box."""
+        """Return the point at which the line between two ranks leaves the first one's box."""
         (x, y), (to_x, to_y) = self.centres[rank], self.centres[towards]
         dx, dy = to_x - x, to_y - y
 
@@ -64,15 +64,12 @@ class Layout:
 
 
 def ring(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
-    """Layout of a step-through as a ring of ranks.
-
-    Rank 0 on top, the others clockwise; two side by side.
-    """
+    """Lay ranks out as a ring: rank 0 on top, the others clockwise; two side by side."""
     return _round(n, chunks, width, lambda rx, ry: on_ellipse(n, rx, ry))
 
 
 def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
-    """Layout of a step-through: the rank `hub` in the middle, the others round it at even distances."""
+    """Lay ranks out as a star: `hub` in the middle, the others round it at even distances."""
 
     def place(rx: float, ry: float) -> list[Position]:
         around = on_ellipse(n - 1, min(rx, LONGEST_STAR * ry), min(ry, LONGEST_STAR * rx))
@@ -85,10 +82,10 @@ def star(n: int, chunks: int = 0, hub: int = 0, width: float = WIDTH) -> Layout:
 def tree(
     n: int, chunks: int = 0, hub: int = 0, pairs: Iterable[tuple[int, int]] = (), width: float = WIDTH
 ) -> Layout:
-    """Layout of a step-through as a tree.
+    """Lay ranks out as a tree with `hub` on top.
 
-    `hub` on top, and below each rank those that it is the first to exchange a message with; `pairs` are in time. Many
-    ranks side by side need the wide canvas.
+    Below each rank stand its message partners without a place, breadth first (`below_each`); `pairs` are in time order.
+    Many ranks side by side get the wide canvas.
     """
     pairs = tuple(pairs)
     below = below_each(n, hub, pairs)
@@ -96,7 +93,7 @@ def tree(
     box, cell = _box(n, chunks, width, width / leaves - 12)
     if width < WIDTH and box[0] > width / leaves - 8:
         return tree(n, chunks, hub, pairs)
-    floor = box[1] + ROOM_Y + 44  # the height of one
+    floor = box[1] + ROOM_Y + 44  # from one level to the next
     slots, centres = count(), {}
 
     def place(rank: int, level: int) -> float:
@@ -112,7 +109,7 @@ def tree(
 
 
 def below_each(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """The ranks below each one, by first messages, breadth first from `hub`; below it too those that had none."""
+    """Return the partners below each rank, breadth first from `hub`, by first message; unreachable ranks go below `hub`."""
     partners: dict[int, dict[int, None]] = defaultdict(dict)
     for a, b in pairs:
         partners[a][b] = partners[b][a] = None
@@ -131,9 +128,9 @@ def below_each(n: int, hub: int, pairs: Iterable[tuple[int, int]]) -> dict[int, 
 
 
 def pipeline(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
-    """Layout of a step-through as a pipeline, a row of stages.
+    """Lay ranks out as a pipeline: a row of stages, from left to right.
 
-    From left to right; many stages need the wide canvas.
+    Many stages get the wide canvas.
     """
     box, cell = _box(n, chunks, width, min(width / n - 12, max(44.0, width / n - LABEL)))
     if width < WIDTH and box[0] > width / n - 8:
@@ -147,7 +144,7 @@ def pipeline(n: int, chunks: int = 0, width: float = WIDTH) -> Layout:
 
 
 def on_ellipse(n: int, rx: float, ry: float) -> list[Position]:
-    """`n` places on an ellipse round (0, 0), as far from each other along it, clockwise from its top; two side by side."""
+    """Return `n` places at even distances along an ellipse round (0, 0), clockwise from its top; two side by side."""
     angles = np.linspace(0, 2 * math.pi, 721)
     if n == 2:
         angles -= math.pi / 2
@@ -159,7 +156,7 @@ def on_ellipse(n: int, rx: float, ry: float) -> list[Position]:
 
 
 def _round(n: int, chunks: int, width: float, place: Callable[[float, float], list[Position]]) -> Layout:
-    """The flattest ellipse on which no two boxes are too close; on the widest canvas where they would touch on this one."""
+    """Return the flattest ellipse on which boxes keep their distance, on the widest canvas if they would touch on this one."""
     box, cell = _box(n, chunks, width, width)
     gap = (16, 26)
     if n <= MOST_ROOMY:
@@ -186,7 +183,7 @@ def _crowded(centres: list[Position], apart: Position) -> bool:
 
 
 def _box(n: int, chunks: int, width: float, most: float) -> tuple[Position, Position]:
-    """The sizes of a rank's box, at most `most` wide, and of a number in it, on a canvas of that width."""
+    """Return the size of a rank's box, at most `most` wide, and of a number in it, on a canvas of this width."""
     box_width, height = 44.0, 28.0
     if n <= MOST_NAMED[width]:
         box_width = 84.0

@@ -1,10 +1,10 @@
-// The moving view of a step-through: draws the data that player.py puts behind it. Plain DOM and SVG, on what dom.js
-// shares. Left out: what a step is, its words, and where ranks stand (Python says).
+// The moving view of a step-through: draws the data that player.py appends, in plain DOM and SVG, with dom.js. Steps, their
+// words and the places of ranks come from Python.
 
 const PLAY_MS = 1400;
-const LONG = 250; // arrows that may cross others have their packets further back, where they do not meet
-const LEAST_SCALE = 0.95; // a picture's, so that its text of 12 pixels keeps 11
-// 8 by 8 pixels; with the colours they tell ranks apart
+const LONG = 250; // pixels; packets on longer arrows, which may cross, stand further back, where they do not meet
+const LEAST_SCALE = 0.95; // of a picture, so that its text of 12 pixels keeps 11
+// tiles of 8 by 8 pixels; with the colours, they tell ranks apart
 const HATCHES = [
   "", "M-2 2L2-2M0 8L8 0M6 10L10 6", "M2 2h2v2h-2zM6 6h2v2h-2z", "M0 0L8 8M0 8L8 0", "M-2 6L2 10M0 0L8 8M6-2L10 2",
   "M4 0V8M0 4H8", "M2 4a2 2 0 1 0 4 0a2 2 0 1 0-4 0", "M0 2H8M0 6H8",
@@ -43,9 +43,9 @@ class Scene {
     this.fit(Infinity);
   }
 
-  // The stage for this many pixels: text keeps its size. True where it is another one than before.
+  // Choose the stage for this many pixels, so that text keeps its size. Return true where the stage changes.
   fit(room) {
-    const { stages } = this.data; // the widest one first
+    const { stages } = this.data; // the widest first
     const stage = stages.find(({ width }) => room >= LEAST_SCALE * width) ?? stages.at(-1);
     if (stage === this.stage) return false;
     this.stage = stage;
@@ -91,7 +91,7 @@ class Scene {
     cells.forEach((code, chunk) => this.column(group, left, top + 26, chunk, code, changed.includes(chunk), cells.length));
   }
 
-  // One chunk: a row for each rank, filled where that rank's number is in the chunk.
+  // Draw one chunk: a row for each rank, filled where that rank's number is in the chunk.
   column(group, left, top, chunk, code, changed, chunks) {
     const [cw, ch] = this.stage.cell;
     const n = this.stage.at.length;
@@ -127,7 +127,7 @@ class Scene {
     return { d: `M${a}Q${via} ${b}`, x: on(0), y: on(1), from: a };
   }
 
-  // Where the line between two ranks leaves the first one's box.
+  // Return the point at which the line between two ranks leaves the first rank's box.
   edge(rank, towards) {
     const [x, y] = this.stage.at[rank];
     const [dx, dy] = [this.stage.at[towards][0] - x, this.stage.at[towards][1] - y];
@@ -150,7 +150,7 @@ class Player {
   constructor(host, data) {
     this.data = data;
     this.last = data.steps.length;
-    this.number = data.cells.length ? 0 : 1; // what ranks hold is something to see before the first step
+    this.number = data.cells.length ? 0 : 1; // without chunks, nothing shows before the first step
     const live = frame(host, data.title, CSS);
     const stage = make("div", { class: "stage" }, live);
     this.scene = new Scene(stage, data);
@@ -161,7 +161,7 @@ class Player {
     live.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.scene.fit(live.clientWidth) && this.scene.draw(this.number, false)).observe(live);
     this.go(this.number);
-    this.untouched = true; // then it plays from its beginning
+    this.untouched = true; // until the first move: Play then starts from the beginning
   }
 
   controls(live) {

@@ -1,6 +1,6 @@
 """A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
 
-Left out: what a step is (`steps`), where ranks stand (`layout`), and the output itself (`scripted`).
+`steps` cuts a trace into steps, `layout` places ranks, and `scripted` makes the output.
 """
 
 from __future__ import annotations
@@ -36,20 +36,18 @@ CELLS = "In each rank, a column is a chunk, and a row a rank whose number may be
 
 
 def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int | None = None) -> Scripted | Picture:
-    """The player of a step-through, for a notebook.
+    """Return a player that steps through a run with the arrow keys, for a notebook.
 
-    A run to step through with the arrow keys; `layout` is "ring", "star" or "tree" (round or below `hub`, else
-    the busiest rank), or "pipeline".
-
-    Each rank is seen to hold its chunks where every rank returned the notes of a `Watched` fabric:
-    `contents=run.results`. Raises ValueError for another layout or for other contents.
+    `layout` is "ring", "star" or "tree" (round or below `hub`, by default the busiest rank), or "pipeline". Each rank shows
+    its chunks where every rank returned the notes of a `Watched` fabric: `contents=run.results`. Raises ValueError for
+    another layout or for other contents.
     """
     trace, instead = trace_of(of)
     return instead or _stepper(trace, message_pattern(trace), layout, contents, hub)
 
 
 def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Scripted | Picture:
-    """`trace` has at least one transfer; `finding` says what its messages do. Raises ValueError for another layout."""
+    """Return the player of a trace with a transfer; `finding` describes its messages. Raises ValueError for another layout."""
     n = trace.world_size
     if hub is None:
         hub = _busiest(trace)
@@ -60,13 +58,14 @@ def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub:
         contents, before, chunks = None, (), 0
 
     every = steps_of(trace, contents)
+    # before the limit on ranks, so that a wrong layout raises at any world size
     stages = [_layout_of(layout, n, chunks, hub, every, width) for width in WIDTHS]
     if n > MOST_RANKS:
         return base.notice(f"{n} ranks are too many to step through (at most {MOST_RANKS}); see figures.messages")
 
     shown = _first(every)
     title = finding[0].upper() + finding[1:]
-    picture = still(shown, stages[1], title)
+    picture = still(shown, stages[1], title)  # the middle canvas: panels stand in two columns
     picture.alt = _alt(shown, every, n, layout, finding)
     return Scripted(picture, _data(shown, every, n, stages, title, before), SCRIPT, "steps")
 
@@ -95,7 +94,7 @@ def _checked(contents: Notes, n: int) -> Notes:
 
 
 def _busiest(trace: Any) -> int:
-    """The rank with the most messages."""
+    """Return the rank with the most messages."""
     ends: Counter[int] = Counter()
     for t in trace.transfers:
         ends.update((t.src, t.dst))
@@ -103,7 +102,7 @@ def _busiest(trace: Any) -> int:
 
 
 def _first(every: list[Step]) -> list[Step]:
-    """The first steps, as many as have at most `MOST_MESSAGES` messages."""
+    """Return the first steps with at most `MOST_MESSAGES` messages together, and at least one step."""
     total, shown = 0, []
     for step in every:
         total += len(step.messages)
@@ -131,7 +130,7 @@ def _notes(shown: Sequence[Step], every: Sequence[Step], cells: bool) -> list[st
 
 
 def _on_arrows(shown: Sequence[Step]) -> str:
-    """What is known of the messages that the arrows are."""
+    """Return the note on what an arrow's label says."""
     tags, said = "", SIZES
     for step in shown:
         if _tagged(step):
@@ -142,7 +141,7 @@ def _on_arrows(shown: Sequence[Step]) -> str:
 
 
 def _tagged(step: Step) -> bool:
-    """Whether tags tell its messages apart."""
+    """Tell whether tags tell the step's messages apart."""
     return any(m.tag for m in step.messages)
 
 
@@ -178,7 +177,7 @@ def _data(
 
 
 def _stage(where: Layout) -> dict[str, Any]:
-    """Where ranks stand on a canvas of some width."""
+    """Return the data of a canvas of one width."""
     return {
         "width": where.width,
         "height": round(where.height),
@@ -190,7 +189,7 @@ def _stage(where: Layout) -> dict[str, Any]:
 
 
 def _links(shown: Sequence[Step]) -> list[tuple[int, int]]:
-    """(src, dst) of all messages of a step-through, for the faint tracks under its arrows."""
+    """Return (src, dst) of all messages, for the faint tracks under the arrows."""
     found = set()
     for step in shown:
         found |= {(m.src, m.dst) for m in step.messages}
@@ -198,8 +197,7 @@ def _links(shown: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
-    """One step: its text, messages [src, dst, label], what ranks do [in a word, in words], and the cells
-    [rank, chunk, code] that change."""
+    """Return a step: its text, messages [src, dst, label], what ranks do [word, words], changed cells [rank, chunk, code]."""
     messages: list[list[Any]] = []
     tagged = _tagged(step)
     doing = {rank: [text.rest_in_short(rest), text.rest_in_words(rest)] for rank, rest in step.rest.items()}
@@ -215,7 +213,7 @@ def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
 
 
 def _changes(before: Sequence[Held], after: Sequence[Held]) -> list[list[Any]]:
-    """[rank, chunk, code] of each cell that is another one afterwards."""
+    """Return [rank, chunk, code] of each cell whose value changed."""
     n, changes = len(after), []
     for rank, row in enumerate(after):
         for chunk, value in enumerate(row):
@@ -225,7 +223,7 @@ def _changes(before: Sequence[Held], after: Sequence[Held]) -> list[list[Any]]:
 
 
 def _code(value: float, n: int) -> str:
-    """How often each rank's number is in a sum, a digit a rank; "?" where it is no sum of marks."""
+    """Return how often each rank's number is in a sum, a digit a rank; "?" where the value is no sum of marks."""
     found = counts(value, n)
     if found is None:
         return "?"

@@ -1,9 +1,8 @@
 """A trace in steps: the messages that a person looks at together, who waits meanwhile, and what each rank then holds.
 
-In one step a rank sends at most one message and receives at most one, as one network card would, and every message
-comes after those that its sender had sent or received before it began. So a ring's k-th messages make one step, and
-those that queue at a server make a step each. It is L. Lamport's "happened before" (CACM 21, 1978) in rows. Left out:
-drawing, and the steps in words (`text`).
+In one step a rank sends at most one message and receives at most one, as one network card would. Every message comes after
+all messages that its sender had sent or received before it began: L. Lamport's "happened before" (CACM 21, 1978) in rows.
+So a ring's k-th messages make one step, and messages that queue at a server make a step each.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from worldsize.figures.inputs import began_s, ended_s, marked
 from worldsize.trace import Note, Trace, Transfer, in_steps
 
 LONG_WAIT_S = 5e-3
-LONG_WAIT_SHARE = 0.5
+LONG_WAIT_SHARE = 0.5  # of a step
 
 Held = tuple[float, ...]
 Notes = Sequence[Sequence[Note]]
@@ -26,7 +25,7 @@ Noted = dict[int, tuple[tuple[int, int] | None, Held | None]]
 
 @dataclass(frozen=True)
 class StepMessage:
-    """`chunks`: the first and the last chunk that it holds, where that is known; `waited_s`: its receiver, for it."""
+    """A message of a step. `chunks`: the first and last chunk in it, None if unknown; `waited_s`: its receiver's wait."""
 
     src: int
     dst: int
@@ -38,7 +37,7 @@ class StepMessage:
 
 @dataclass(frozen=True)
 class RankRest:
-    """What a rank does that takes no part in a step: it computes, waits, or waits for `peer` to send or to receive."""
+    """The state of a rank without a message in a step: it computes, waits, or waits for `peer` to send or to receive."""
 
     does: Literal["computes", "waits", "receives", "sends"]
     peer: int | None = None
@@ -46,7 +45,7 @@ class RankRest:
 
 @dataclass(frozen=True)
 class Step:
-    """`rest[rank]` is what a rank without a message does; `held[rank]` what each holds after the step, if known."""
+    """A step: `rest` maps ranks without a message to their state; `held[rank]` is what a rank holds afterwards, if known."""
 
     messages: tuple[StepMessage, ...]
     end_s: float
@@ -55,9 +54,9 @@ class Step:
 
 
 def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
-    """The steps of a step-through.
+    """Return a trace's steps; `contents[rank]` are the notes of a `Watched` fabric.
 
-    All steps of a trace; `contents[rank]` are the notes of a `Watched` fabric. `end_s` counts from the first event.
+    A step's `end_s` counts from the first message.
     """
     rounds = in_steps(trace.transfers)
     noted = _noted(trace.transfers, contents or ())
@@ -77,12 +76,12 @@ def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
 
 
 def held_first(contents: Notes | None) -> tuple[Held, ...]:
-    """For the steps of a step-through: what each rank holds before the first one; empty where that is not known."""
+    """Return what each rank holds before the first step; empty where that is unknown."""
     return tuple(notes[0].held for notes in contents or ())
 
 
 def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: Noted) -> tuple[Held, ...]:
-    """What each rank holds once it has received these, from what it held before."""
+    """Return what each rank holds after it received the transfers, from what it held before."""
     now = list(held)
     for t in transfers:
         row = noted[id(t)][1]
@@ -92,13 +91,16 @@ def _held_after(held: tuple[Held, ...], transfers: Sequence[Transfer], noted: No
 
 
 def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMessage:
-    """`before_s` and `end_s`: when the step before and this one were over; who waited then was seen to wait there."""
+    """Return a step's message; `before_s` and `end_s` are when the step before and this one ended.
+
+    A wait is kept only where it is long, and counts from the end of the step before at the earliest.
+    """
     chunks, _ = noted.get(id(t), (None, None))
     waited_s = 0.0
     if t.recv_start_s is not None:
         waited_s = t.start_s - max(before_s, t.recv_start_s)
     if waited_s <= max(LONG_WAIT_S, LONG_WAIT_SHARE * (end_s - before_s)):
-        waited_s = 0.0  # too short to be told
+        waited_s = 0.0  # too short to mention
 
     return StepMessage(src=t.src, dst=t.dst, size_bytes=t.size_bytes, chunks=chunks, waited_s=waited_s, tag=t.tag)
 
@@ -108,7 +110,7 @@ def _message(t: Transfer, noted: Noted, before_s: float, end_s: float) -> StepMe
 
 @dataclass(frozen=True, order=True)
 class _Wait:
-    """A rank takes part in this round, as sender or receiver, and has been ready for it since then."""
+    """A wait of a rank for its part in round `round`, as sender or receiver: it has been ready since `since_s`."""
 
     round: int
     sends: bool
@@ -117,7 +119,7 @@ class _Wait:
 
 
 def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankRest]]:
-    """For each round, what the ranks do that take no part in it."""
+    """Return, for each round, what the ranks do that take no part in it."""
     pending: dict[int, list[_Wait]] = defaultdict(list)
     for number, messages in enumerate(rounds):
         for t in messages:
@@ -134,7 +136,7 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankR
         for t in messages:
             idle -= {t.src, t.dst}
 
-        kinds: dict[int, set[str]] = defaultdict(set)  # by rank, of what it does in this round
+        kinds: dict[int, set[str]] = defaultdict(set)  # by rank, of its spans in this round
         for span in marked(trace):
             if span.start_s < end_s and span.end_s > start_s:
                 kinds[span.rank].add(span.kind)
@@ -150,7 +152,7 @@ def _resting(trace: Trace, rounds: list[list[Transfer]]) -> list[dict[int, RankR
 
 
 def _rest(wait: _Wait | None, kinds: set[str]) -> RankRest | None:
-    """A receive blocks its rank; a send may wait behind its back while it computes. `kinds` of spans are its own."""
+    """Return what a rank does: a receive blocks it, while a send may wait as it computes. `kinds` are its spans' kinds."""
     if wait and not wait.sends:
         return RankRest("receives", wait.peer)
     if "compute" in kinds:
@@ -166,7 +168,7 @@ def _rest(wait: _Wait | None, kinds: set[str]) -> RankRest | None:
 
 
 def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
-    """By id of a transfer: the chunks in it, and what its receiver held when it made its next call."""
+    """Return, by a transfer's id, the chunks in it and what its receiver held when it made its next call."""
     if not contents:
         return {}
 
@@ -182,6 +184,6 @@ def _noted(transfers: Iterable[Transfer], contents: Notes) -> Noted:
         if sent:
             chunks = contents[t.src][sent.pop(0)].chunks
         if received:
-            held = contents[t.dst][received.pop(0) + 1].held
+            held = contents[t.dst][received.pop(0) + 1].held  # a note holds the chunks before its call
         found[id(t)] = (chunks, held)
     return found

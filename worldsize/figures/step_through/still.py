@@ -1,7 +1,6 @@
 """A step-through as one still picture: a few of its steps side by side, for where scripts do not run.
 
-The cells have no hatch here: so small, it is the rows that tell ranks apart. Left out: moving from step to step
-(`player`).
+Cells have no hatch here: they are so small that their rows alone tell ranks apart.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ BACK = {"boxstyle": "square,pad=0.05", "facecolor": base.PAPER, "edgecolor": "no
 
 @base.plain_style
 def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
-    """The still picture of a step-through, where no script runs.
-
-    Some of the steps, the first and the last among them.
-    """
+    """Draw some steps of a step-through, among them the first and the last, in place of the player."""
     columns = 2 if stage.width < WIDTH else 1
     chosen = sorted({round(k) for k in np.linspace(0, len(steps) - 1, MOST_PANELS[columns])})
     across = min(columns, len(chosen))
@@ -44,7 +40,7 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
     panel_in = base.WIDTH_IN / columns * stage.height / stage.width + HEAD_IN
     high_in = TITLE_IN + rows * panel_in
     picture = Picture(base.WIDTH_IN, high_in)
-    picture.set_layout_engine("none")  # every panel's place is known, and finding it takes seconds
+    picture.set_layout_engine("none")  # every panel's place is known, and a layout engine takes seconds
     picture.text(0.02, 1 - 0.1 / high_in, title, va="top", fontsize=tokens.TITLE_PT, color=base.INK)
 
     for place, number in enumerate(chosen):
@@ -100,9 +96,9 @@ def _look(rank: int) -> dict[str, Any]:
 
 
 def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
-    """A column a chunk; in it, a row for each rank whose number is in the chunk."""
+    """Draw a column for each chunk; in it, a row for each rank whose number is in the chunk."""
     (cw, ch), n = stage.cell, len(held)
-    boxes: dict[int, list[list[Position]]] = defaultdict(list)  # by the rank whose number is there, -1 for nobody's
+    boxes: dict[int, list[list[Position]]] = defaultdict(list)  # by the rank whose number is in the cell, -1 for none
     for (x, y), row in zip(stage.centres, held, strict=True):
         for chunk, value in enumerate(row):
             left, top = x + (chunk - len(row) / 2) * cw, y - stage.box[1] / 2 + 26
@@ -122,7 +118,7 @@ def _cells(ax: Axes, held: Sequence[Held], stage: Layout) -> None:
 
 
 def _arrow(ax: Axes, stage: Layout, message: StepMessage, words: str) -> None:
-    """The way of a message, and the message on it with its sender's look and what it holds."""
+    """Draw a message's curve, with a swatch in its sender's look and its label on it."""
     begin, via, end = stage.arrow(message.src, message.dst)
     curve = Path([begin, via, end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     look = {"mutation_scale": 9, "color": base.INK, "linewidth": tokens.LINE_PT}

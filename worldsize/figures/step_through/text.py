@@ -1,7 +1,4 @@
-"""The steps of a trace in words: who sends what to whom, who waits, and how far the sums are.
-
-Left out: finding the steps (`steps`).
-"""
+"""The steps of a trace in words: who sends what to whom, who waits, and how far the sums are."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ MOST_NAMED = 4
 
 
 def sentence(step: Step, world_size: int) -> str:
-    """One step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
+    """Return one step as text: "rank 1 sends chunk 2 (250 kB) to rank 2; rank 0 waits for rank 2"."""
     said = [_together(step.messages, world_size) or _one_by_one(step.messages)]
 
     late = list(filter(attrgetter("waited_s"), step.messages))
@@ -32,7 +29,7 @@ def sentence(step: Step, world_size: int) -> str:
 
 
 def resting(rest: dict[int, RankRest]) -> list[str]:
-    """For the text of a step: what ranks without a message do, those that do the same in one clause."""
+    """Describe ranks without a message; ranks that do the same share a clause."""
     same: dict[RankRest, list[int]] = defaultdict(list)
     for rank, does in sorted(rest.items()):
         same[does].append(rank)
@@ -40,7 +37,7 @@ def resting(rest: dict[int, RankRest]) -> list[str]:
 
 
 def rest_in_words(rest: RankRest, ranks: int = 1) -> str:
-    """In the text of a step, what one or several ranks without a message do: "waits for rank 2", "wait for rank 2"."""
+    """Return what one or several ranks without a message do: "waits for rank 2", "wait for rank 2"."""
     s = "s" if ranks == 1 else ""
     if rest.does == "computes":
         return f"compute{s}"
@@ -49,12 +46,12 @@ def rest_in_words(rest: RankRest, ranks: int = 1) -> str:
 
 
 def rest_in_short(rest: RankRest) -> str:
-    """In a step-through, what a rank without a message does where there is room for a word."""
+    """Return what a rank without a message does in one word: "computes" or "waits"."""
     return "computes" if rest.does == "computes" else "waits"
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Ranks in the text of a step-through, in order: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
+    """Return ranks, in order, as text: "rank 1", "ranks 1, 3 and 4", "ranks 2 to 7"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
@@ -63,7 +60,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def payload_in_words(message: StepMessage) -> str:
-    """A message's chunks in the text of a step: "chunk 2", "chunks 0 to 3"; "" where they are not known."""
+    """Return a message's chunks: "chunk 2", "chunks 0 to 3"; "" where they are not known."""
     if message.chunks is None:
         return ""
     first, last = message.chunks
@@ -73,7 +70,7 @@ def payload_in_words(message: StepMessage) -> str:
 
 
 def label(message: StepMessage, tagged: bool = False) -> str:
-    """What stands on a message's arrow in a step-through: its chunk where that is known, else its size; its tag if asked."""
+    """Return the label of a message's arrow: its chunks where known, else its size; its tag if asked."""
     what = payload_in_words(message) or units.size(message.size_bytes)
     if tagged:
         what += f", tag {message.tag}"
@@ -81,13 +78,13 @@ def label(message: StepMessage, tagged: bool = False) -> str:
 
 
 def _together(messages: Sequence[StepMessage], n: int) -> str:
-    """Where every rank sends to the one as far on as all others do."""
+    """Describe messages in which every rank sends to the rank equally far on; empty otherwise."""
     shifts = {(m.dst - m.src) % n for m in messages}
     if len(messages) != n or len(shifts) != 1:
         return ""
 
     sizes = sorted(map(attrgetter("size_bytes"), messages))
-    what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))
+    what = " to ".join(dict.fromkeys([units.size(sizes[0]), units.size(sizes[-1])]))  # one size where both read alike
     if any(map(payload_in_words, messages)):
         what = f"a chunk ({what})"
     if n == 2:
