@@ -46,8 +46,8 @@ def launch(
 ) -> Run:
     """Run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and return the `Run`.
 
-    A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes. `seed` replays a run's random numbers.
-    `timeout_s` limits the function: it counts from when every rank has entered it.
+    A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes. `seed` replays random numbers.
+    `timeout_s` limits the function, from the moment every rank has entered it.
     `device`: "auto" (one GPU a rank if there are enough, else the CPU), "cpu" or "cuda".
     Raises ValueError for a wrong argument or one that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".

@@ -25,11 +25,11 @@ RunLife = Literal["running", "done", "not yet", "failed", "interrupted"]
 class Run:
     """The result of a launch. `run[2]` is rank 2's return value; `run.log(2)` its printed output.
 
-    `state` is "running", "done", "not yet" (an exercise's stub was reached: `not_yet` names it), "failed" or
-    "interrupted". A TensorFlow run has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is that task's
-    return value. `reports[r]` holds the rows of rank r's `report(…)` calls, each with "t", the seconds since the launch.
-    `hosts[r]` names rank r's host, () if all ran on this machine; times on different hosts compare to within
-    `clock_error_s`. `network`: "own" if only these ranks can reach it, else "shared", for the reason in `why_shared`.
+    `state`: "running", "done", "not yet" (an exercise's stub ran: `not_yet` names it), "failed" or "interrupted".
+    `tasks` of a TensorFlow run: names such as ("chief:0", "worker:0"); `run["worker:0"]` is that task's return value.
+    `reports[r]`: rows of rank r's `report(…)` calls, each with "t", the seconds since the launch.
+    `hosts[r]`: rank r's host, () if all ran on this machine; times on two hosts are comparable to `clock_error_s`.
+    `network`: "own" if only these ranks can reach it, else "shared", for the reason in `why_shared`.
     `wall_s`: seconds from the call to the results; `startup_s`: from the call until the last rank entered the function.
     """
 
