@@ -1,8 +1,8 @@
 """The agent: a small process that owns a fork server and runs the kernel's jobs on it (`jobs.py`).
 
-It ends every rank when the kernel's pipe closes. It runs in a session of its own, so the kernel's interrupt does not
-reach it. Each framework has its own agent, whose fork server has imported that framework. Students' pickles pass as
-files.
+When the kernel's pipe closes, the agent ends every rank. The agent runs in a session of its own, so the kernel's
+interrupt does not reach it. Each framework has its own agent, whose fork server has imported that framework. Students'
+pickles pass as files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
         _serve(kernel, watched, Path(own_dir), start_method, framework, why_shared)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
-            raise  # not the kernel's end: it reads this in the agent's log
+            raise  # the kernel still lives, and finds the traceback in the agent's log
     leave(Path(own_dir))
 
 

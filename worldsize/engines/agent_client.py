@@ -76,7 +76,8 @@ class AgentProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", boot, str(theirs.fileno()), str(os.getpid()), str(self.dir), *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
-                start_new_session=True, env=_agent_environment(self.dir),
+                start_new_session=True,  # the kernel's interrupt must not reach the agent
+                env=_agent_environment(self.dir),
             )  # fmt: skip
         theirs.close()
 
@@ -314,7 +315,7 @@ class LocalEngine:
         """Return the agent for the current settings; None in a fork of the kernel, which does not own the agent."""
         return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
 
-    # ---- minutes without a launch ----------------------------------------------------------------
+    # ---- closing an idle agent -------------------------------------------------------------------
 
     def _idle_s(self) -> float:
         return idle_s()

@@ -1,6 +1,6 @@
 """A TensorFlow cluster: the number of tasks of each type (`Cluster`), and a task's view of the launcher (`Task`).
 
-The types are those of TensorFlow's `TF_CONFIG`. `tensorflow_session.py` has addresses and processes.
+`TF_CONFIG` defines the types. `tensorflow_session.py` has addresses and processes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def prepare_tensorflow(logical_devices: int, seed: int) -> None:
 
 
 def start_server() -> Any:
-    """Start this task's `tf.distribute.Server`, from `TF_CONFIG`. It stops when the last reference to it is gone."""
+    """Start this task's `tf.distribute.Server`, from `TF_CONFIG`. The server stops when its last reference is gone."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -155,7 +155,7 @@ class Task:
     _request: Callable[[str, int], None]
 
     def kill(self, type: str, index: int) -> None:
-        """SIGKILL a task, and return when it is dead. Its death is no failure of the run, and it returns nothing."""
+        """SIGKILL a task, and return when it is dead. The death is no failure of the run; the task returns nothing."""
         self._request("kill", self._rank_of("kill", type, index))
 
     def restart(self, type: str, index: int) -> None:

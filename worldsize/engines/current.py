@@ -1,4 +1,4 @@
-"""The engine of the next launch: this machine's, or that of the open hosts.
+"""The engine of the next launch: this machine's, or the open hosts'.
 
 `WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. `hosts/ways` opens them.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from worldsize.engines.job import Framework
 
 IMPORT_LATE = getattr(signal, "SIGUSR1", None)  # makes a fork server do its late imports
-_PRELOAD = {
+_PRELOAD = {  # imported once here, not in every rank
     "torch": ("torch.distributed", "worldsize.engines.ranks.torch_rank", "worldsize.engines.ranks.cell_work"),
     "tensorflow": ("worldsize.engines.ranks.tensorflow_rank", "tensorflow", "keras", "tf_keras"),
 }

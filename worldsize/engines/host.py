@@ -125,6 +125,7 @@ def place(world_size: int, capacities: Sequence[int]) -> list[range]:
     counts = [0] * len(capacities)
     usable = [node for node, capacity in enumerate(capacities) if capacity > 0]
     for _ in range(world_size):
+        # a host without ranks first, then the lowest load
         chosen = min(usable, key=lambda node: (counts[node] > 0, (counts[node] + 1) / capacities[node]))
         counts[chosen] += 1
 

@@ -16,7 +16,7 @@ from typing import Any
 
 _VARIABLE = "WORLDSIZE_IDLE_MINUTES"
 _USUAL_MIN = 10.0
-_NEVER_MIN = 1e7  # more than a timer can wait
+_NEVER_MIN = 1e7  # longer than a timer can wait, so treated as never
 
 
 def idle_s() -> float:
@@ -37,8 +37,8 @@ def idle_s() -> float:
 class IdleEnd:
     """Call `end` from a timer thread after `idle_s` seconds without a call of `used`.
 
-    While `at_work` returns True, the idle time starts anew. One timer serves many launches: when it fires, it checks how
-    long ago the last one was.
+    While `at_work` returns True, the idle time starts anew. A single timer serves many launches: when the timer fires, it
+    checks how long ago the last launch was.
     """
 
     def __init__(

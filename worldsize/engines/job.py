@@ -97,7 +97,7 @@ class Job:
     framework: Framework = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
-    wants_late_imports: bool = False  # whether the function seems to use what torch imports late
+    wants_late_imports: bool = False  # whether the function seems to need torch's late imports
     asked_env: tuple[str, ...] = ()  # names in `env` that the launch call gave
     travelling_env: dict[str, str] = field(default_factory=dict)  # the part of `env` for other hosts
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
@@ -139,7 +139,7 @@ class Close:
     world: str
 
 
-Order = Job | Use | Close  # a job with a `world` opens ranks that stay
+Order = Job | Use | Close  # a Job with a `world` opens ranks that stay
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _LATE = ("worldsize.engines.ranks.open_rank", "torch.fx.experimental.symbolic_sh
 
 
 def _import_late(*_: object) -> None:
-    gc.disable()
+    gc.disable()  # for the reason in `early_imports.py`
     with suppress(ImportError):
         for name in _LATE:
             importlib.import_module(name)

@@ -1,6 +1,6 @@
 """C library calls that Python 3.11 does not wrap, and the error when the kernel refuses one.
 
-Namespaces are those of unshare(2) and user_namespaces(7). `engines` and `grade.isolation` use them.
+unshare(2) and user_namespaces(7) document the namespaces. `engines` and `grade.isolation` use them.
 """
 
 from __future__ import annotations

@@ -84,9 +84,8 @@ def _global_names(code: Any) -> set[str]:
 
 
 def reachable(fn: Callable) -> dict[str, Any]:
-    """Return every variable that a payload's function takes along, by name.
-
-    These are `captured`, and recursively those of captured functions of the same module.
+    """Return every variable that a payload's function takes along, by name: `captured` of the function, and recursively
+    of captured functions of the same module.
     """
     module = getattr(fn, "__module__", None)
     found: dict[str, Any] = {}

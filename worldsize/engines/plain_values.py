@@ -18,6 +18,7 @@ ValueKind = Literal["l", "t", "d", "a", "g", "f"]  # list, tuple, dict, array, N
 MAX_DEPTH = 50
 MAX_SIDE = 2**31
 MAX_TEXT = 8_000_000  # characters
+# numbers only: no objects, text or times
 _DTYPES = {name: np.dtype(name) for name in {np.dtype(code).str for code in "?bBhHiIlLqQefdFD"}}
 
 

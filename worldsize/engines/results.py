@@ -53,10 +53,11 @@ def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
             return [_BFLOAT16, encode(tensor.contiguous().view(torch.int16).numpy(), blob)]
+        # NumPy cannot hold torch's lazy conjugate and negative views
         return ["tensor", encode(tensor.resolve_conj().resolve_neg().numpy(), blob)]
 
     simpler = arrays.plain(value)
-    if isinstance(simpler, (np.ndarray, tuple)):  # TensorFlow's
+    if isinstance(simpler, (np.ndarray, tuple)):  # a TensorFlow tensor
         return ["plain", encode(simpler, blob)]
     as_text.add(type(value).__name__)
     return None

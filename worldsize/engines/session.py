@@ -31,7 +31,7 @@ EXIT_S = 2.0  # for a process to end after its channel closed
 
 @dataclass(eq=False)
 class Session:
-    """A job from start to outcome. One thread waits on file descriptors for everything.
+    """A job from start to outcome. A single thread waits on file descriptors for everything.
 
     A framework's session implements `_choose` (devices, placement) and `_start`. If ranks may be servers, or be killed on
     request, the session also overrides `_awaited` (ranks whose results end the run), `_live` (ranks still running),

@@ -76,6 +76,7 @@ class TorchSession(session.Session):
             "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": str(len(self.ranks[node])), "ROLE_WORLD_SIZE": n,
             "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(self._used_hosts())),
             "MASTER_ADDR": self._facts_of(0).address, "MASTER_PORT": str(port),
+            # ranks join the store that already listens: no race for a port
             "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": self.job.dir.name,
             "OMP_NUM_THREADS": str(self._threads(node)),

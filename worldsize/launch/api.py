@@ -49,7 +49,7 @@ def launch(
     A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes. `seed` replays random numbers.
     `timeout_s` limits the function, from the moment every rank has entered it.
     `device`: "auto" (one GPU a rank if there are enough, else the CPU), "cpu" or "cuda".
-    Raises ValueError for a wrong argument or one that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
+    Raises ValueError for a wrong argument or an argument that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
     if unknown:

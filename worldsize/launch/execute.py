@@ -39,8 +39,8 @@ _one_at_a_time = threading.Lock()
 def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches) -> Run:
     """Execute a launch: run `call` as a job, and return its `Run` or raise the error that ended it.
 
-    Fills in the job's folder and time origin. Sets `launches.latest` at once and informs its observers. News of an engine
-    that is still starting goes to the students' observers, whoever launches.
+    Fills in the job's folder and time origin. Sets `launches.latest` at once and informs its observers. Students'
+    observers always hear of an engine that is still starting.
     """
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
@@ -74,7 +74,7 @@ def execute_order(
             notes=[*notes, *filter(None, [engine.take_note()])],
             plain_results=job.plain_results, function=function,
         )  # fmt: skip
-        weakref.finalize(run, engine.discarded.put, job.dir)
+        weakref.finalize(run, engine.discarded.put, job.dir)  # delete the folder with the last reference to the run
         launches.latest = run
         observers = launches.observers
 

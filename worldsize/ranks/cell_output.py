@@ -133,6 +133,7 @@ def caption(run: Run, ranks: Sequence[int]) -> str:
     messages = run.trace.transfers
     if messages:
         words.append(f"{units.count(len(messages), 'message')}, {units.size(sum(m.size_bytes for m in messages))}")
+    # all ranks share a collective: the first rank's calls are counted
     calls = [each for each in run.trace.collectives if each.rank == ranks[0]]
     if calls:
         words.append(units.count(len(calls), "collective"))

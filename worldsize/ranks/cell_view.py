@@ -105,7 +105,7 @@ def _face(piece: Piece) -> str:
 
 def live_html(texts: Mapping[int, str], ran_s: float) -> str:
     """Return HTML for a running cell: the last lines of each rank that has printed, and the elapsed time."""
-    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))
+    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))  # fewer lines each, the more ranks print
     boxes = []
     for rank, text in sorted(texts.items()):
         lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")[-most:]

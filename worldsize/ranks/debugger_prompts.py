@@ -49,6 +49,6 @@ class DebuggerPrompts:
         self._say_before(prompts[rank])
 
     def _say_before(self, prompt: Prompt) -> None:
-        """Print the text before the prompt, with cells named as such and not by file."""
+        """Print the text before the prompt, with cells named by title or number, not by file."""
         if prompt.text:
             self._say(_PLACE.sub(lambda found: found[1] + failures.file_in_words(found[2]), prompt.text))

@@ -1,7 +1,7 @@
 """Functions, classes and imports that a cell names, which travel from the notebook to the ranks with that cell.
 
-They travel as source text and are executed on the ranks, with the ranks' own data. The newest cell that defines a name
-counts; whatever a definition names travels too. Data does not travel: push it.
+Definitions travel as source text and are executed on the ranks, with the ranks' own data. The newest cell that defines a
+name counts; whatever a definition names travels too. Data does not travel: push it.
 """
 
 from __future__ import annotations

@@ -221,6 +221,7 @@ class OpenRanks:
                 world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
                 timeout_s=limit_s, link=link or self.link, sources=new_sources,
             )  # fmt: skip
+            # every rank must take part in remaking groups
             new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
             # a small payload travels with the order, which saves a file
@@ -297,8 +298,8 @@ class OpenRanks:
     # ---- closing after an hour without work ------------------------------------------------------
 
     def _wait_idle(self) -> None:
-        """Restart the idle count. One timer serves many orders, because starting a timer takes as long as a cell; when it
-        fires, `_end_idle` checks how long the ranks have been idle.
+        """Restart the idle count. A single timer serves many orders, because starting one takes as long as a cell; when
+        the timer fires, `_end_idle` checks how long the ranks have been idle.
         """
         self._idle_from_s = time.monotonic()
         due_s = self._idle_from_s + IDLE_MIN * 60

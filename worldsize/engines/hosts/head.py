@@ -1,4 +1,4 @@
-"""The head: the agent of a kernel whose ranks run on other hosts. It admits hosts and runs the kernel's jobs on them.
+"""The head: the agent of a kernel whose ranks run on other hosts; it admits hosts and runs the kernel's jobs on them.
 
 The head starts, hangs up and dies like this machine's agent and decides with the same session, but starts no rank
 itself. `host_agent.py` is the hosts' side; `ways` brings hosts up.

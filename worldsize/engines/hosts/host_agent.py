@@ -1,7 +1,7 @@
 """The agent of one framework on a host: starts ranks there and passes on their news. All decisions are the head's.
 
-For its head it does what `HostRanks` does for this machine's agent, and also sends the files that ranks write. All times
-it sends are on the head's clock. The agent ends, with all its ranks, when the line to the head ends.
+The agent does for its head what `HostRanks` does for this machine's agent, and also sends the files that ranks write. All
+times it sends are on the head's clock. The agent ends, with all its ranks, when the line to the head ends.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
     folder = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        # else torch warns of each connection if addresses have no names
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         fork_server.start(framework)
         _greet(line, home)
@@ -113,7 +114,7 @@ def _greet(line: HostLine, home: Home) -> None:
 
 @dataclass(eq=False)
 class HostAgent:
-    """The server of one head. It runs the ranks of one job at a time."""
+    """The server of one head, with the ranks of one job at a time."""
 
     line: HostLine
     home: Home
@@ -297,7 +298,7 @@ class HostAgent:
         "also": _also,
     }
 
-    # ---- what it says ----------------------------------------------------------------------------
+    # ---- messages to the head --------------------------------------------------------------------
 
     def _say(self, message: FromHost) -> None:
         self.line.send(messages.encode(message))

@@ -41,7 +41,7 @@ class HostLine:
         return self._readable
 
     def send(self, data: bytes) -> None:
-        """Queue a message for the carrier. Raises LineClosed, and ValueError for one that is too long."""
+        """Queue a message for the carrier. Raises LineClosed, and ValueError for a message that is too long."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"expected a message of at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
         if self._ended or self.closed:

@@ -1,7 +1,7 @@
 """The program on a host, `python -m worldsize.engines.hosts.member`, which a way to the host starts.
 
-It reads an invitation from standard input, or from a file that only its user can read, or speaks over standard input and
-output (`--stdio`). Exit code 0: the head hung up; 2: refused. `joining.py` asks a person first.
+The program reads an invitation from standard input, or from a file that only its user can read, or speaks over standard
+input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `joining.py` asks a person first.
 """
 
 from __future__ import annotations

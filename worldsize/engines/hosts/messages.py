@@ -149,5 +149,5 @@ def record(data: bytes) -> RankRecord:
 
 
 def command(name: Command, *arguments: Any) -> bytes:
-    """Return a command's bytes. They are a pickle, because a host trusts its head."""
+    """Return a command's bytes: a pickle, because a host trusts its head."""
     return pickle.dumps((name, *arguments))

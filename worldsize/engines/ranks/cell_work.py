@@ -78,7 +78,7 @@ class RunCell:
             rank.output.show_figures()
 
     def _run(self, rank: OpenRank) -> None:
-        # a traceback shows its lines, of a text too that is no cell of a notebook
+        # tracebacks read lines here, also of text outside a notebook
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         body, last = _parts(self.text, self.file)
         exec(body, rank.space)

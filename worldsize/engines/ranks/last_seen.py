@@ -36,8 +36,8 @@ Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 @dataclass
 class _Noted:
-    """A file and its contents. It is open only while written: ranks that stay have one for each order, and most orders
-    end before there is anything to note.
+    """A file and its contents, open only while written: ranks that stay have a file for each order, and most orders end
+    before there is anything to note.
     """
 
     path: Path

@@ -1,8 +1,8 @@
-"""The process groups of a rank that stays: the default one of `torch.distributed`, and the fabric's.
+"""The process groups of a rank that stays: the default group of `torch.distributed`, and the fabric's.
 
-Both are made when the ranks open, and remade after an order was cut short: gloo cannot cancel a message, so a waiting
-rank is freed by closing its connections (measured: 10 ms), which makes its groups useless. NCCL's groups are aborted.
-Groups that a student makes end with the default one.
+Both groups are made when the ranks open, and remade after an order was cut short: gloo cannot cancel a message, so a
+waiting rank is freed by closing its connections (measured: 10 ms), which makes its groups useless. NCCL's groups are
+aborted. Groups that a student makes end with the default one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rich output of a rank that stays: pictures and tables, as MIME bundles with their position in its log.
 
 Each bundle is a line of JSON in a file of the run, so that the notebook can show it between the lines printed before and
-after. A value without a bundle, or with one that is too large, is printed as text. `ranks/cell_view.py` renders bundles;
-scripts in a bundle do not run.
+after. A value without a bundle, or with a bundle that is too large, is printed as text. `ranks/cell_view.py` renders
+bundles; scripts in a bundle do not run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hosts of a Dask cluster: a task pinned to one worker of each host runs an invited member until the hosts close.
 
-Dask's deployments bring workers onto Kubernetes, clouds and queues. This module imports nothing of Dask: the client is
-the caller's. `on_node.py` has the task.
+Dask's deployments bring workers onto Kubernetes, clouds and queues. Dask itself is not imported here: the client is the
+caller's. `on_node.py` has the task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Invited hosts: a person on another machine runs `worldsize join` and pastes one line.
 
-This way needs only a network, such as between two laptops in a room. Invited hosts may be anybody's: results are plain
-values, and nothing that such a host sends is unpickled. `door.py` admits them.
+An invitation needs only a network, such as between two laptops in a room. Invited hosts may be anybody's: results are
+plain values, and nothing that such a host sends is unpickled. `door.py` admits them.
 """
 
 from __future__ import annotations

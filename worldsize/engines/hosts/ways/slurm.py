@@ -130,7 +130,7 @@ class Slurm:
 
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # reset, since this object may be opened again
         self._make_folder()
-        umask = os.umask(0o077)
+        umask = os.umask(0o077)  # submitit's files will hold the invitations
         stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
         try:
             self._job = self._submit(invitations, umask)
@@ -194,7 +194,7 @@ class Slurm:
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
         given = dict(self._parameters)
-        options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}
+        options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}  # ours win
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         try:
             executor.update_parameters(
@@ -237,7 +237,7 @@ class Slurm:
         return True
 
     def _said(self) -> str:
-        """Return the last lines of a task's stderr; if no task wrote any, those of Slurm's own messages."""
+        """Return the last lines that a task wrote to stderr; if no task wrote any, Slurm's own messages there."""
         said = {path: path.read_text(errors="replace").splitlines() for path in self._own_folder.glob("*_log.err")}
         for of_slurm in (False, True):
             for path in sorted(said):

@@ -15,7 +15,7 @@ class NoHosts(RuntimeError):
 
 
 class Way(Protocol):
-    """A way to hosts. Its texts are shown to a person who waits."""
+    """A way to hosts. Its texts are shown to a waiting person."""
 
     @property
     def count(self) -> int:
