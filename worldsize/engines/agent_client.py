@@ -58,7 +58,7 @@ class AgentProcess:
     """The agent process and the pipe to it. A thread reads the pipe, so that an interrupt cannot tear a message."""
 
     def __init__(self, own_dir: Path, boot: str, *words: str) -> None:
-        """Start the agent. `boot` is Python that reads the pipe's number, this process's id, `own_dir` and `words` from
+        """Start the agent. `boot` is Python that reads the pipe's number, our process id, `own_dir` and `words` from
         sys.argv.
         """
         self.dir = own_dir
@@ -171,8 +171,8 @@ class LocalRanks:
     """A job that runs on the agent."""
 
     def __init__(self, agent: AgentProcess, ended: Callable[[], None], opening: str = "") -> None:
-        """Store the callbacks: `ended` is called at the job's end; `opening` names the ranks that the job opens to stay,
-        or is "".
+        """Store the callbacks: `ended` runs at the job's end; `opening` names the ranks that the job opens to stay, or is
+        "".
         """
         self._agent, self._ended, self._opening = agent, ended, opening
 
@@ -300,9 +300,7 @@ class LocalEngine:
         return LocalRanks(agent, self._idle.used, opening)
 
     def running(self) -> Ranks | None:
-        """Return the order in progress, for a caller that an interrupt kept from getting `start`'s result; None if there
-        is none.
-        """
+        """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
         return LocalRanks(agent, self._idle.used) if agent is not None and agent.busy else None
 

@@ -75,8 +75,7 @@ class Cluster:
 
 
 def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:
-    """Return the environment that makes calls to a lost server fail at once, for a cluster whose chief coordinates
-    servers.
+    """Return the environment that makes calls to a lost server fail at once, if a chief coordinates servers.
 
     TensorFlow's guide to fault tolerance requires it there. Elsewhere it is empty, because tasks must wait for others
     that start a moment later.

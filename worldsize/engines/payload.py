@@ -150,9 +150,7 @@ def _unpicklable(call: Payload, error: Exception) -> str:
 
 
 def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
-    """Return the first (name, value, error) that cannot be pickled; functions, which may only carry a culprit, are tried
-    last.
-    """
+    """Return the first (name, value, error) that cannot be pickled; functions come last: they may only carry a culprit."""
     for name, value in sorted(named.items(), key=lambda row: inspect.isfunction(row[1])):
         if inspect.ismodule(value):
             continue

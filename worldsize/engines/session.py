@@ -257,9 +257,7 @@ class Session:
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Listen to the other ranks for a moment, then record a failure for every rank that died silently, with its exit
-        code.
-        """
+        """Listen to the other ranks for a moment, then record a failure with exit code for every rank that died silently."""
         settled_s = time.monotonic() + _SETTLE_S
         while self._heard_before(settled_s):
             pass
@@ -341,9 +339,7 @@ class Session:
             host.wait_ended()
 
     def _returned_well(self) -> Status:
-        """Return "failed" if a host was lost after its ranks reported results, because their files may be lost too; else
-        "done".
-        """
+        """Return "failed" if a host was lost after its ranks returned, because their files may be lost too; else "done"."""
         for host in self._used_hosts():
             for news in host.heard_before():
                 self._take(news)

@@ -62,8 +62,7 @@ def execute_order(
     """Execute the order that `order_of` makes of the job once its folder and time origin are filled in.
 
     `packed` is the payload, b"" if the order itself carries it; `notes` start the run's notes; `function` names what
-    runs. `ended` is called with the run's end before its observers are. Returns the `Run`, or raises the error that ended
-    it.
+    runs. `ended` is called with the run's end before its observers are. Returns the `Run`, or raises its error.
     """
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)

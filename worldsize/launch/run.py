@@ -193,9 +193,7 @@ def observe(observer: Observer) -> None:
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """Run the block without observers, except those that `hears_all`: its runs belong to a picture that may be drawn much
-    later.
-    """
+    """Run the block without observers, except those that `hears_all`: its runs belong to a picture that is drawn later."""
     observers = STUDENTS_LAUNCHES.observers
     STUDENTS_LAUNCHES.observers = tuple(observer for observer in observers if observer.hears_all)
     try:

@@ -41,8 +41,7 @@ class Along:
 def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
     """Return what the cell `text` needs from a notebook with namespace `space`, in which `cells` ran, newest last.
 
-    Raises ValueError if that includes TensorFlow. Text that is not valid Python needs nothing: the ranks report the
-    error.
+    Raises ValueError if that includes TensorFlow. Text that is not Python needs nothing: the ranks report the error.
     """
     needed = names_used(text)
     _refuse_tensorflow(imported_in(text))

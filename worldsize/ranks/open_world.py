@@ -140,16 +140,15 @@ class OpenRanks:
         return self._do("world[…]", Value(expression), self._left(), _QUIET).results
 
     def table(self, expression: str) -> TensorTable:
-        """Return the tensors of an expression's value on every rank: shape, dtype, device, norm, and which ranks have
-        equal bytes.
+        """Return the tensors of an expression's value on every rank: shape, dtype, device, norm, and equality of bytes.
 
-        The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed if a rank has no
-        tensors there.
+        The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed if a rank has none.
         """
         return self._table("table", expression)
 
     def differ(self, expression: str) -> TensorTable:
-        """Return the tensors that differ between ranks, and the largest difference in the first of them.
+        """Return the tensors that differ between ranks, and the largest difference from the first rank in the first of
+        them.
 
         Raises RankFailed if a rank has no tensors there.
         """

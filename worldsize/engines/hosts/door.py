@@ -149,8 +149,6 @@ class Door:
 
 
 def _note_end(carried: Carried, event: int, value: int) -> None:
-    """End the line if its own connection was lost. Strangers come and go at the socket too; the descriptor tells them
-    apart.
-    """
+    """End the line if its own connection was lost: strangers disconnect at this socket too, with other descriptors."""
     if event == zmq.EVENT_DISCONNECTED and carried.descriptor is not None and value == carried.descriptor:
         carried.line.end("its connection was lost")

@@ -258,9 +258,7 @@ class Head:
                     return
 
     def _let_in(self, name: str, line: HostLine) -> None:
-        """Read a greeting and admit the host, or refuse it. The kernel hears "joined" only when a rank can be forked
-        there.
-        """
+        """Read a greeting and admit the host, or refuse it. "joined" is reported later, when a rank can be forked there."""
         try:
             hello = self._welcome(line)
         except (ValueError, LineClosed) as error:
@@ -290,9 +288,7 @@ class Head:
             )
 
     def _said(self, name: str) -> str:
-        """Return what the host's program wrote to stderr, such as ssh's complaint or Python's, as a sentence; "" if
-        nothing.
-        """
+        """Return what the host's program wrote to stderr, such as ssh's complaint, as a sentence; "" if nothing."""
         with suppress(OSError):
             said = self._log_of(name, "torch").read_text(errors="replace").strip()
             return f". It said: {said[-1000:]}" if said else ""

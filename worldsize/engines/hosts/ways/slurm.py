@@ -228,9 +228,7 @@ class Slurm:
         return self._state
 
     def _other_jobs_run(self) -> bool:
-        """Return whether this user has another running job, whose end may let this one start; True if Slurm does not
-        answer.
-        """
+        """Return whether another job of this user runs, whose end may let this one start; True if Slurm does not answer."""
         with suppress(NoHosts):
             running = ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
             return any(number != self._job for number in running)
