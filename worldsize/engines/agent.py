@@ -1,9 +1,8 @@
-"""The agent: a small process that owns one fork server and runs jobs on it, so that the kernel does neither.
+"""The agent: a small process that owns a fork server and runs the kernel's jobs on it (`jobs.py`).
 
-It serves the kernel's jobs (`jobs.py`), and ends every rank when the kernel's pipe closes. It runs in a session of its
-own: the kernel's interrupt does not reach it. Each framework has its own agent, whose fork server has imported that
-framework.
-Left out: pickles of the student (they pass by as files), rendering (the kernel's part).
+When the kernel's pipe closes, the agent ends every rank. The agent runs in a session of its own, so the kernel's
+interrupt does not reach it. Each framework has its own agent, whose fork server has imported that framework. Students'
+pickles pass as files.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from typing import TYPE_CHECKING
 from worldsize.engines import fork_server
 from worldsize.engines.own_network import enter_own_network
 
-if TYPE_CHECKING:  # the fork server has to begin to import a framework before this process imports anything more
+if TYPE_CHECKING:  # the fork server must begin its imports before this process imports anything more
     from worldsize.engines.job import Framework, StartMethod
 
-_TICK_S = 0.2
+_TICK_S = 0.2  # between two looks at a kernel that may end early
 _TRIES = 3  # the agent of another start method may be removing the same folder
 
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMethod, framework: Framework) -> None:
-    """Entry point of the agent's process: serve jobs from the kernel until it is gone.
+    """Serve jobs from the kernel until it is gone: the entry point of the agent's process.
 
     `own_dir` lies in the folder of the kernel's runs.
     """
@@ -39,24 +38,26 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
         _serve(kernel, watched, Path(own_dir), start_method, framework, why_shared)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
-            raise  # not the kernel's end: it reads this in the agent's log
+            raise  # the kernel still lives, and finds the traceback in the agent's log
     leave(Path(own_dir))
 
 
 def leave(own_dir: Path) -> None:
-    """End with the fork server, without the second that each takes to unload torch, and remove the runs of a kernel
-    that has died or is about to. One that lives on has moved `own_dir` away before it hung up, and keeps its runs.
+    """Remove the runs of a kernel that has died or is about to, and end with the fork server.
+
+    A kernel that lives on has moved `own_dir` away before it hung up, and keeps its runs. The exit is abrupt, because
+    unloading torch would take each process a second.
     """
     if own_dir.exists():
         for _ in range(_TRIES):
             shutil.rmtree(own_dir.parent, ignore_errors=True)
-    # Ranks lead groups of their own. In this one the resource tracker ignores SIGTERM, and clears up after them.
+    # ranks have groups of their own; the resource tracker in this one ignores SIGTERM and cleans up
     os.killpg(0, signal.SIGTERM)
     os._exit(0)
 
 
 def death_watch(pid: int) -> list[int]:
-    """A pidfd of the kernel: a forked child of the kernel can keep the pipe open after the kernel died."""
+    """Return a pidfd of the kernel: its forked child can keep the pipe open after the kernel died."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
@@ -64,7 +65,7 @@ def death_watch(pid: int) -> list[int]:
 
 
 def _leave_early(watched: list, warm: threading.Event, own_dir: Path) -> None:
-    """Watch a kernel that ends while this process imports, when there are no ranks yet."""
+    """Leave if the kernel ends while this process still imports, when there are no ranks yet."""
     while not warm.is_set():
         if mpc.wait(watched, _TICK_S) and not warm.is_set():
             leave(own_dir)

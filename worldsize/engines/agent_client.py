@@ -1,9 +1,9 @@
-"""The engine of this machine: the kernel's side of the agent. One agent a kernel, warm until it has been idle for long.
+"""The engine of this machine: the kernel's side of the agent. Each kernel has one agent, warm until idle for long.
 
-The kernel keeps no process of a rank and no signal handler; it holds one end of a pipe. When that end closes, however
-the kernel ended, the agent ends every rank. Left out: what the agent does (`agent.py`, `session.py`).
-`WORLDSIZE_START_METHOD=spawn` selects fresh interpreters in place of the fork server, `WORLDSIZE_NETWORK=shared` the
-machine's network in place of one of the ranks' own, `WORLDSIZE_IDLE_MINUTES` how long an idle agent stays (`idle_end.py`).
+The kernel owns no rank's process and no signal handler, only one end of a pipe: when that end closes, however the kernel
+ended, the agent ends every rank. `WORLDSIZE_START_METHOD=spawn` replaces the fork server by fresh interpreters,
+`WORLDSIZE_NETWORK=shared` gives ranks the machine's network, `WORLDSIZE_IDLE_MINUTES` limits an idle agent
+(`idle_end.py`).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from worldsize.failures import Outcome
 from worldsize.files import remove_whole
 
 _AGENT_START_S = 180.0  # for the import of TensorFlow on a busy machine
-_WAITING_S = 0.05
-_SWEEP_S = 5.0
-_CLOSE_S = 3.0
-_ABANDON_S = 0.5
-_MAX_BASE_BYTES = 48  # the name of a socket has room for 104 on macOS, 108 on Linux
+_WAITING_S = 0.05  # between two reports that the agent is still starting
+_SWEEP_S = 5.0  # for the thread that removes folders to finish
+_CLOSE_S = 3.0  # for an agent to end its ranks and leave
+_ABANDON_S = 0.5  # the same, for an agent that no longer obeys
+_MAX_BASE_BYTES = 48  # a socket's path may have 104 bytes on macOS, 108 on Linux
 
 
 def start_method() -> StartMethod:
-    """The kernel's side of the agent reads `WORLDSIZE_START_METHOD`: ranks start by "forkserver" or "spawn".
+    """Return how ranks start, from `WORLDSIZE_START_METHOD`: "forkserver" or "spawn".
 
-    Without it macOS takes "spawn", because its system libraries do not bear a fork once they are in use
-    (https://bugs.python.org/issue33725). Raises ValueError for another word.
+    macOS defaults to "spawn", because forking is unsafe once its system libraries are in use
+    (https://bugs.python.org/issue33725). Raises ValueError for any other value.
     """
     usual = "spawn" if sys.platform == "darwin" else "forkserver"
     chosen = os.environ.get("WORLDSIZE_START_METHOD", usual)
@@ -55,17 +55,19 @@ def start_method() -> StartMethod:
 
 
 class AgentProcess:
-    """The agent process and the pipe to it. Reading is a thread's work, so that an interrupt cannot tear a message."""
+    """The agent process and the pipe to it. A thread reads the pipe, so that an interrupt cannot tear a message."""
 
     def __init__(self, own_dir: Path, boot: str, *words: str) -> None:
-        """`boot` is Python that takes the pipe's number, this process's, `own_dir` and then `words` from sys.argv."""
+        """Start the agent. `boot` is Python that reads the pipe's number, our process id, `own_dir` and `words` from
+        sys.argv.
+        """
         self.dir = own_dir
-        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # ends with a None
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()  # None marks the end
         self.ready = False
         self.busy = False
         self.worlds: set[str] = set()  # the names of ranks that stay
-        self.gone = False  # it hung up: its process may need a moment more to end
-        self._decided = threading.Event()  # whether it is ready
+        self.gone = False  # it hung up, though its process may live a moment longer
+        self._decided = threading.Event()  # set once `ready` is final
         self._late_s = time.monotonic() + _AGENT_START_S
 
         ours, theirs = multiprocessing.Pipe()
@@ -74,7 +76,8 @@ class AgentProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", boot, str(theirs.fileno()), str(os.getpid()), str(self.dir), *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
-                start_new_session=True, env=_agent_environment(self.dir),
+                start_new_session=True,  # the kernel's interrupt must not reach the agent
+                env=_agent_environment(self.dir),
             )  # fmt: skip
         theirs.close()
 
@@ -91,7 +94,7 @@ class AgentProcess:
         self.events.put(None)
 
     def decided(self, timeout_s: float) -> bool:
-        """Wait so long at most until it is ready, has ended, or is too late; False where it is still starting."""
+        """Wait at most `timeout_s` until the agent is ready, has ended or is too late; return False while it still starts."""
         left_s = self._late_s - time.monotonic()
         return self._decided.wait(min(timeout_s, max(0.0, left_s))) or left_s <= timeout_s
 
@@ -110,13 +113,14 @@ class AgentProcess:
         return not self.gone and self.process.poll() is None
 
     def close(self, patience_s: float, keep_runs: bool) -> None:
-        """Hang up; the agent ends its ranks, removes the files of all runs unless told to keep them, and leaves.
-        One that does not leave is killed.
+        """Hang up: the agent ends its ranks, removes the files of all runs unless `keep_runs`, and leaves.
+
+        An agent that stays longer than `patience_s` is killed.
         """
         left = self.dir.with_suffix(".left")
         with suppress(OSError):
             if keep_runs:
-                self.dir.rename(left)  # so the agent knows
+                self.dir.rename(left)  # a missing folder tells the agent to keep the runs
 
         with suppress(OSError):
             if self.alive():
@@ -135,7 +139,7 @@ class AgentProcess:
         import socket
 
         end = socket.socket(fileno=os.dup(self.connection.fileno()))
-        end.shutdown(socket.SHUT_RDWR)  # wakes our reader and the agent, whoever else holds a copy
+        end.shutdown(socket.SHUT_RDWR)  # wakes both readers, even if a forked child holds a copy
         end.close()
 
 
@@ -143,7 +147,7 @@ _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv
 
 
 def short_base() -> str:
-    """The temporary folder; /tmp where that one's name is too long for the sockets in it."""
+    """Return the temporary folder, or /tmp if that name is too long for the sockets in it."""
     usual = tempfile.gettempdir()
     if len(os.fsencode(usual)) > _MAX_BASE_BYTES and os.access("/tmp", os.W_OK):
         return "/tmp"
@@ -151,11 +155,10 @@ def short_base() -> str:
 
 
 def _agent_environment(own_dir: Path) -> dict[str, str]:
-    """The kernel's, with this package importable, and with temporary files where the kernel finds them afterwards.
+    """Return the kernel's environment, with this package importable and temporary files under `own_dir`.
 
-    Where an address has no name, as on every machine without a network, torch warns of each connection in each rank's
-    log. It reads the level of such messages once, when it is imported. In large pages, which glibc's malloc takes where it
-    is told to, the helper's memory is forked faster, and is no larger.
+    Without reverse name lookup torch warns about each connection in every rank's log; torch reads its log level once, at
+    import. glibc's malloc in large pages makes the agent's memory faster to fork and no larger.
     """
     path = str(Path(__file__).resolve().parents[2])
     if os.environ.get("PYTHONPATH"):
@@ -168,7 +171,9 @@ class LocalRanks:
     """A job that runs on the agent."""
 
     def __init__(self, agent: AgentProcess, ended: Callable[[], None], opening: str = "") -> None:
-        """`ended` is called at its end; `opening` is the name of ranks that stay, if they are what it opens."""
+        """Store the callbacks: `ended` runs at the job's end; `opening` names the ranks that the job opens to stay, or is
+        "".
+        """
         self._agent, self._ended, self._opening = agent, ended, opening
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
@@ -202,22 +207,22 @@ class LocalRanks:
 class LocalEngine:
     """Starts ranks of one framework on this machine. Keeps one warm agent for each start method and network.
 
-    `plain_results`: whether results come as plain values, and are never unpickled.
+    `plain_results`: whether results come as plain values and are never unpickled.
     """
 
     plain_results = False
-    stops_within_s = 2.5  # an agent whose run was told to stop and has not is killed
+    stops_within_s = 2.5  # then an agent whose run does not stop is killed
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
         self._agents: dict[tuple[StartMethod, Network], AgentProcess] = {}
         self._dir: Path | None = None
-        self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of runs that nobody refers to
+        self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of unreferenced runs
         self._sweeper: threading.Thread | None = None
         self._made = 0
         self._lock = threading.RLock()
         self._idle = IdleEnd(self._end_idle, self._at_work)
-        self._gave_back_min = 0.0  # after how many idle minutes the agent ended last, until it is told
+        self._gave_back_min = 0.0  # idle minutes after which the agent ended, until reported
         self._pid = os.getpid()
 
     def warm(self) -> None:
@@ -251,7 +256,7 @@ class LocalEngine:
         if self._dir is None or not self._dir.is_dir():
             self._dir = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
             atexit.unregister(self.close)
-            atexit.register(self.close)  # only now: ranks import this module too, and have nothing to close
+            atexit.register(self.close)  # only here: ranks import this module too and have nothing to close
             self._sweeper = threading.Thread(target=self._sweep, name="worldsize-sweep", daemon=True)
             self._sweeper.start()
 
@@ -261,17 +266,17 @@ class LocalEngine:
         return made
 
     def _sweep(self) -> None:
-        """Remove them in a thread: an interrupt that hits a finalizer of the main thread would be lost."""
+        """Remove discarded folders, in a thread: an interrupt during a finalizer in the main thread would be lost."""
         for folder in iter(self.discarded.get, None):
             remove_whole(folder)
 
     def new_run_dir(self, waiting: Callable[[], None] = lambda: None) -> Path:
-        """The folder of a run that may be started at once: the agent is ready, and has no other run.
+        """Return a folder for a run that can start at once: the agent is ready and idle.
 
-        `waiting` is called again and again while the agent is still starting.
+        `waiting` is called repeatedly while the agent is still starting.
         """
         agent = self._agent()
-        if agent.busy:  # with a run that an interrupt, at the worst moment, kept from being ended
+        if agent.busy:  # an interrupt at the worst moment kept its last run from being ended
             self.abandon()
             agent = self._agent()
 
@@ -281,12 +286,12 @@ class LocalEngine:
         return self._new_dir("run")
 
     def start(self, order: Order) -> LocalRanks:
-        """Start what is ordered, in a folder of `new_run_dir`."""
+        """Start an order, in a folder from `new_run_dir`."""
         pickled = pickle.dumps(order)
         opening = order.world if isinstance(order, Job) else ""
-        with self._lock:  # one that is busy is not ended as idle
+        with self._lock:  # a busy agent is not ended as idle
             agent = self._agent()
-            agent.busy = True  # at once before it is sent: an interrupt that comes later finds it by `running`
+            agent.busy = True  # set before sending, so that `running` finds the order after an interrupt
         if opening:
             agent.worlds.add(opening)
         elif isinstance(order, Close):
@@ -295,30 +300,30 @@ class LocalEngine:
         return LocalRanks(agent, self._idle.used, opening)
 
     def running(self) -> Ranks | None:
-        """Return what was started and has not ended, for whom an interrupt kept from getting it; None where nothing was."""
+        """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
         return LocalRanks(agent, self._idle.used) if agent is not None and agent.busy else None
 
     def keeper(self) -> object | None:
-        """Return who has the ranks that stay and were opened last: another one, or None, where those have ended with it."""
+        """Return the agent that keeps the ranks that stay. If a later call returns another object, those ranks have ended."""
         agent = self._known()
         return agent if agent is not None and agent.alive() else None
 
     def _known(self) -> AgentProcess | None:
-        """The agent that was started last for what is wanted now; None in a fork of the kernel, whose it is not."""
+        """Return the agent for the current settings; None in a fork of the kernel, which does not own the agent."""
         return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
 
-    # ---- minutes without a launch ----------------------------------------------------------------
+    # ---- closing an idle agent -------------------------------------------------------------------
 
     def _idle_s(self) -> float:
         return idle_s()
 
     def _at_work(self) -> bool:
-        """Whether an agent has something to do, holds ranks that stay, or still starts."""
+        """Return whether an agent runs an order, holds ranks that stay, or is still starting."""
         return any(agent.busy or agent.worlds or not agent.decided(0) for agent in list(self._agents.values()))
 
     def _end_idle(self) -> None:
-        """End the agents, which give back what their fork servers hold. Files of runs stay: they are read late."""
+        """End the agents to free their fork servers' memory. Files of runs stay, because they are read late."""
         with self._lock:
             if self._pid != os.getpid() or self._at_work() or not self._agents:
                 return
@@ -329,7 +334,7 @@ class LocalEngine:
             agent.close(_CLOSE_S, keep_runs=True)
 
     def take_note(self) -> str:
-        """A sentence for the first run after an idle end; "" for every other."""
+        """Return a sentence for the first run after an idle end; "" otherwise."""
         minutes, self._gave_back_min = self._gave_back_min, 0.0
         if not minutes:
             return ""
@@ -339,7 +344,7 @@ class LocalEngine:
         )
 
     def abandon(self) -> None:
-        """Kill the agents: a run that does not end when it is told to."""
+        """Close the agents at short notice, because a run did not end when told to; files of runs stay."""
         for agent in self._agents.values():
             agent.close(_ABANDON_S, keep_runs=True)
         self._agents.clear()
@@ -354,6 +359,6 @@ class LocalEngine:
         self._agents.clear()
 
         self.discarded.put(None)
-        self._sweeper.join(_SWEEP_S)  # two that remove the same folder trip over each other
+        self._sweeper.join(_SWEEP_S)  # two removals of one folder would collide
         shutil.rmtree(self._dir, ignore_errors=True)
         self._dir = None

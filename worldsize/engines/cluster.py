@@ -1,6 +1,6 @@
-"""A TensorFlow cluster: how many tasks of which type (`Cluster`), and what one of them can ask of the launcher (`Task`).
+"""A TensorFlow cluster: the number of tasks of each type (`Cluster`), and a task's view of the launcher (`Task`).
 
-The types are those of TensorFlow's `TF_CONFIG`. Left out: addresses and processes (`engines/tensorflow_session.py`).
+`TF_CONFIG` defines the types. `tensorflow_session.py` has addresses and processes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MOST_TASKS = 32
 
 @dataclass(frozen=True, repr=False)
 class Cluster:
-    """`Cluster(chief=1, worker=2, ps=1)`. Ranks are numbered chief, workers, parameter servers, evaluator.
+    """The tasks of a job: `Cluster(chief=1, worker=2, ps=1)`. Ranks go in the order chief, workers, ps, evaluator.
 
-    Raises ValueError for a number that cannot be.
+    Raises ValueError for an impossible number.
     """
 
     chief: int = 0
@@ -50,14 +50,14 @@ class Cluster:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def tasks(self) -> tuple[str, ...]:
-        """("chief:0", "worker:0", "worker:1", "ps:0"), by rank."""
+        """Return the task names by rank, such as ("chief:0", "worker:0", "worker:1", "ps:0")."""
         names: list[str] = []
         for name, count in self.counts().items():
             names += [f"{name}:{index}" for index in range(count)]
         return tuple(names)
 
     def rank_of(self, type: str, index: int) -> int:
-        """Raises ValueError for a task that is not there."""
+        """Return a task's rank. Raises ValueError for a task that does not exist."""
         tasks = self.tasks()
         name = f"{type}:{index}"
         if name not in tasks:
@@ -65,7 +65,7 @@ class Cluster:
         return tasks.index(name)
 
     def spec(self, addresses: Sequence[str]) -> dict[str, list[str]]:
-        """type -> addresses, of those who talk to each other: an evaluator only reads checkpoints."""
+        """Return addresses by type, for all tasks that talk to each other: an evaluator only reads checkpoints."""
         spec: dict[str, list[str]] = {}
         for task, address in zip(self.tasks(), addresses, strict=True):
             name = task.partition(":")[0]
@@ -75,10 +75,10 @@ class Cluster:
 
 
 def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:
-    """Environment of a TensorFlow `Cluster` whose chief coordinates servers, so that a lost one is not waited for.
+    """Return the environment that makes calls to a lost server fail at once, if a chief coordinates servers.
 
-    TensorFlow's guide to fault tolerance asks for it there. Elsewhere it is empty, since a task has to wait for
-    those that start a moment later.
+    TensorFlow's guide to fault tolerance requires it there. Elsewhere it is empty, because tasks must wait for others
+    that start a moment later.
     """
     if cluster.chief and cluster.ps and {"worker", "ps"} <= set(servers):
         return {"GRPC_FAIL_FAST": "use_caller"}
@@ -86,13 +86,13 @@ def fail_fast(cluster: Cluster, servers: Sequence[str]) -> dict[str, str]:
 
 
 def tf_config(spec: dict[str, list[str]], task: str) -> str:
-    """The engine's text of `TF_CONFIG` for one task of a `Cluster`, such as "worker:1", from the cluster's spec."""
+    """Return the text of `TF_CONFIG` for a task such as "worker:1", from the cluster's spec."""
     name, _, index = task.partition(":")
     return json.dumps({"cluster": spec, "task": {"type": name, "index": int(index)}})
 
 
 def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str, ...]:
-    """Types of a TensorFlow `Cluster` whose tasks are servers: `servers`, or what is usual for such a cluster.
+    """Return the types of a `Cluster` whose tasks are servers: `servers`, or the usual ones for such a cluster.
 
     Raises ValueError.
     """
@@ -115,7 +115,7 @@ def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str
 
 
 def prepare_tensorflow(logical_devices: int, seed: int) -> None:
-    """What a process of TensorFlow needs before its runtime starts: into how many devices its CPU is split, and a seed."""
+    """Split the CPU into logical devices and set the seed, before TensorFlow's runtime starts."""
     import tensorflow as tf
 
     if logical_devices > 1:
@@ -127,7 +127,7 @@ def prepare_tensorflow(logical_devices: int, seed: int) -> None:
 
 
 def start_server() -> Any:
-    """Start the `tf.distribute.Server` of this task, as `TF_CONFIG` says. It stops when nobody refers to it any more."""
+    """Start this task's `tf.distribute.Server`, from `TF_CONFIG`. The server stops when its last reference is gone."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -138,10 +138,10 @@ def start_server() -> Any:
 
 @dataclass(frozen=True)
 class Task:
-    """What a function launched with `worldsize.tf.launch` gets as its first parameter, where it names that `task`.
+    """The object passed to a function of `worldsize.tf.launch` whose first parameter is named `task`.
 
-    `attempt` is 0, and one more after each restart; `cluster` maps a type to its addresses; `dir` is a folder that the
-    tasks of this run share, for checkpoints.
+    `attempt` counts the task's restarts, from 0; `cluster` maps a type to its addresses; `dir` is a folder shared by the
+    tasks of this run, for checkpoints.
     """
 
     type: str
@@ -154,11 +154,11 @@ class Task:
     _request: Callable[[str, int], None]
 
     def kill(self, type: str, index: int) -> None:
-        """SIGKILL a task; return when it is dead. Its death is no failure of the run, and it returns nothing."""
+        """SIGKILL a task, and return when it is dead. The death is no failure of the run; the task returns nothing."""
         self._request("kill", self._rank_of("kill", type, index))
 
     def restart(self, type: str, index: int) -> None:
-        """Start a task's function or server again, in a fresh process at the same address; one that runs is killed."""
+        """Start a task's function or server again, in a fresh process at the same address; kill it first if it runs."""
         self._request("restart", self._rank_of("restart", type, index))
 
     def _rank_of(self, what: str, type: str, index: int) -> int:

@@ -1,7 +1,6 @@
-"""Which engine a launch takes: this machine's, or the one of hosts that are open.
+"""The engine of the next launch: this machine's, or the open hosts'.
 
-`WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. Left out: opening them
-(`hosts/ways`).
+`WORLDSIZE_HOSTS` opens hosts at the first launch, for notebooks that are not edited. `hosts/ways` opens them.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from worldsize.engines.job import Framework
 
 _LOCAL: dict[Framework, LocalEngine] = {"torch": LocalEngine("torch"), "tensorflow": LocalEngine("tensorflow")}
 _open: list[OpenHosts] = []  # at most one
-_decided: list[bool] = []  # whether hosts were opened or closed: then the variable has no more to say
+_decided: list[bool] = []  # not empty once hosts were opened or closed: then the variable is ignored
 _lock = threading.RLock()
 _own_pid = os.getpid()
 
 
 def local_engine(framework: Framework) -> LocalEngine:
-    """The engine of this machine, whatever is open."""
+    """Return the engine of this machine, even if hosts are open."""
     return _LOCAL[framework]
 
 
 def current_engine(framework: Framework) -> LocalEngine:
-    """The engine that a student's launch takes: that of the open hosts, if there are any.
+    """Return the engine for a student's launch: the open hosts', if there are any, else this machine's.
 
-    Raises NoHosts where `WORLDSIZE_HOSTS` names hosts that do not come; the next launch tries again.
+    Raises NoHosts if `WORLDSIZE_HOSTS` names hosts that do not come; the next launch tries again.
     """
     with _lock:
         wanted = os.environ.get(from_text.VARIABLE, "").strip()
@@ -51,12 +50,12 @@ def _open_by_variable(text: str) -> None:
 
 
 def opened_hosts() -> OpenHosts | None:
-    """The hosts that are open in this kernel."""
+    """Return the hosts that are open in this kernel, or None."""
     return _open[0] if _open and os.getpid() == _own_pid else None
 
 
 def use(opened: OpenHosts) -> None:
-    """Let every later launch of this kernel run on these hosts, which close with the kernel at the latest."""
+    """Run every later launch of this kernel on these hosts, which close with the kernel at the latest."""
     with _lock:
         close()
         _open.append(opened)
@@ -64,7 +63,7 @@ def use(opened: OpenHosts) -> None:
 
 
 def close() -> None:
-    """Close the hosts that are open; later launches run on this machine."""
+    """Close the open hosts; later launches run on this machine."""
     _decided.append(True)
     while _open and os.getpid() == _own_pid:
         _open.pop().close()

@@ -1,4 +1,4 @@
-"""Who waits for whom: deciding from every rank's published wait-for state whether anything can still happen.
+"""Deadlock detection: decide from every rank's published wait-for state whether any rank can go on.
 
 The graph is Knapp's AND/OR wait-for graph (Deadlock Detection in Distributed Databases, 1987, doi 10.1145/45075.46163)
 over messages: a receive from anyone waits for one of many.
@@ -14,8 +14,9 @@ from worldsize.failures import Wait
 
 @dataclass(frozen=True)
 class RankMessages:
-    """A rank in the wait-for graph: `wait` is the call it is blocked in, None where it is not (or has ended);
-    `posted` and `taken` count its messages by (peer, tag)."""
+    """A rank in the wait-for graph: `wait` is its blocked call, None if it is not blocked or has ended; `posted` and
+    `taken` count its messages by (peer, tag).
+    """
 
     wait: Wait | None
     posted: Counter
@@ -23,7 +24,7 @@ class RankMessages:
 
 
 def deadlock(ranks: dict[int, RankMessages], live: set[int]) -> tuple[Wait, ...]:
-    """Who waits for whom where ranks are in a deadlock: a `Wait` of every live rank if none can go on; else ()."""
+    """Return a `Wait` for every live rank if none can go on; else ()."""
     waits: list[Wait] = []
     for rank in sorted(live):
         wait = ranks[rank].wait if rank in ranks else None
@@ -39,11 +40,11 @@ def _can_go_on(wait: Wait, ranks: dict[int, RankMessages]) -> bool:
         return any(_untaken(source, wait.rank, wait.tag, ranks) for source in sources)
 
     if not _untaken(wait.rank, wait.peer, wait.tag, ranks):
-        return True  # taken already: the send is about to return
+        return True  # already taken: the send is about to return
 
     receiver = ranks[wait.peer].wait if wait.peer in ranks else None
     if receiver is None or receiver.op != "recv":
-        return False  # it has ended without taking the message, or sends itself
+        return False  # the receiver has ended without the message, or is itself in a send
     return receiver.peer in (None, wait.rank) and receiver.tag == wait.tag
 
 

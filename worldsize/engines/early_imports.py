@@ -1,7 +1,6 @@
-"""Importing this module is the first that a fork server does: no garbage is collected until all else is imported.
+"""The first module that a fork server imports: it disables garbage collection until all else is imported.
 
-Collections take a fifth of the time that torch's import takes, and there is no garbage to find. Left out: when collections
-begin again (`late_imports.py`).
+Collections would take a fifth of torch's import time, with no garbage to find. `late_imports.py` enables them again.
 """
 
 from __future__ import annotations

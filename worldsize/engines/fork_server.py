@@ -1,8 +1,7 @@
-"""The fork server from which an agent's ranks are forked: what it has imported by then, and in which order.
+"""The fork server of an agent's ranks: its imports, and their order.
 
-What the first launch needs comes first. What torch imports late, at the first `out.backward(gradient)` and at the first
-optimizer, is imported once in the fork server too, or every rank of every launch would pay for it; but only when no
-launch waits. Left out: what a forked process does (`rank.py`, `torch_services.py`).
+Imports for the first launch come first. Modules that torch imports late, at the first `out.backward(gradient)` and the
+first optimizer, are imported here too, or every rank of every launch would pay for them; but only when no launch waits.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from worldsize.engines.job import Framework
 
-IMPORT_LATE = getattr(signal, "SIGUSR1", None)  # what makes a fork server import what comes late
-_PRELOAD = {
+IMPORT_LATE = getattr(signal, "SIGUSR1", None)  # makes a fork server do its late imports
+_PRELOAD = {  # imported once here, not in every rank
     "torch": ("torch.distributed", "worldsize.engines.ranks.torch_rank", "worldsize.engines.ranks.cell_work"),
     "tensorflow": ("worldsize.engines.ranks.tensorflow_rank", "tensorflow", "keras", "tf_keras"),
 }
@@ -33,7 +32,7 @@ def start(framework: Framework) -> None:
 
 
 def import_late(framework: Framework) -> None:
-    """Let a fork server that serves already import what is wanted late. A rank that is asked for meanwhile waits."""
+    """Tell a serving fork server to do its late imports. A rank that is requested meanwhile waits."""
     pid = forkserver._forkserver._forkserver_pid
     if framework == "torch" and IMPORT_LATE is not None and pid is not None:
         os.kill(pid, IMPORT_LATE)

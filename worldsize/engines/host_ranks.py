@@ -1,7 +1,7 @@
-"""The ranks of a job on this host: they are started here, heard, killed and reaped. It decides nothing.
+"""The ranks of a job on this host: starts, hears, kills and reaps them. All decisions are the session's.
 
-Each rank is a process of its own from a warm fork server (or a fresh interpreter), with a channel to this process.
-Left out: what a rank does (`rank.py`), and what its news mean (`session.py`).
+Each rank is a process from a warm fork server (or a fresh interpreter), with a channel to this process. `rank.py` runs in
+that process; `session.py` interprets the news.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from worldsize.engines.ranks.rank_channel import MAIN, Question
 from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Standing
 
-_HELLO_S = 1.0  # for a rank that has connected to say who it is
+_HELLO_S = 1.0  # for a connected rank to say who it is
 _LEAVE_S = 2.0  # for a rank to leave after its result
-_SERVER_LEAVES_S = 0.5
-_REAP_S = 5.0
+_SERVER_LEAVES_S = 0.5  # for a server to leave after SIGTERM
+_REAP_S = 5.0  # for a killed process to be gone
 
 
 @dataclass(eq=False)
 class HostRanks:
-    """The ranks of one job on this host. `listener` is where they say hello."""
+    """The ranks of one job on this host. Ranks connect to `listener`."""
 
     listener: socket.socket
     start_method: StartMethod
@@ -48,12 +48,12 @@ class HostRanks:
     job: Job | None = None
     processes: dict[int, BaseProcess] = field(default_factory=dict)  # by rank
     channels: dict[int, mpc.Connection] = field(default_factory=dict)
-    silent: set[int] = field(default_factory=set)  # whose exit is waited for
-    over: set[int] = field(default_factory=set)  # that told how they ended, or were killed
-    leaving: set[int] = field(default_factory=set)  # that were let go
-    serving: set[int] = field(default_factory=set)  # that leave when those have left
-    store_port: int | None = None  # where there is a store, it is on this host
-    kept: ExitStack = field(default_factory=ExitStack)  # the ports that are kept for tasks
+    silent: set[int] = field(default_factory=set)  # ended without a report; the exit is awaited
+    over: set[int] = field(default_factory=set)  # reported their end, went silent, or were killed
+    leaving: set[int] = field(default_factory=set)  # allowed to leave
+    serving: set[int] = field(default_factory=set)  # leave after those
+    store_port: int | None = None  # None if the store is on another host, or not needed
+    kept: ExitStack = field(default_factory=ExitStack)  # sockets that reserve ports for tasks
 
     def facts(self, with_gpus: bool) -> HostFacts:
         gpus, nccl = self.services.gpus() if with_gpus else ((), False)
@@ -81,8 +81,10 @@ class HostRanks:
         return [self._keep_address() for _ in range(count)]
 
     def _keep_address(self) -> str:
-        """A port that is this run's: bound with SO_REUSEADDR and never listened on, so that nobody else is given it, and
-        the task's own server, which sets SO_REUSEADDR too, binds and listens on the same (Linux allows it)."""
+        """Reserve a port for this run: bind it with SO_REUSEADDR and never listen, so that nobody else gets it.
+
+        A task's server, which also sets SO_REUSEADDR, can bind the port and listen (Linux allows that).
+        """
         bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("", 0))
@@ -102,7 +104,7 @@ class HostRanks:
             self._send(rank, pickled)
 
     def bring_files(self) -> None:
-        """They wrote their files where the run's folder is, before they said that they have done their order."""
+        """Do nothing: ranks write into the run's folder before they report an order done."""
 
     # ---- listening -------------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class HostRanks:
 
         with suppress(EOFError, OSError):
             _, (rank, pid) = channel.recv()
-            if rank in self.processes and self.processes[rank].pid == pid:  # not a slow one of an earlier run
+            if rank in self.processes and self.processes[rank].pid == pid:  # else it is left from an earlier run
                 self.channels[rank] = channel
                 yield RankNews(rank, "hello")
                 return
@@ -141,7 +143,7 @@ class HostRanks:
 
     def _told(self, channel: mpc.Connection) -> Iterator[RankNews]:
         rank = next((r for r, known in self.channels.items() if known is channel), None)
-        if rank is None:  # closed by what was heard a moment before
+        if rank is None:  # closed by news heard a moment before
             return
 
         try:
@@ -152,7 +154,7 @@ class HostRanks:
                 yield self._silence(rank)
             return
 
-        if kind in ("result", "failure") and not self.job.world:  # one that stays may still end at any time
+        if kind in ("result", "failure") and not self.job.world:  # a rank that stays may still end at any time
             self.over.add(rank)
         yield RankNews(rank, kind, content)
 
@@ -162,7 +164,7 @@ class HostRanks:
         return RankNews(rank, "silent", Silence(time.monotonic(), last_seen(self.job.files.last_seen(rank))))
 
     def _exited(self, sentinel: int) -> Iterator[RankNews]:
-        """A process ended that had said nothing, perhaps before its hello."""
+        """Report the exit of a process that sent nothing more, perhaps before its hello."""
         rank = next(r for r, process in self.processes.items() if process.sentinel == sentinel)
         if rank not in self.silent:
             yield self._silence(rank)
@@ -177,7 +179,10 @@ class HostRanks:
             self.channels[rank].send_bytes(pickled)
 
     def seen_last(self, rank: int) -> Standing:
-        """Most likely in a call that holds Python's lock while it waits for a peer."""
+        """Return a silent rank's stack, by a signal, or else from its file.
+
+        The usual case is a call that holds Python's lock while it waits for a peer.
+        """
         frames = stack_of(self.processes[rank].pid, self.job.files.stack(rank), MAIN)
         return Standing(rank=rank, frames=frames or last_seen(self.job.files.last_seen(rank)), answered=False)
 
@@ -194,7 +199,7 @@ class HostRanks:
         self.processes[rank].join(_REAP_S)
 
     def _signal(self, rank: int, number: int) -> None:
-        """To a rank and its children, such as data loaders. It may not lead its group yet."""
+        """Signal a rank and its children, such as data loaders; also the rank alone, which may not lead its group yet."""
         process = self.processes[rank]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -208,7 +213,7 @@ class HostRanks:
             self.tell(rank, "bye")
 
     def wait_written(self) -> None:
-        """They wrote their files where the run's folder is, before they said that they returned."""
+        """Do nothing: ranks write into the run's folder before they report their return."""
 
     def end(self) -> None:
         self._join(self.leaving, _LEAVE_S)
@@ -227,7 +232,7 @@ class HostRanks:
             self.services.close_store(self.store_port)
 
     def wait_ended(self) -> None:
-        """They have, when `end` returns."""
+        """Do nothing: `end` returns when all have ended."""
 
     def _join(self, ranks: set[int], at_most_s: float) -> None:
         until_s = time.monotonic() + at_most_s
@@ -236,14 +241,14 @@ class HostRanks:
 
 
 def cores() -> int:
-    """How many whole cores the ranks of this host may use, the limits of a container or a hub counted in."""
+    """Return how many whole cores the ranks of this host may use, within the limits of a container or a hub."""
     return max(1, int(machine.usable_cores()))
 
 
 @functools.cache
 def _interface_of(address: str) -> str:
-    """The network interface that has this address, such as "lo" or "eth0"; "" where it is not found."""
-    import psutil  # here, because an agent need not have it to start
+    """Return the network interface with this address, such as "lo" or "eth0"; "" if none is found."""
+    import psutil  # here, because the agent starts without it
 
     for name, rows in psutil.net_if_addrs().items():
         if any(row.address == address for row in rows):

@@ -1,8 +1,8 @@
-"""When a helper that starts ranks has had nothing to do for so long that its memory is better given back.
+"""The idle limit of a helper that starts ranks: after some minutes without a launch, its memory is worth more than its
+speed.
 
-A fork server that has imported a framework holds hundreds of MB. On a server that a class shares, most of them wait for
-students who read. `WORLDSIZE_IDLE_MINUTES` says after how many minutes without a launch they end. Left out: what ends, and
-how it starts again (`agent_client.py`).
+A fork server that has imported a framework holds hundreds of MB; on a server shared by a class, most of them wait for
+students who read. `WORLDSIZE_IDLE_MINUTES` sets the limit. `agent_client.py` ends and restarts the helper.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 _VARIABLE = "WORLDSIZE_IDLE_MINUTES"
 _USUAL_MIN = 10.0
-_NEVER_MIN = 1e7  # more than a timer can wait
+_NEVER_MIN = 1e7  # longer than a timer can wait, so treated as never
 
 
 def idle_s() -> float:
-    """Seconds without a launch after which a helper ends, as `WORLDSIZE_IDLE_MINUTES` says: infinite where that is 0.
+    """Return the idle limit in seconds, from `WORLDSIZE_IDLE_MINUTES` (default 10; 0 means never, infinity).
 
-    Raises ValueError for what is no number of minutes.
+    Raises ValueError if that is no number of minutes.
     """
     said = os.environ.get(_VARIABLE, "").strip()
     try:
@@ -35,10 +35,10 @@ def idle_s() -> float:
 
 
 class IdleEnd:
-    """Calls `end`, in a thread, once there was nothing to do for as long as the last `used` said.
+    """Call `end` from a timer thread after `idle_s` seconds without a call of `used`.
 
-    `at_work` says whether there is something to do although nobody called `used`. One timer serves many launches: it looks
-    how long ago the last one was when it is due.
+    While `at_work` returns True, the idle time starts anew. A single timer serves many launches: when the timer fires, it
+    checks how long ago the last launch was.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class IdleEnd:
         self._lock = threading.Lock()
 
     def used(self, idle_s: float | None = None) -> None:
-        """Begin to count anew, to `idle_s` seconds or as many as before; infinitely many are never over."""
+        """Restart the idle time, with a limit of `idle_s` seconds or the last one; infinity never ends."""
         with self._lock:
             self._from_s = self._clock()
             if idle_s is not None:
@@ -66,7 +66,7 @@ class IdleEnd:
                 self._wait()
 
     def stop(self) -> None:
-        """Count no more until the next `used`."""
+        """Stop counting until the next `used`."""
         with self._lock:
             self._cancel()
 

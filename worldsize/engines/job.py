@@ -1,7 +1,6 @@
-"""Where ranks start. The seam is one method: `engine.start(job) -> Ranks`.
+"""Jobs and orders for ranks, the events they answer with, and the engine's interface: `engine.start(order) -> Ranks`.
 
-`agent_client` has the engine of this machine: an agent for each framework, over a fork server (or spawn). Left out: what a job
-means to the one who launched it (`launch/`, `tf/`).
+`agent_client.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ Framework = Literal["torch", "tensorflow"]
 Device = Literal["auto", "cpu", "cuda"]
 StartMethod = Literal["forkserver", "spawn"]
 NewGroups = Literal["", "fabric", "all"]
-SMALL_BYTES = 16_000  # of what travels to ranks that stay, and back, with a message and in no file
+SMALL_BYTES = 16_000  # ranks that stay get and return this much in a message, more in a file
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
 
 
 @dataclass(frozen=True)
 class TensorFlowTasks:
-    """What a job of TensorFlow has beside ranks: its cluster, and which types of tasks are servers."""
+    """The TensorFlow part of a job: its cluster, and which types of tasks are servers."""
 
     cluster: Cluster | None = None
     servers: tuple[str, ...] = ()
@@ -33,17 +32,17 @@ class TensorFlowTasks:
     legacy_keras: bool = False
 
     def names(self) -> TaskNames:
-        """The names of the tasks by rank; () where one process runs without a cluster."""
+        """Return the names of the tasks by rank; () for a single process without a cluster."""
         return self.cluster.tasks() if self.cluster else ()
 
     def serving_ranks(self) -> set[int]:
-        """The ranks whose tasks are servers."""
+        """Return the ranks whose tasks are servers."""
         return {rank for rank, name in enumerate(self.names()) if name.partition(":")[0] in self.servers}
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of one run, by name, in the run's own `folder`."""
+    """The paths of one run's files, in the run's own `folder`."""
 
     folder: Path
 
@@ -79,10 +78,10 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """All that ranks need, as plain data.
+    """Everything that ranks need, as plain data.
 
-    `dir` holds the payload, the logs, the results and the traces; it and `origin_s`, the moment of the launch on the
-    machine's monotonic clock, are filled in when the job is executed.
+    `dir` holds the payload, logs, results and traces. `dir` and `origin_s`, the moment of the launch on the machine's
+    monotonic clock, are filled in when the job is executed.
     """
 
     world_size: int
@@ -98,13 +97,13 @@ class Job:
     framework: Framework = "torch"
     tasks: TensorFlowTasks | None = None
     sources: tuple[tuple[str, str], ...] = ()  # (file name, text) of notebook cells, for tracebacks
-    wants_late_imports: bool = False  # whether the function seems to use what torch imports late
-    asked_env: tuple[str, ...] = ()  # names in `env` that the launch itself was given
-    travelling_env: dict[str, str] = field(default_factory=dict)  # what of `env` goes to other hosts
+    wants_late_imports: bool = False  # whether the function seems to need torch's late imports
+    asked_env: tuple[str, ...] = ()  # names in `env` that the launch call gave
+    travelling_env: dict[str, str] = field(default_factory=dict)  # the part of `env` for other hosts
     trusted_network: bool = False  # whether everyone on the hosts' network may run code in the ranks
     hosts_label: str = ""  # such as "Slurm job 4711"
-    plain_results: bool = False  # whether results are plain values, since some host is not this user's own
-    world: str = ""  # of ranks that stay: the name by which what they do next finds them
+    plain_results: bool = False  # whether results are plain values, since a host may be another person's
+    world: str = ""  # for ranks that stay: the name to which orders refer
 
     @property
     def files(self) -> RunFiles:
@@ -115,17 +114,16 @@ class Job:
         return self.tasks.names() if self.tasks else ()
 
     def native_log(self, rank: int) -> Path:
-        """Where what a rank's libraries write past Python goes. Only TensorFlow's has a file of its own: it is chatty."""
+        """Return the file for output that libraries write past Python: a separate one for TensorFlow, which logs a lot."""
         return self.files.native_log(rank) if self.tasks else self.files.log(rank)
 
 
 @dataclass(frozen=True)
 class Use:
-    """Order ranks that stay to do the payload of `job`, on `ranks`.
+    """Orders ranks that stay to run the payload of `job`, on `ranks`.
 
-    `job` has a folder of its own for this run, and neither environment nor path: those are as they were opened with.
-    `new_groups` says which of their groups they first make anew, since what they did last was cut short. A small payload
-    comes along as `packed`, and is in no file.
+    `job` has a new folder, but no environment or path: those stay as the ranks were opened. `new_groups` names the groups
+    to make anew first, because the last order was cut short. `packed` is a small payload, which needs no file.
     """
 
     job: Job
@@ -136,21 +134,20 @@ class Use:
 
 @dataclass(frozen=True)
 class Close:
-    """Order ranks that stay to end."""
+    """Orders ranks that stay to end."""
 
     world: str
 
 
-Order = Job | Use | Close  # a job with a `world` opens ranks that stay
+Order = Job | Use | Close  # a Job with a `world` opens ranks that stay
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What the engine chose. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
+    """The engine's choices. `text` is one line such as "4 ranks · gloo on CPU · 1 thread each · fork server".
 
-    `hosts` names the host of each rank, () for ranks of this machine; `clock_error_s` is how well their clocks are known.
-    `network`: whether the ranks have one of their own, with loopback alone, or share the machine's; `why_shared` says
-    why they do, where that is known.
+    `hosts` names each rank's host, () for this machine; `clock_error_s` bounds the error between their clocks. `network`
+    is "own" for ranks with loopback alone, else "shared", for the reason in `why_shared` if that is known.
     """
 
     text: str
@@ -164,10 +161,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Progress:
-    """News of one rank while it runs: new `report` rows, bytes so far, and what it does. At most 10 a second.
+    """News of a running rank: new `report` rows, bytes so far, state. At most ten a second.
 
-    `wait` says what a rank waits for that is "waiting", or `collective` in which of a framework's calls; `failure` how
-    one ended that "failed" or is "not yet".
+    `wait` is set for a rank "waiting" in the fabric, `collective` for one in a framework's call; `failure` if the state
+    is "failed" or "not yet".
     """
 
     rank: int
@@ -183,7 +180,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Ask for a command of a rank's debugger: what it has said since its last one, and its prompt."""
+    """Requests a command for a rank's debugger: the debugger's output since its last prompt, and the prompt."""
 
     rank: int
     text: str
@@ -192,7 +189,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Typed:
-    """Answer a rank's prompt with what was typed."""
+    """Answers a rank's prompt with the typed text."""
 
     rank: int
     text: str
@@ -202,10 +199,10 @@ class Ranks(Protocol):
     """A running job."""
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
-        """The next event, or None when `timeout_s` passed without one. `Outcome` is the last."""
+        """Return the next event, or None after `timeout_s` without one. The last event is an `Outcome`."""
 
     def answer(self, typed: Typed) -> None:
-        """Give a rank what was typed at its prompt."""
+        """Send a rank the text typed at its prompt."""
 
     def stop(self) -> None:
         """End every rank now; the `Outcome` that follows says where each one stood."""

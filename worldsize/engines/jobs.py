@@ -1,6 +1,6 @@
-"""The kernel's jobs in its agent, one after the other, the ranks that stay, and what the agent does between two jobs.
+"""The kernel's jobs in its agent, one after the other; the ranks that stay; and the agent's work between two jobs.
 
-Left out: one job (`session.py`), and the agent's own beginning and end (`agent.py`).
+`session.py` runs one job; `agent.py` starts and ends the agent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from worldsize.engines.torch_session import TorchSession
 
 AnySession = TypeVar("AnySession", bound=Session)
 SESSIONS: dict[Framework, type[Session]] = {"torch": TorchSession, "tensorflow": TensorFlowSession}
-_IDLE_S = 0.5  # without a launch, before the fork server imports what is wanted late
+_IDLE_S = 0.5  # without a launch, before the fork server does its late imports
 
 
 @dataclass(eq=False)
@@ -29,14 +29,14 @@ class Jobs:
     """The jobs of one kernel and one framework on this machine."""
 
     kernel: mpc.Connection
-    watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
+    watched: list  # the kernel's pipe, and its pidfd where the system has one
     listener: socket.socket
     start_method: StartMethod
     framework: Framework
-    why_shared: str  # why the ranks share the machine's network; "" where they have their own
+    why_shared: str  # why the ranks share the machine's network; "" if they do not
     services: TorchServices = field(init=False)
     worlds: OpenWorlds = field(default_factory=OpenWorlds)
-    late: bool = False  # whether the fork server has been told to import what is wanted late
+    late: bool = False  # whether the fork server was told to do its late imports
 
     def __post_init__(self) -> None:
         self.services = TorchServices(self.start_method)
@@ -61,7 +61,7 @@ class Jobs:
                 self._import_late()
             elif self.kernel in ready:
                 message = self.kernel.recv()
-                if message != "stop":  # a stop that crossed the end of its run
+                if message != "stop":  # else a stop that crossed its run's end
                     self._do(message)
             elif any(item in self.watched for item in ready):
                 return

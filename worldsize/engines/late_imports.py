@@ -1,9 +1,8 @@
-"""Importing this module is the last that a fork server does before it serves; a signal makes it import more later.
+"""The last module that a fork server imports before it serves; a signal makes the server import more later.
 
-Python's fork server imports first and serves then, for good. A signal's handler runs in its main thread between two
-forks, which is the one moment when more can be imported. Everything that is there by then is kept out of the garbage
-collector's way: a collection in a child would touch, and so copy, every page that it shares with the server.
-Left out: what comes first (`early_imports.py`), who sends the signal, and when (`fork_server.py`, `agent.py`).
+Python's fork server never imports again once it serves, but a signal handler runs in its main thread between two forks.
+Objects made by then are frozen out of garbage collection: a collection in a child would copy the pages it shares with the
+server. `fork_server.py` sends the signal, `jobs.py` decides when.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _LATE = ("worldsize.engines.ranks.open_rank", "torch.fx.experimental.symbolic_sh
 
 
 def _import_late(*_: object) -> None:
-    gc.disable()
+    gc.disable()  # for the reason in `early_imports.py`
     with suppress(ImportError):
         for name in _LATE:
             importlib.import_module(name)

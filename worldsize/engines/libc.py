@@ -1,6 +1,6 @@
-"""The C library's calls for which Python has no function of its own, and the error where the kernel refuses one.
+"""C library calls that Python 3.11 does not wrap, and the error when the kernel refuses one.
 
-Namespaces are those of unshare(2) and user_namespaces(7). Left out: what they are for (`engines`, `grade.isolation`).
+unshare(2) and user_namespaces(7) document the namespaces. `engines` and `grade.isolation` use them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class KernelRefused(OSError):
-    """The machine refuses a namespace, a mount or a rule; the message says which."""
+    """The kernel refuses a namespace, a mount or a rule; the message says which."""
 
 
 def demand(what: str, answer: int) -> None:
-    """Raises KernelRefused where the `answer` of a call is not 0; `what` says what it was for."""
+    """Raise KernelRefused if a call's `answer` is not 0; `what` names the purpose."""
     if answer != 0:
         number = ctypes.get_errno()
         raise KernelRefused(number, f"{what}: {os.strerror(number)}")
 
 
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (  # CLONE_NEW… of <sched.h>
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
 )  # fmt: skip
 
 
 def unshare(kinds: int, what: str) -> None:
-    """Leave the namespaces of these kinds for ones of this process's own. `what` says what they are for.
+    """Replace this process's namespaces of these kinds by new ones. `what` names the purpose.
 
-    With a user namespace among them it keeps its user and group, and no others are known in it. Raises KernelRefused.
+    A new user namespace keeps the user and group, and knows no others. Raises KernelRefused.
     """
     uid, gid = os.getuid(), os.getgid()
     demand(what, libc.unshare(kinds))

@@ -1,8 +1,8 @@
-"""Ranks that stay: opened once, they do one order after the other until they are closed, and keep what they have.
+"""Ranks that stay: they carry out one order after the other until they are closed, and keep their state.
 
-`OpenSession` is one world of them, `OpenWorlds` all that a process has open. What goes wrong in an order frees the ranks
-that are still at work: each comes back with its state, or is killed where it does not within `FREED_S`. Between two orders
-they are listened to, since a rank may end at any time. Left out: what a rank does (`ranks/open_rank.py`).
+`OpenSession` is one world of such ranks, `OpenWorlds` all worlds of a process. When an order fails, ranks still at work
+are freed: each returns with its state within `FREED_S`, or is killed. Between orders the session keeps listening, because
+a rank may end at any time. `ranks/open_rank.py` is the rank's side.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
 from worldsize.failures import Failure, Outcome, Standing, Status, Wait
 
-FREED_S = 5.0  # for a rank to come free: one that can does so in milliseconds
+FREED_S = 5.0  # for a rank to abandon its order, which usually takes milliseconds
 
 
 @dataclass(eq=False)
 class OpenSession(TorchSession):
-    """One world of ranks that stay, from its opening to its end. Raises EOFError where the kernel is gone."""
+    """A world of ranks that stay, from opening to end. Raises EOFError if the kernel is gone."""
 
     setup: Setup = field(default_factory=lambda: Setup("", 1))
-    asked: set[int] = field(default_factory=set)  # the ranks of the order that is being done
-    freed: set[int] = field(default_factory=set)  # those of them that came free
-    ended: dict[int, Failure] = field(default_factory=dict)  # the ranks that have ended, whenever they did
+    asked: set[int] = field(default_factory=set)  # ranks of the current order
+    freed: set[int] = field(default_factory=set)  # those that have abandoned it
+    ended: dict[int, Failure] = field(default_factory=dict)  # all ranks that have ended so far
     idle: bool = False
     freeing: bool = False
 
     def open(self) -> bool:
-        """Start the ranks, and return whether all of them are ready. The kernel gets a Setup first and an Outcome last."""
+        """Start the ranks, and return whether all are ready. Send the kernel a Setup first and an Outcome last."""
         try:
             self.setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
         except ValueError as error:
@@ -73,7 +73,7 @@ class OpenSession(TorchSession):
         return "done"
 
     def use(self, order: Use) -> None:
-        """Have an order done. The kernel gets the Setup first and an Outcome last."""
+        """Carry out an order. Send the kernel the Setup first and an Outcome last."""
         self._begin(order)
         self.kernel.send(self.setup)
         if self.asked & self.ended.keys():
@@ -97,7 +97,7 @@ class OpenSession(TorchSession):
         self._tell(status, waits, standings, killed)
 
     def _tell_of_the_gone(self) -> None:
-        """Ranks that the order is for had ended before. How, is known when their process has been waited for."""
+        """Report that ranks of the order had already ended, after waiting for their exit codes."""
         until_s = time.monotonic() + EXIT_S
         while any(failure.kind == "exit" and failure.code is None for failure in self.ended.values()):
             if not self._heard_before(until_s):
@@ -106,7 +106,7 @@ class OpenSession(TorchSession):
         self.kernel.send(Outcome(status="failed", failures=gone))
 
     def close(self) -> None:
-        """End every rank, with its children."""
+        """End every rank with its children."""
         self._end()
 
     def _begin(self, order: Use) -> None:
@@ -130,7 +130,7 @@ class OpenSession(TorchSession):
         return (super()._live() & self.asked) - self.freed
 
     def _free(self) -> tuple[int, ...]:
-        """Free the ranks that are still at work. Those that have not come after `FREED_S`, or a second stop, are killed."""
+        """Tell busy ranks to abandon their order, and kill those that have not after `FREED_S`, or at a second stop."""
         self.stopped, self.freeing = False, True
         for rank in self._live():
             self.host_of(rank).tell(rank, "free")
@@ -146,14 +146,14 @@ class OpenSession(TorchSession):
         return killed
 
     def listened_to(self) -> dict[Any, Callable[[], None]]:
-        """Between two orders: what to wait for, and for each what to do when it is ready."""
+        """Return what to wait for between two orders, each with the action to take when it is ready."""
         found = {}
         for host in self._used_hosts():
             found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
         return found
 
     def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Take in what came of the ranks between two orders."""
+        """Handle news that ranks send between two orders."""
         for news in all_news:
             self._take(news)
 
@@ -166,7 +166,7 @@ class OpenSession(TorchSession):
 
         if self.freeing and news.kind in ("result", "failure"):
             self.freed.add(rank)
-        elif not self.idle or news.kind in ("silent", "exited"):  # what else comes then is of an order that is over
+        elif not self.idle or news.kind in ("silent", "exited"):  # the rest belongs to a past order
             super()._take(news)
 
     def _note_end(self, failure: Failure) -> None:
@@ -181,19 +181,19 @@ class OpenWorlds:
     sessions: dict[str, OpenSession] = field(default_factory=dict)
 
     def listened_to(self) -> dict[Any, Callable[[], None]]:
-        """Between two orders: what to wait for, and for each what to do when it is ready."""
+        """Return what to wait for between two orders, each with the action to take when it is ready."""
         found: dict[Any, Callable[[], None]] = {}
         for session in self.sessions.values():
             found.update(session.listened_to())
         return found
 
     def open(self, session: OpenSession) -> None:
-        """Open a world; the kernel gets a Setup first and an Outcome last."""
+        """Open a world, and keep it if all ranks are ready. Send the kernel a Setup first and an Outcome last."""
         if session.open():
             self.sessions[session.job.world] = session
 
     def do(self, order: Use | Close, kernel: Any) -> None:
-        """Do an order of a world. The kernel gets an Outcome last, also where the world is not open."""
+        """Carry out an order for a world. Send the kernel an Outcome last, also if the world is not open."""
         name = order.job.world if isinstance(order, Use) else order.world
         session = self.sessions.get(name)
         if isinstance(order, Close):
@@ -206,7 +206,7 @@ class OpenWorlds:
             session.use(order)
 
     def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Take in what came of ranks between two orders, where there is one world at most."""
+        """Handle news between two orders, for a process with at most one world."""
         for session in self.sessions.values():
             session.hear(all_news)
 

@@ -1,10 +1,9 @@
-"""A network of the ranks' own: loopback and nothing else, which no other user of the machine can reach.
+"""A network for the ranks alone: loopback only, out of reach of other users of the machine.
 
-gloo, TCPStore and TensorFlow's gRPC know no authentication, and TensorFlow's listens on every interface and runs any
-graph that it is sent. Where the system allows it, the agent of a machine without GPUs enters a network namespace
-(network_namespaces(7)) before it starts anything, and all its ranks are in there. `WORLDSIZE_NETWORK=shared` keeps the
-machine's network, for ranks that need one. Left out: runs over several hosts, which need a network between them, and
-what is said to a student whose rank missed one (`launch.outcome_error`).
+gloo, TCPStore and TensorFlow's gRPC have no authentication; gRPC listens on every interface and runs any graph it gets.
+So on a machine without GPUs, the agent enters a network namespace (network_namespaces(7)), if the system allows it,
+before it starts anything. `WORLDSIZE_NETWORK=shared` keeps the machine's network, for ranks that need one. Runs over
+several hosts always use the machines' own.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from worldsize.engines.libc import NEWNET, NEWUSER, enable_loopback, unshare
 
 Network = Literal["own", "shared"]
 _VARIABLE = "WORLDSIZE_NETWORK"
-_GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA's, AMD's, and those of Windows' subsystem
+_GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' subsystem for Linux
 
 
 def wanted_network() -> Network:
-    """The ranks' network as `WORLDSIZE_NETWORK` says: of their "own", which is usual, or "shared" with the machine.
+    """Return the ranks' network from `WORLDSIZE_NETWORK`: "own" (default) or "shared" with the machine.
 
-    Raises ValueError for another word.
+    Raises ValueError for any other value.
     """
     chosen = os.environ.get(_VARIABLE, "own")
     known = get_args(Network)
@@ -35,12 +34,12 @@ def wanted_network() -> Network:
 
 
 def enter_own_network() -> str:
-    """Leave the machine's network, before this process has a second thread. Returns "", or why it stays."""
+    """Leave the machine's network; return "", or why that failed. Call it while this process has one thread."""
     why = why_shared()
     if why:
         return why
 
-    for kinds in (NEWNET, NEWUSER | NEWNET):  # the second for those who are not root, as the one user of a namespace
+    for kinds in (NEWNET, NEWUSER | NEWNET):  # the second for users other than root
         refused = _refused_to_a_child(kinds)
         if not refused:
             _enter(kinds)
@@ -54,10 +53,10 @@ def _enter(kinds: int) -> None:
 
 
 def _refused_to_a_child(kinds: int) -> int:
-    """The error's number with which the system refuses this, 0 where it does not.
+    """Return the error number with which the system refuses the namespaces; 0 if it allows them.
 
-    A child tries it: some systems grant a namespace and then refuse all that makes it usable (AppArmor does so to users
-    who are not root), and a process that is in it by then has no way back.
+    A child process tries: some systems grant a namespace and then refuse to make it usable (AppArmor does so to users
+    other than root), and a process has no way back out.
     """
     child = os.fork()
     if child == 0:
@@ -72,11 +71,11 @@ def _refused_to_a_child(kinds: int) -> int:
 
     _, status = os.waitpid(child, 0)
     ended = os.waitstatus_to_exitcode(status)
-    return ended if ended >= 0 else errno.EPERM  # killed: some systems do so to a process that makes this call
+    return ended if ended >= 0 else errno.EPERM  # some systems kill a process that makes this call
 
 
 def why_shared() -> str:
-    """Why ranks on this machine do not get a network of their own, as far as that is known before one tries; or ""."""
+    """Return why ranks on this machine share its network, as far as known without trying; "" if nothing stands against it."""
     if not sys.platform.startswith("linux"):
         return "only Linux has network namespaces"
     if wanted_network() == "shared":

@@ -1,7 +1,7 @@
-"""What travels to the ranks: the function, its arguments, and every cell variable that it uses.
+"""The payload of a launch: the function, its arguments, and every variable of a notebook cell that it uses.
 
-It is pickled once, by value where it comes from a notebook cell (cloudpickle). What cannot travel is named, with the
-remedy; what is large is named; what a rank changed in its own copy is noticed.
+The payload is pickled once; code from a notebook cell by value (cloudpickle). Errors name the object that cannot be
+pickled, a note names large ones, and changes to a rank's own copy are noticed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import cloudpickle
 
 LARGE_BYTES = 50_000_000
-# what makes torch import more: its optimizers, a gradient that is handed to `backward`, DDP
+# names whose use makes torch import more modules: optimizers, `backward` with a gradient, DDP
 _LATE_NAMES = {"backward", "optim", "SGD", "Adam", "AdamW", "DistributedDataParallel", "DDP", "compile", "fully_shard"}
 _WATCHED = (list, dict, set)
-_MAX_WATCHED_BYTES = 5_000_000
+_MAX_WATCHED_BYTES = 5_000_000  # larger variables are not watched: each is pickled before and after the function
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Payload:
 
 
 def first_parameter(fn: Callable) -> str | None:
-    """The name of the first parameter of a payload's function.
+    """Return the name of the first parameter of a payload's function; None if it has none or cannot be inspected.
 
-    One named `fabric` or `task` gets what the launcher has to give.
+    A parameter named `fabric` or `task` gets the launcher's object.
     """
     try:
         return next(iter(inspect.signature(fn).parameters), None)
@@ -41,9 +41,9 @@ def first_parameter(fn: Callable) -> str | None:
 
 
 def pack(call: Payload) -> bytes:
-    """Pickle the payload that travels to the ranks, a function with its arguments, and return its bytes.
+    """Pickle the payload, and return its bytes.
 
-    Raises ValueError that names what cannot be pickled and says what to do.
+    Raises ValueError that names the object that cannot be pickled, with a remedy.
     """
     try:
         return cloudpickle.dumps((call.fn, call.args, call.kwargs))
@@ -56,10 +56,7 @@ def unpack(data: bytes) -> Payload:
 
 
 def captured(fn: Callable) -> dict[str, Any]:
-    """The outside variables that a payload's function takes along: its closure and the globals that it names.
-
-    For a function of a notebook's cell.
-    """
+    """Return the outside variables of a notebook cell's function: its closure, and the globals that it names."""
     fn = inspect.unwrap(fn) if callable(fn) else fn
     code = getattr(fn, "__code__", None)
     if code is None:
@@ -87,9 +84,8 @@ def _global_names(code: Any) -> set[str]:
 
 
 def reachable(fn: Callable) -> dict[str, Any]:
-    """Every variable that a payload's function takes along, also through functions that it captured itself.
-
-    `captured`, and what the captured functions of the same module capture in turn.
+    """Return every variable that a payload's function takes along, by name: `captured` of the function, and recursively
+    of captured functions of the same module.
     """
     module = getattr(fn, "__module__", None)
     found: dict[str, Any] = {}
@@ -106,9 +102,9 @@ def reachable(fn: Callable) -> dict[str, Any]:
 
 
 def wants_late_imports(call: Payload) -> bool:
-    """Whether a payload seems to use what torch imports late: its function, or one among its arguments.
+    """Return whether a payload's function, or a function among its arguments, seems to use torch's late imports.
 
-    Where this is wrong, only time is lost.
+    A wrong guess costs only time.
     """
     given = [call.fn, *filter(inspect.isfunction, [*call.args, *call.kwargs.values()])]
     functions = [*given, *filter(inspect.isfunction, (value for fn in given for value in reachable(fn).values()))]
@@ -117,7 +113,7 @@ def wants_late_imports(call: Payload) -> bool:
 
 
 def sizes(call: Payload) -> list[tuple[str, int]]:
-    """(name, bytes) of everything that travels to the ranks in a payload, largest first."""
+    """Return (name, bytes) of everything in a payload, largest first."""
     found = []
     for name, value in _named(call).items():
         if inspect.ismodule(value):
@@ -130,7 +126,7 @@ def sizes(call: Payload) -> list[tuple[str, int]]:
 
 
 def _named(call: Payload) -> dict[str, Any]:
-    """All that travels by name, with what a function among the arguments takes along."""
+    """Return the payload's contents by name, with the variables that its functions take along."""
     named = {f"args[{place}]": value for place, value in enumerate(call.args)} | call.kwargs
     for function in [call.fn, *filter(inspect.isfunction, named.values())]:
         named = {**reachable(function), **named}
@@ -154,7 +150,7 @@ def _unpicklable(call: Payload, error: Exception) -> str:
 
 
 def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
-    """The first name that cannot travel; a function that only carries a culprit comes last."""
+    """Return the first (name, value, error) that cannot be pickled; functions come last: they may only carry a culprit."""
     for name, value in sorted(named.items(), key=lambda row: inspect.isfunction(row[1])):
         if inspect.ismodule(value):
             continue
@@ -166,10 +162,7 @@ def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
 
 
 def fingerprint(fn: Callable) -> dict[str, bytes]:
-    """A digest of every list, dict and set that a payload's function captured.
-
-    To notice a change in the rank's own copy.
-    """
+    """Return a digest of every list, dict and set that a payload's function captured, to detect changes in a rank's copy."""
     marks = {}
     for name, value in reachable(fn).items():
         if not isinstance(value, _WATCHED):

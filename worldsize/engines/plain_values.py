@@ -1,8 +1,8 @@
-"""Plain values as JSON and raw bytes: what may come from where nothing is to be unpickled, such as a sandbox.
+"""Plain values as JSON and raw bytes, for sources such as a sandbox, from which nothing may be unpickled.
 
-Values are numbers, text, lists, tuples, dicts with plain keys and NumPy arrays; whatever else there is arrives as text
-that names its type. What comes in is checked: dtypes, shapes and depth, and text is made printable. Left out: how the
-JSON and the bytes travel (`grade.frames`, `results.py`).
+Values are numbers, text, lists, tuples, dicts with plain keys, and NumPy arrays; anything else arrives as text that names
+its type. Decoding checks dtypes, shapes and depth, and makes text printable. `grade.frames` and `results.py` transport
+the JSON and the bytes.
 """
 
 from __future__ import annotations
@@ -13,32 +13,30 @@ from typing import Any, Literal
 
 import numpy as np
 
-ValueKind = Literal["l", "t", "d", "a", "g", "f"]  # list, tuple, dict; array, NumPy's scalar; what a hook knows
+ValueKind = Literal["l", "t", "d", "a", "g", "f"]  # list, tuple, dict, array, NumPy scalar, value of a hook
 
 MAX_DEPTH = 50
 MAX_SIDE = 2**31
 MAX_TEXT = 8_000_000  # characters
+# numbers only: no objects, text or times
 _DTYPES = {name: np.dtype(name) for name in {np.dtype(code).str for code in "?bBhHiIlLqQefdFD"}}
 
 
 class BadFrame(ValueError):
-    """What came is no frame, or holds what no frame may hold."""
+    """The data is no frame, or holds something that no frame may hold."""
 
 
 def text_of(value: Any, most: int = 4000) -> str:
-    """Text as a frame brings it out of a sandbox, cut to `most` characters, such that it can be printed and written.
-
-    That holds whatever came; what is no text gives "".
-    """
+    """Return `value` as text that can be printed and written as UTF-8, cut to `most` characters; "" if it is no text."""
     if not isinstance(value, str):
         return ""
     return str(value)[:most].encode("utf-8", "replace").decode()
 
 
 def encode(value: Any, blob: bytearray, name_of: Callable[[Any], Any] | None = None) -> Any:
-    """A value as it goes into a frame: `value` as JSON, while the bytes of its arrays go to the frame's `blob`.
+    """Return `value` as JSON for a frame, and append the bytes of its arrays to the frame's `blob`.
 
-    `name_of` answers with JSON for what is none of these, such as a callable, or with None.
+    `name_of` returns JSON for other objects, such as callables, or None.
     """
     if value is None or type(value) in (bool, str):
         return value
@@ -76,9 +74,9 @@ def _array(kind: ValueKind, array: np.ndarray, blob: bytearray) -> Any:
 
 
 def decode(value: Any, blob: bytes, callable_of: Callable[[Any], Any] | None = None) -> Any:
-    """The value that a frame holds, as `encode` put it there: plain from JSON, arrays from the bytes in `blob`.
+    """Return the value that `encode` put into a frame: plain from JSON, arrays from the bytes in `blob`.
 
-    All arrays together have at most as many bytes as `blob`, as `encode` makes them: none of it is there twice.
+    All arrays together have at most as many bytes as `blob`, because `encode` stores none twice.
     Raises BadFrame for anything that `encode` cannot have made.
     """
     return _Decoder(blob, callable_of).value(value, 0)
@@ -146,7 +144,7 @@ class _Decoder:
                 array = np.frombuffer(self._blob, dtype, count, start).reshape(shape).copy()
             else:
                 array = np.empty(shape, dtype)
-        except ValueError:  # no bytes at all, and sides too long for NumPy
+        except ValueError:  # an empty array with sides too long for NumPy
             raise BadFrame("expected sides that NumPy can hold") from None
 
         if kind == "g" and count == 1:
@@ -155,7 +153,7 @@ class _Decoder:
 
 
 def sides(shape: Any) -> bool:
-    """Whether the `shape` of an array in a frame may be believed: it is a list of at most 12 lengths."""
+    """Return whether `shape` is a list of at most 12 plausible lengths."""
     if not isinstance(shape, list) or len(shape) > 12:
         return False
     return all(type(n) is int and 0 <= n < MAX_SIDE for n in shape)

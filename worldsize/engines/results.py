@@ -1,8 +1,8 @@
-"""What a rank returned, as the bytes of a file: pickled where its host is this user's own, else plain values.
+"""A rank's return value as bytes: pickled if its host is this user's own, else as plain values.
 
-A host that was invited belongs to somebody else, so nothing that comes from it is unpickled. Tensors of torch, arrays,
-numbers, text, bytes, lists, tuples and dicts arrive as such, tensors of TensorFlow as arrays, and what else there is as
-text that names its type. Left out: what is plain (`plain_values.py`), and how the file travels.
+An invited host belongs to somebody else, so nothing from it is unpickled. Torch tensors, arrays, numbers, text, bytes,
+lists, tuples and dicts keep their type, TensorFlow tensors become arrays, and anything else becomes text that names its
+type. `plain_values.py` defines plain values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from worldsize import arrays
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 
-_HEADER = struct.Struct("!QQ")  # the bytes of the JSON, and of what follows it
+_HEADER = struct.Struct("!QQ")  # sizes in bytes of the JSON and of the arrays after it
 _MAX_JSON_BYTES = 256_000_000
 _MOST_TYPES = 20
-_BFLOAT16 = "bfloat16"  # a type that NumPy has not
+_BFLOAT16 = "bfloat16"  # NumPy lacks it: its bits travel as int16
 
 
 def packed(result: Any, plain: bool) -> bytes:
-    """The bytes of a result. Raises what pickling raises, and ValueError for more plain data than may travel."""
+    """Return the bytes of a result. Raises pickle's errors, and ValueError for more plain data than may travel."""
     if not plain:
         return cloudpickle.dumps(result)
 
@@ -43,7 +43,7 @@ def packed(result: Any, plain: bool) -> bytes:
 
 
 def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
-    """JSON for what is no plain value and arrives as such all the same; None for what does not."""
+    """Return JSON for bytes and tensors, which are no plain values; None for other objects, which arrive as text."""
     if isinstance(value, bytes):
         return ["bytes", encode(np.frombuffer(value, np.uint8), blob)]
 
@@ -53,18 +53,21 @@ def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
         tensor = value.detach().cpu()
         if tensor.dtype == torch.bfloat16:
             return [_BFLOAT16, encode(tensor.contiguous().view(torch.int16).numpy(), blob)]
+        # NumPy cannot hold torch's lazy conjugate and negative views
         return ["tensor", encode(tensor.resolve_conj().resolve_neg().numpy(), blob)]
 
     simpler = arrays.plain(value)
-    if isinstance(simpler, (np.ndarray, tuple)):  # TensorFlow's
+    if isinstance(simpler, (np.ndarray, tuple)):  # a TensorFlow tensor
         return ["plain", encode(simpler, blob)]
     as_text.add(type(value).__name__)
     return None
 
 
 def unpacked(source: Path | bytes, plain: bool) -> tuple[Any, tuple[str, ...]]:
-    """A result from its file or its bytes, and the types of objects in it that came as text. Raises BadFrame where it must
-    be plain and is not."""
+    """Return a result from its file or bytes, and the types of the objects in it that came as text.
+
+    Raises BadFrame for data that should be plain and is not.
+    """
     if not plain:
         return pickle.loads(source if isinstance(source, bytes) else source.read_bytes()), ()
 
@@ -111,5 +114,5 @@ def _decode_other(given: Any, blob: memoryview) -> Any:
     try:
         tensor = torch.from_numpy(value)
         return tensor.view(torch.bfloat16) if kind == _BFLOAT16 else tensor
-    except (TypeError, RuntimeError):  # of a dtype that torch does not know, or of another size
+    except (TypeError, RuntimeError):  # torch lacks the dtype, or its size is wrong
         raise BadFrame("expected an array that is a tensor's") from None

@@ -1,8 +1,7 @@
-"""One job in the agent: start its ranks on their hosts, listen to all of them at once, decide how it ended, leave
-nothing behind. One host is the usual case, and no other than many.
+"""A job in the agent: start its ranks on their hosts, listen to all of them, decide how the job ended, and clean up.
 
-Left out: how the ranks of a framework start (`torch_session.py`, `tensorflow_session.py`), and what a host does for
-them (`host_ranks.py`).
+A single host is no special case. `torch_session.py` and `tensorflow_session.py` start a framework's ranks;
+`host_ranks.py` does a host's part.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ from worldsize.engines.own_network import Network
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
 from worldsize.failures import Failure, Outcome, Return, Standing, Status, Wait
 
-START_S = 120.0  # at most, for all ranks to enter their function: a slow import is not the function's time
-_SETTLE_S = 0.15  # after a failure: time for the others' news, so that the first one can be told from its echoes
-_ECHO_S = 0.5  # when all that is known are echoes: time for the cause to show
-_ANSWER_S = 1.0  # for a rank to say where it stands: one that can does so in milliseconds, on a busy machine later
-_MOST_S = 1e6  # that one wait may be told to take
-EXIT_S = 2.0  # for a process to end whose channel has closed
+START_S = 120.0  # for all ranks to enter their function: a slow import does not count as the function's time
+_SETTLE_S = 0.15  # after a failure, for other ranks' news: the first failure must be told from its echoes
+_ECHO_S = 0.5  # more, while only echoes are known, for the cause to show
+_ANSWER_S = 1.0  # for a rank to say where it stands: usually milliseconds, longer on a busy machine
+_MOST_S = 1e6  # the longest single wait: the system's call does not take infinity
+EXIT_S = 2.0  # for a process to end after its channel closed
 
 
 @dataclass(eq=False)
 class Session:
-    """A job from start to outcome. One thread; everything is a file descriptor in one wait.
+    """A job from start to outcome. A single thread waits on file descriptors for everything.
 
-    A framework's own session says what was chosen (`_choose`) and starts the ranks (`_start`). One whose ranks may be
-    servers, or be killed on request, also says whose results end the run (`_awaited`), who still runs (`_live`), what
-    becomes of a rank's request (`_answer_request`), and who leaves when (`_serving`).
+    A framework's session implements `_choose` (devices, placement) and `_start`. If ranks may be servers, or be killed on
+    request, the session also overrides `_awaited` (ranks whose results end the run), `_live` (ranks still running),
+    `_answer_request`, and `_serving` (ranks that leave last).
     """
 
     job: Job
     kernel: mpc.Connection
-    watched: list  # the kernel's ends: its pipe, and where there is one its pidfd
+    watched: list  # the kernel's pipe, and its pidfd where the system has one
     hosts: tuple[Host, ...]
     start_method: StartMethod
-    network: Network = "shared"  # in which this process and its ranks are
+    network: Network = "shared"  # of this process and its ranks
     why_shared: str = ""
 
-    facts: tuple[HostFacts, ...] = ()  # of the hosts, in their order
-    ranks: list[range] = field(default_factory=list)  # of each host, in their order
+    facts: tuple[HostFacts, ...] = ()  # by host
+    ranks: list[range] = field(default_factory=list)  # by host
 
     # by rank
     connected: set[int] = field(default_factory=set)
@@ -56,18 +55,18 @@ class Session:
     returned: dict[int, Return] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     silent: dict[int, Silence] = field(default_factory=dict)
-    exit_codes: dict[int, int | None] = field(default_factory=dict)  # of those that were silent
-    blocked: dict[int, int] = field(default_factory=dict)  # how often its wait had changed when it said so
+    exit_codes: dict[int, int | None] = field(default_factory=dict)  # of silent ranks
+    blocked: dict[int, int] = field(default_factory=dict)  # its count of wait changes when it reported itself blocked
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
-    held: set[int] = field(default_factory=set)  # whose debugger waits for a command
+    held: set[int] = field(default_factory=set)  # ranks whose debugger waits for a command
     stopped: bool = False
 
-    # Whether the kernel hears of a run that is done while its processes, which have returned, still end
+    # whether to report success before the processes, which have returned, have ended
     tells_early: ClassVar[bool] = False
 
     def run(self) -> None:
-        """Start, follow, end. The kernel gets a Setup first and an Outcome last."""
+        """Start the ranks, follow them, end them. Send the kernel a Setup first and an Outcome last."""
         try:
             setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
         except ValueError as error:
@@ -111,7 +110,7 @@ class Session:
         )
 
     def _choose(self) -> Setup:
-        """What the ranks get, and where they are placed. Raises ValueError for what these hosts cannot do."""
+        """Choose devices and placement. Raises ValueError for a job that these hosts cannot run."""
         raise NotImplementedError
 
     def _start(self, setup: Setup) -> None:
@@ -122,7 +121,7 @@ class Session:
         self.ranks = place(self.job.world_size, list(capacities))
 
     def _hosts_in_words(self) -> list[str]:
-        """ "2 hosts (n1, n2), Slurm job 4711", as a part of the setup's line; [] for this machine alone."""
+        """Return ["2 hosts (n1, n2), Slurm job 4711"], a part of the setup's line; [] for this machine alone."""
         names = [facts.name for facts, ranks in zip(self.facts, self.ranks, strict=True) if ranks and facts.name]
         if not names:
             return []
@@ -134,7 +133,7 @@ class Session:
         return tuple(names) if any(names) else ()
 
     def _clock_error_s(self) -> float:
-        """How far apart two moments on different hosts may really be that seem to be one."""
+        """Return the largest error in comparing moments of two hosts: the sum of the two largest clock errors."""
         errors = sorted(host.clock_error_s() for host in self._used_hosts())
         return sum(errors[-2:])
 
@@ -142,26 +141,26 @@ class Session:
         return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]
 
     def _node_of(self, rank: int) -> int:
-        """The place of this rank's host among the hosts."""
+        """Return the index of this rank's host."""
         return next(node for node, ranks in enumerate(self.ranks) if rank in ranks)
 
     def host_of(self, rank: int) -> Host:
         return self.hosts[self._node_of(rank)]
 
     def _awaited(self) -> set[int]:
-        """The ranks whose results end the run."""
+        """Return the ranks whose results end the run."""
         return set(range(self.job.world_size))
 
     def _serving(self) -> set[int]:
-        """The ranks that leave only when all others have."""
+        """Return the ranks that leave only after all others have."""
         return set()
 
     # ---- listening -------------------------------------------------------------------------------
 
     def _follow(self) -> tuple[Status, tuple[Wait, ...]]:
-        """Listen until the run is decided: (status, who waits for whom).
+        """Listen until the run is decided; return (status, who waits for whom).
 
-        The job's time limit is that of its function: it begins when every rank that is left has entered it.
+        The job's time limit covers its function only: the limit starts when every live rank has entered it.
         """
         deadline_s = time.monotonic() + START_S + self.job.timeout_s
         all_entered = False
@@ -169,7 +168,7 @@ class Session:
             listened_s = time.monotonic()
             held = bool(self.held)
             self._listen(math.inf if held else deadline_s - listened_s)
-            if held:  # no limit runs while somebody looks at a rank
+            if held:  # the clock stops while a person debugs a rank
                 deadline_s += time.monotonic() - listened_s
 
             if not all_entered and self._live() <= self.entered_s.keys():
@@ -197,7 +196,7 @@ class Session:
         return set(range(self.job.world_size)) - ended
 
     def _listen(self, timeout_s: float) -> None:
-        """Wait for news of anyone, at most `timeout_s`, and take it in."""
+        """Wait at most `timeout_s` for news from any host or from the kernel, and handle it."""
         hosts: dict[Any, Host] = {}
         for host in self._used_hosts():
             for news in host.heard_before():
@@ -215,7 +214,7 @@ class Session:
                     self._take(news)
 
     def _told(self, word: Literal["stop"] | Typed) -> None:
-        """The kernel tells this session to stop, or a rank what was typed at its prompt."""
+        """Handle the kernel's word: stop the run, or pass on what was typed at a rank's prompt."""
         if isinstance(word, Typed):
             self.held.discard(word.rank)
             self.host_of(word.rank).tell(word.rank, word)
@@ -254,11 +253,11 @@ class Session:
             raise ValueError(f"rank {rank} told {news.kind!r}, which is no kind of news")
 
     def _answer_request(self, rank: int, request: Request) -> None:
-        """The rank asks for another one to be killed or started again."""
+        """Handle a rank's request to kill or restart another rank."""
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Hear the other ranks out for a moment, then give every silent death its exit code."""
+        """Listen to the other ranks for a moment, then record a failure with exit code for every rank that died silently."""
         settled_s = time.monotonic() + _SETTLE_S
         while self._heard_before(settled_s):
             pass
@@ -277,7 +276,7 @@ class Session:
         return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
 
     def _heard_before(self, moment_s: float) -> bool:
-        """Listen once, for news of anyone until that moment; False where it has passed."""
+        """Listen once, at most until `moment_s`; return False if that moment has passed."""
         left_s = moment_s - time.monotonic()
         if left_s <= 0:
             return False
@@ -285,25 +284,25 @@ class Session:
         return True
 
     def _deadlocked(self) -> tuple[Wait, ...]:
-        """Ask every rank what it waits for; a deadlock is one in which nothing can match, twice the same."""
+        """Ask every rank what it waits for, twice: a deadlock has no message that can match, and equal answers."""
         first = self._ask_waits()
         waits = deadlock({rank: said.messages for rank, said in first.items()}, self._live())
         if waits and first == self._ask_waits():
             return waits
 
-        for rank in list(self.blocked):  # those that went on will report again when they block again
+        for rank in list(self.blocked):  # a rank that went on reports again when it blocks again
             if rank not in first or first[rank].changes != self.blocked[rank]:
                 del self.blocked[rank]
         return ()
 
     def _ask_waits(self) -> dict[int, Published]:
-        """What the ranks publish that have a fabric and answer in time."""
+        """Return the wait-for state of the ranks that have a fabric and answer in time."""
         self.published = {}
         self._ask("waits", set(range(self.job.world_size)), self.published)
         return {rank: said for rank, said in self.published.items() if said is not None}
 
     def _ask(self, question: Question, ranks: set[int], answers: dict[int, Any]) -> None:
-        """Put a question to `ranks`, and listen until all that can have answered, or the time is up."""
+        """Ask `ranks` a question, and listen until every rank that can answer has, or until `_ANSWER_S` has passed."""
         asked = ranks & self.connected
         for rank in asked:
             self.host_of(rank).tell(rank, question)
@@ -326,21 +325,21 @@ class Session:
         return tuple(found)
 
     def _let_leave(self) -> None:
-        """All that were awaited have returned: let them go, and have what they wrote where the run's folder is."""
+        """Let the ranks leave after their results, and wait until their files are in the run's folder."""
         for host in self._used_hosts():
             host.let_leave(self._awaited(), self._serving())
         for host in self._used_hosts():
             host.wait_written()
 
     def _end(self) -> None:
-        """End what is left of the ranks, with all their children, and reap them."""
+        """Kill the remaining ranks with all their children, and reap them."""
         for host in self._used_hosts():
             host.end()
         for host in self._used_hosts():
             host.wait_ended()
 
     def _returned_well(self) -> Status:
-        """A host may be lost after its ranks said that they are done, and what they returned with it."""
+        """Return "failed" if a host was lost after its ranks returned, because their files may be lost too; else "done"."""
         for host in self._used_hosts():
             for news in host.heard_before():
                 self._take(news)
@@ -352,7 +351,9 @@ class Session:
 
 
 def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
-    """Of a rank whose channel closed with nothing said. What has become of one whose exit nobody saw, nobody knows."""
+    """Return the failure of a rank whose channel closed without a report. If its exit was not observed (`code` None), its
+    fate is unknown.
+    """
     if silence.lost_host:
         return Failure(rank=rank, kind="lost", at_s=silence.at_s, host=silence.lost_host)
     if code is not None and code < 0:
@@ -361,5 +362,5 @@ def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
 
 
 def way_of(start_method: StartMethod) -> str:
-    """How ranks start, as a set-up line says it."""
+    """Return how ranks start, for the setup's line."""
     return "fork server" if start_method == "forkserver" else start_method

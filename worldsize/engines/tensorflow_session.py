@@ -1,7 +1,6 @@
-"""How tasks of TensorFlow start: an address each, `TF_CONFIG`, fresh processes; and how they are killed and restarted.
+"""The start of TensorFlow tasks (addresses, `TF_CONFIG`, fresh processes), and killing and restarting them.
 
-Left out: listening to the tasks (`session.py`), what keeps their addresses (`host_ranks.py`), and what a task does
-(`rank.py`, `tensorflow_rank.py`).
+`session.py` listens to the tasks, `host_ranks.py` keeps their addresses, `tensorflow_rank.py` runs in them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from worldsize.engines.ranks.rank_channel import Request
 
 @dataclass(eq=False)
 class TensorFlowSession(session.Session):
-    """A job of TensorFlow. Tasks whose type is among the servers end when all others have."""
+    """A job of TensorFlow. Tasks of the server types end when all others have."""
 
     spec: dict[str, list[str]] = field(default_factory=dict)  # the cluster's addresses by type, as in TF_CONFIG
     attempts: dict[int, int] = field(default_factory=dict)  # by rank
@@ -43,7 +42,7 @@ class TensorFlowSession(session.Session):
         )
 
     def _threads(self, node: int) -> int:
-        """Of each task on this host, among those that run the function."""
+        """Return the threads for each task on this host: its cores, divided among the tasks that run the function."""
         running = self._awaited() & set(self.ranks[node])
         return max(1, self.facts[node].cores // max(1, len(running)))
 
@@ -111,7 +110,7 @@ class TensorFlowSession(session.Session):
     # ---- on request ------------------------------------------------------------------------------
 
     def _answer_request(self, rank: int, request: Request) -> None:
-        """Kill or restart a task, as the task `rank` asked."""
+        """Kill or restart a task at the request of the task `rank`."""
         if not 0 <= request.rank < self.job.world_size:
             return
         self._kill(request.rank)
@@ -139,7 +138,7 @@ _UNTRUSTED = (
     "runs any graph that it is sent: whoever reaches the hosts' ports can run code as you. If only people whom you trust "
     "can, say so: hosts.open(…, trusted_network=True)."
 )
-_YIELDING = (
+_YIELDING = (  # of these variables the caller's own values win
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "OMP_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
@@ -149,7 +148,7 @@ _YIELDING = (
 
 
 def _version() -> str:
-    """ "2.21"."""
+    """Return TensorFlow's version, such as "2.21"."""
     for name in ("tensorflow", "tensorflow-cpu", "tensorflow_intel"):
         with suppress(metadata.PackageNotFoundError):
             return ".".join(metadata.version(name).split(".")[:2])

@@ -1,7 +1,7 @@
-"""What a host needs torch for, done by one process that its fork server forked: to count GPUs, and to hold the stores of runs.
+"""A host's services that need torch, in one process forked from the fork server: counting GPUs, and holding runs' stores.
 
-So neither the agent nor the fork server imports CUDA's libraries, and the agent starts without torch. The store is a
-`torch.distributed.TCPStore` as torchrun's agent holds one: it listens before a rank starts. Left out: who connects.
+Thus neither the agent nor the fork server imports CUDA's libraries, and the agent starts without torch. A store is a
+`torch.distributed.TCPStore` that listens before any rank starts, as torchrun's agent has it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from worldsize.engines.job import Framework, StartMethod
 
 _MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
-_STORE_S = 60
+_STORE_S = 60  # time-out of the store's operations
 _ANSWER_S = 180.0  # for the import of torch on a busy machine
 
 
 class TorchServices:
-    """The agent's side of the process that holds what needs torch. It starts with the first call, or ahead by `warm`."""
+    """The agent's side of the services' process, which starts with the first call, or ahead by `warm`."""
 
     def __init__(self, start_method: StartMethod) -> None:
         self._context = multiprocessing.get_context(start_method)
@@ -32,28 +32,28 @@ class TorchServices:
         self._gpus: tuple[tuple[str, ...], bool] | None = None
 
     def warm(self, framework: Framework) -> None:
-        """Start the process, and return when it serves and has `framework`, which its fork server imports before it serves.
+        """Start the process, and return when it has imported `framework`, which implies that the fork server has.
 
-        Raises OSError that says what the import raised.
+        Raises OSError with the import's error.
         """
         self._call("import", _MODULES[framework])
 
     def gpus(self) -> tuple[tuple[str, ...], bool]:
-        """The names of the GPUs that CUDA can use here, and whether torch has NCCL."""
+        """Return the names of the GPUs that CUDA can use here, and whether torch has NCCL."""
         if self._gpus is None:
             self._gpus = self._call("gpus")
         return self._gpus
 
     def open_store(self, address: str) -> int:
-        """A new store that listens on this address alone; returns its port."""
+        """Open a store that listens on this address alone, and return its port."""
         return self._call("store", address)
 
     def close_store(self, port: int) -> None:
-        """Let go of the store of this port."""
+        """Drop the store of this port."""
         self._call("close", port)
 
     def _call(self, what: str, *arguments: Any) -> Any:
-        """Ask the process; one that was killed is started again."""
+        """Ask the process, and restart it once if it has ended or does not answer. Raises OSError."""
         for _ in range(2):
             if self._connection is None:
                 self._start()
@@ -82,7 +82,7 @@ class TorchServices:
 
 
 def serve(connection: Connection) -> None:
-    """The process itself: answers until the agent hangs up."""
+    """Answer until the agent hangs up: the main function of the process."""
     held = _Held()
     while True:
         try:
@@ -99,7 +99,7 @@ def serve(connection: Connection) -> None:
 
 
 class _Held:
-    """What this process holds for the agent, and its answers."""
+    """The objects that this process holds for the agent, and its answers."""
 
     def __init__(self) -> None:
         self._stores: dict[int, Any] = {}  # by port
@@ -120,11 +120,11 @@ class _Held:
         return store.port
 
     def answer_close(self, port: int) -> None:
-        self._stores.pop(port, None)  # of a process that was killed since, and started again, it has gone
+        self._stores.pop(port, None)  # gone already if this process was restarted
 
 
 def _store(address: str) -> Any:
-    """The rendezvous of one run: a socket that is bound before anyone is told its port, on one address alone."""
+    """Open a run's rendezvous, on a socket that listens on one address before anyone learns its port."""
     import torch.distributed as dist
 
     listening = socket.socket()

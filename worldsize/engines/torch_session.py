@@ -1,6 +1,6 @@
-"""How ranks of torch start: devices and backend, and the environment that torchrun would set on every host.
+"""The start of torch ranks: devices and backend, and the environment that torchrun would set on every host.
 
-Left out: listening to them (`session.py`), and what a rank does (`rank.py`, `torch_rank.py`).
+`session.py` listens to the ranks, `torch_rank.py` runs in them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worldsize.engines.job import Setup
 
 @dataclass(eq=False)
 class TorchSession(session.Session):
-    """A job of torch: one rank a GPU over NCCL where there are enough, else gloo."""
+    """A job of torch: one GPU for each rank over NCCL if there are enough, else gloo."""
 
     tells_early = True  # a process with torch needs 10 ms and more to end
 
@@ -52,7 +52,7 @@ class TorchSession(session.Session):
         return "gloo on CPU"
 
     def _threads(self, node: int) -> int:
-        """Of each rank on this host."""
+        """Return the threads of each rank on this host."""
         return max(1, self.facts[node].cores // max(1, len(self.ranks[node])))
 
     def _threads_in_words(self) -> str:
@@ -70,21 +70,23 @@ class TorchSession(session.Session):
                 self.hosts[node].start(rank, {**env, **own}, self._threads(node))
 
     def _environment(self, node: int, port: int, setup: Setup) -> dict[str, str]:
-        """What torchrun would set on this host, so that `dist.init_process_group()` just works."""
+        """Return the variables that torchrun would set on this host, so that `dist.init_process_group()` just works."""
         n = str(self.job.world_size)
         env = {
             "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": str(len(self.ranks[node])), "ROLE_WORLD_SIZE": n,
             "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(self._used_hosts())),
             "MASTER_ADDR": self._facts_of(0).address, "MASTER_PORT": str(port),
+            # ranks join the store that already listens: no race for a port
             "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": self.job.dir.name,
             "OMP_NUM_THREADS": str(self._threads(node)),
         }  # fmt: skip
         if not setup.on_gpus:
-            env["CUDA_VISIBLE_DEVICES"] = ""
+            env["CUDA_VISIBLE_DEVICES"] = ""  # ranks on the CPU see no GPU
 
         interface = self.facts[node].interface
-        if interface and (self.network == "own" or "GLOO_SOCKET_IFNAME" not in self.job.env):  # it may not be in there
+        # a network of the ranks' own may lack the interface that the job's environment names
+        if interface and (self.network == "own" or "GLOO_SOCKET_IFNAME" not in self.job.env):
             env["GLOO_SOCKET_IFNAME"] = interface
         return env
 

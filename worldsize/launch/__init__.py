@@ -1,6 +1,6 @@
-"""`launch(fn, world_size)`: run a function as real ranks, in fresh processes, and get back all that they did.
+"""`launch(fn, world_size)`: run a function on real ranks, in fresh processes, and return everything that they did.
 
-This is the room's face: the calls are in `api`, a job's way to its end in `execute`, what came of it in `run`.
+Import from here: the calls are in `api`, a job's execution in `execute`, its result in `run`.
 """
 
 from __future__ import annotations

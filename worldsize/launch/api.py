@@ -1,11 +1,10 @@
-"""`launch(fn, world_size)`: run a function as real ranks, in fresh processes, and get back all that they did.
+"""`launch(fn, world_size)`: run a function on real ranks, in fresh processes, and return everything that they did.
 
     run = launch(train, world_size=4)
     run[2]; run.log(2); run.trace; run.wall_s
 
-The first failure wins and is explained; every launch has a time limit; nothing is left behind. Left out: the way of a
-job to its end (`execute.py`), where ranks start (`engines/`), and TensorFlow (`tf/`). The environment of a rank is
-torchrun's.
+The first failure is raised and explained, every launch has a time limit, and no process is left behind. Ranks have
+torchrun's environment variables. `tf/` launches TensorFlow.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _MAX_WORLD_SIZE = 256
 
 
 def warm() -> None:
-    """Call ahead of the first launch: begin to start the agent, and return at once."""
+    """Start the agent in the background ahead of the first launch, and return at once."""
     local_engine("torch").warm()
 
 
 def last_run() -> Run | None:
-    """The call that gives the latest launch's run, also where the launch raised: its logs and partial trace are there."""
+    """Return the latest launch's run, even if the launch raised: its logs and partial trace remain readable."""
     return STUDENTS_LAUNCHES.latest
 
 
@@ -45,12 +44,12 @@ def launch(
     device: Device = "auto",
     **unknown: Any,
 ) -> Run:
-    """The call that students use: run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and get the `Run`.
+    """Run `fn(*args, **kwargs)` on `world_size` ranks, each a fresh process, and return the `Run`.
 
-    Returns their `Run`. A first parameter named `fabric` gets the rank's `Fabric`; `link` shapes it. `seed` replays a
-    run's random numbers. `timeout_s` is the function's: it counts from when every rank has entered it.
-    `device`: "auto" (a GPU a rank where there are enough, else the CPU), "cpu" or "cuda".
-    Raises ValueError for a wrong argument or one that cannot travel, `RankFailed`, `Deadlock`, `RunTimedOut`,
+    A first parameter named `fabric` gets the rank's `Fabric`, which `link` shapes. `seed` replays random numbers.
+    `timeout_s` limits the function, from the moment every rank has entered it.
+    `device`: "auto" (one GPU a rank if there are enough, else the CPU), "cpu" or "cuda".
+    Raises ValueError for a wrong argument or an argument that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
     if unknown:
@@ -71,8 +70,7 @@ def quiet_launch(
     timeout_s: float = 120.0,
     device: Device = "auto",
 ) -> Run:
-    """The same call as students', for a check or a sheet: on this machine, whatever hosts are open; observers are not
-    told, and `last_run` stays the student's own."""
+    """Launch for a check or a sheet: always on this machine, without observers, and without changing `last_run`."""
     check_arguments(fn, args, timeout_s, None)
     _check(world_size, link, device)
 
@@ -95,7 +93,7 @@ def _check(world_size: Any, link: Any, device: Any) -> None:
 def check_arguments_of_ranks(
     what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None
 ) -> None:
-    """Check what ranks that stay are given. Raises ValueError for an argument that no launch takes either."""
+    """Check the arguments of ranks that stay. Raises ValueError for an argument that no launch takes either."""
     try:
         check_arguments(callable, (), timeout_s, seed)
         _check(world_size, link, device)

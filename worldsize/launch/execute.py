@@ -1,7 +1,7 @@
-"""A job from the call to the error or the `Run`: whatever launches ranks goes through here.
+"""A job's way from the call to the `Run` or the error; every launch of ranks goes through here.
 
-One job at a time. The ranks' output and news go to the observers while it runs; then the run is filled in, and what
-went wrong is put into words. Left out: what is launched (`launch/`, `tf/`), and where ranks start (`engines/`).
+A process executes one job at a time. Observers get the ranks' output and news while the job runs; then the run is filled
+in, and errors are put into words. `engines/` starts the ranks.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import as_text_note, error_of, large_payload_note, notes_of
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Observer, Run, Tail
 
-_TICK_S = 0.05
-_FREED_S = 10.0  # more, for ranks that stay: with the agent all that they have would be gone
+_TICK_S = 0.05  # between two updates of the observers
+_FREED_S = 10.0  # extra time to stop ranks that stay: ending the agent would lose their state
 
 _one_at_a_time = threading.Lock()
 
 
 def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunches) -> Run:
-    """Execute a launch: take one job, which is to make `call`, to its `Run`, or raise the error that it ended with.
+    """Execute a launch: run `call` as a job, and return its `Run` or raise the error that ended it.
 
-    The job's folder and its origin in time are filled in here. The observers of `launches` are told, and it has the run
-    at once. Those of the students' launches hear of an engine that is not warm yet, whoever launches.
+    Fills in the job's folder and time origin. Sets `launches.latest` at once and informs its observers. Students'
+    observers always hear of an engine that is still starting.
     """
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
@@ -59,10 +59,10 @@ def execute_order(
     ended: Callable[[Run, Outcome], None] = lambda run, outcome: None,
     function: str = "",
 ) -> Run:
-    """Execute what `order_of` makes of the job, with its folder and its origin in time filled in, as a launch is executed.
+    """Execute the order that `order_of` makes of the job once its folder and time origin are filled in.
 
-    `packed` is the payload, b"" where the order itself brings it; `notes` are the run's first, `function` the name of what
-    it runs. `ended` is told of the run's end before its observers are.
+    `packed` is the payload, b"" if the order itself carries it; `notes` start the run's notes; `function` names what
+    runs. `ended` is called with the run's end before its observers are. Returns the `Run`, or raises its error.
     """
     with _one_at_a_time:
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
@@ -73,7 +73,7 @@ def execute_order(
             notes=[*notes, *filter(None, [engine.take_note()])],
             plain_results=job.plain_results, function=function,
         )  # fmt: skip
-        weakref.finalize(run, engine.discarded.put, job.dir)
+        weakref.finalize(run, engine.discarded.put, job.dir)  # delete the folder with the last reference to the run
         launches.latest = run
         observers = launches.observers
 
@@ -101,7 +101,7 @@ def close_order(engine: LocalEngine, order: Close) -> None:
 
 
 def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
-    """Check what every launch is given before its job is executed: function, `args`, time limit and seed.
+    """Check the arguments common to all launches: function, `args`, time limit and seed.
 
     Raises ValueError for an argument that no launch takes.
     """
@@ -117,9 +117,9 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
 
 
 def callers_state(seed: int | None) -> dict[str, Any]:
-    """Before a launch is executed: what it takes from its caller, environment, `sys.path`, directory, seed, cell sources.
+    """Return the caller's state for a launch: environment, `sys.path`, directory, seed, cell sources.
 
-    All of it as it is now.
+    `seed` None draws a new one.
     """
     return {
         "env": dict(os.environ),
@@ -131,18 +131,18 @@ def callers_state(seed: int | None) -> dict[str, Any]:
 
 
 def cell_sources() -> tuple[tuple[str, str], ...]:
-    """(file, text) of the notebook's cells that ran before a launch, so that a traceback printed by a rank shows them."""
+    """Return (file, text) of the notebook's executed cells, so that a rank's traceback shows their lines."""
     found = []
     for file, entry in linecache.cache.items():
         if "ipykernel" not in file and "ipython" not in file:
             continue
-        if len(entry) == 4 and entry[1] is None:  # one that is no file, and so has no time of change
+        if len(entry) == 4 and entry[1] is None:  # no modification time, so no file on disk
             found.append((file, "".join(entry[2])))
     return tuple(found)
 
 
 class _WarmNews:
-    """Tells observers while an engine warms, which is once in a kernel, and takes seconds on a busy machine."""
+    """Tells observers while an engine starts, once in a kernel; on a busy machine that takes seconds."""
 
     def __init__(self, observers: tuple[Observer, ...]) -> None:
         self._observers = observers
@@ -161,7 +161,7 @@ class _WarmNews:
 
 
 def _run_dir(engine: LocalEngine) -> Path:
-    """A folder for a run, from an engine that is warm then."""
+    """Return a folder for a run, once the engine is warm."""
     news = _WarmNews(STUDENTS_LAUNCHES.observers)
     ready = False
     try:
@@ -173,10 +173,10 @@ def _run_dir(engine: LocalEngine) -> Path:
 
 
 def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
-    """Pass the ranks' output to the observers until the outcome comes."""
+    """Pass the ranks' output to the observers until the outcome comes, and return the outcome."""
     observers = launches.observers
     tails = [Tail(job.files.log(r), launches.partial_lines) for r in range(job.world_size)]
-    prompts: dict[int, Prompt] = {}  # of the debuggers that wait for a command, by rank
+    prompts: dict[int, Prompt] = {}  # by rank, of debuggers that wait for a command
     ranks = None
     due_s = 0.0
     try:
@@ -219,7 +219,7 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
 
 
 def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
-    """Stop the ranks after an interrupt, and let no further one cut that short; no answer ends the agent too."""
+    """Stop the ranks after an interrupt, undeterred by further ones; end the agent if no outcome comes in time."""
     if ranks is None:  # nothing was started yet
         return Outcome(status="stopped")
     deadline_s = time.monotonic() + within_s
@@ -236,7 +236,7 @@ def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -
                     return replace(event, status="stopped", waits=())
                 _take_in(run, event, ())
             except KeyboardInterrupt:
-                told = False  # ranks that stay are freed at the first, and killed at the second
+                told = False  # tell again: the first stop frees ranks that stay, the second kills them
 
     engine.abandon()
     return Outcome(status="stopped")
@@ -256,7 +256,7 @@ def _publish(run: Run, tails: list[Tail], observers: tuple[Observer, ...], last:
 
 
 def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
-    """Fill in the run, and give back what is to be raised."""
+    """Fill in the run, and return the error to raise, or None."""
     if outcome.status == "done":
         outcome = _take_results(run, job, outcome)
     run.outcome = outcome
@@ -279,14 +279,14 @@ def _settle(run: Run, job: Job, outcome: Outcome) -> BaseException | None:
 
 
 def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
-    """Read what each rank returned, None for one that was not waited for; a result that is none makes the run fail."""
+    """Read each rank's result, None for a rank that was not awaited; an unreadable result makes the run fail."""
     results: list[Any] = [None] * job.world_size
     as_text: set[str] = set()
     for rank in sorted(outcome.returned):
         try:
             source = outcome.returned[rank].packed or job.files.result(rank)
             results[rank], names = unpacked(source, job.plain_results)
-        except Exception as error:  # a result of a class of the student's may raise anything when it is made again
+        except Exception as error:  # unpickling a student's class may raise anything
             where = "what came from its host is no result" if isinstance(error, BadFrame) else "its result cannot be read here"
             failure = Failure(
                 rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"

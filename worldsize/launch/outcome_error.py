@@ -1,6 +1,6 @@
-"""The words of a launch that did not go well, or not quite: the error of an outcome, and notes on a run that ended.
+"""The words for a launch that did not go well: the error of an outcome, and notes on a run that ended.
 
-Left out: how the outcome came about (`execute`), and the words of one failure (`failures`).
+`failures` words a single failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worldsize.launch.run import Run
 
 
 def large_payload_note(packed: bytes, call: Payload) -> str:
-    """The note on a launch whose payload is large."""
+    """Return the note on a launch whose payload is large."""
     largest = ", ".join(f"`{name}` {size / 1e6:.0f} MB" for name, size in payload.sizes(call)[:3])
     return (
         f"{len(packed) / 1e6:.0f} MB travel to every rank; the largest: {largest}. "
@@ -27,7 +27,7 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
 
 
 def as_text_note(types: set[str]) -> str:
-    """The note on results in which objects of these types came as text."""
+    """Return the note on results in which objects of these types arrived as text."""
     return (
         f"in the results, {', '.join(sorted(types))} came as text that names the type: some host was invited, and what "
         f"comes from it is never unpickled. Return arrays, numbers, text, lists and dicts of them."
@@ -55,7 +55,7 @@ def notes_of(outcome: Outcome) -> list[str]:
 
 
 def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
-    """The error that a launch raises which was refused, stopped, too long, in a deadlock, or lost a rank."""
+    """Return the error for a launch that was refused, stopped, timed out, deadlocked, or lost a rank."""
     if outcome.status == "refused":
         return ValueError(outcome.reason)
 
@@ -88,9 +88,9 @@ _NO_MODULE = (
     "ranks on other hosts import what is installed there: a module beside the notebook has to be there too, in the folder "
     "in which the host was started or on its PYTHONPATH"
 )
-_FATAL = re.compile(r"F\d{4} ")  # how TensorFlow's and torch's C++ begin the line of a fatal error
+_FATAL = re.compile(r"F\d{4} ")  # begins a fatal line of TensorFlow's and torch's C++ logs
 
-# How Python, requests, curl and TensorFlow say that a name is not known or that no way leads to an address.
+# messages of Python, requests, curl and TensorFlow for an unknown name or an unreachable network
 _NO_NETWORK = re.compile(
     r"gaierror|name resolution|name or service not known|(failed to|could ?n[o']t) resolve|network is unreachable|"
     r"no address associated with hostname|max retries exceeded with url",
@@ -138,7 +138,7 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
 
 
 def _may_be_first(run: Run, first: Failure, other: Failure) -> bool:
-    """Whether two failures on different hosts are closer than their clocks can tell."""
+    """Return whether two failures on different hosts lie too close in time for the clocks to order them."""
     if not run.hosts or run.hosts[first.rank] == run.hosts[other.rank] or other.lost_a_peer:
         return False
     return abs(other.at_s - first.at_s) <= run.clock_error_s

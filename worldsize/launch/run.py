@@ -1,7 +1,6 @@
-"""What came of a launch (`Run`), who is told while it goes (`Observer`), and reading a log while it grows (`Tail`).
+"""The result of a launch (`Run`), its `Observer`s, and the reader of a growing log (`Tail`).
 
-The logs, results and records are files in the run's own folder, which goes when the run is no longer referenced.
-Left out: how a run comes about (`execute.py`).
+Logs, results and records are files in the run's own folder, which is deleted when the run is no longer referenced.
 """
 
 from __future__ import annotations
@@ -24,15 +23,14 @@ RunLife = Literal["running", "done", "not yet", "failed", "interrupted"]
 
 @dataclass(eq=False)
 class Run:
-    """What came of a launch. `run[2]` is what rank 2 returned; `run.log(2)` all that it printed.
+    """The result of a launch. `run[2]` is rank 2's return value; `run.log(2)` its printed output.
 
-    `state` is "done", "not yet" (an exercise's stub was met: `not_yet` says which), "failed" or "interrupted".
-    A run of TensorFlow has `tasks`, such as ("chief:0", "worker:0"), and `run["worker:0"]` is what that one returned.
-    `reports[r]` are the rows that rank r told with `report(…)`, each with "t", the seconds since the launch.
-    `hosts[r]` is the name of rank r's host, () where all ran on this machine; moments of ranks on different hosts are
-    compared to within `clock_error_s`.
-    `network`: "own" where the ranks have one that nobody else reaches, "shared" (`why_shared`) where they have not.
-    `wall_s`: seconds from the call to the results; `startup_s`: to the moment the last rank entered the function.
+    `state`: "running", "done", "not yet" (an exercise's stub ran: `not_yet` names it), "failed" or "interrupted".
+    `tasks` of a TensorFlow run: names such as ("chief:0", "worker:0"); `run["worker:0"]` is that task's return value.
+    `reports[r]`: rows of rank r's `report(…)` calls, each with "t", the seconds since the launch.
+    `hosts[r]`: rank r's host, () if all ran on this machine; times on two hosts are comparable to `clock_error_s`.
+    `network`: "own" if only these ranks can reach it, else "shared", for the reason in `why_shared`.
+    `wall_s`: seconds from the call to the results; `startup_s`: from the call until the last rank entered the function.
     """
 
     world_size: int
@@ -52,8 +50,8 @@ class Run:
     tasks: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     clock_error_s: float = 0.0
-    plain_results: bool = False  # whether some host is not this user's own, so that nothing from there is trusted
-    function: str = ""  # its name; "" where it has none
+    plain_results: bool = False  # whether a host may be another person's, so that nothing it sends is trusted
+    function: str = ""  # its name, "" if it has none
     _trace: Trace | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +72,7 @@ class Run:
         return self.world_size
 
     def name(self, rank: int) -> str:
-        """ "rank 2", or "worker 1"."""
+        """Return "rank 2" or "worker 1"."""
         return failures.name(rank, self.tasks)
 
     def _no_result(self, rank: int) -> str:
@@ -97,11 +95,11 @@ class Run:
         return RunFiles(self.dir)
 
     def log_path(self, rank: int | str) -> Path:
-        """The file that holds every line that the rank printed."""
+        """Return the file with everything that the rank printed."""
         return self.files.log(self._rank("log", rank))
 
     def log(self, rank: int | str | None = None) -> str:
-        """Everything that `rank` printed; without a rank, every rank's lines, tagged."""
+        """Return everything that `rank` printed; without a rank, every rank's lines, tagged."""
         if rank is not None:
             return _text(self.log_path(rank))
 
@@ -111,19 +109,19 @@ class Run:
         return "".join(rows)
 
     def native_log(self, rank: int | str) -> str:
-        """What TensorFlow itself wrote to stderr in this task, past Python; "" in a run of torch."""
+        """Return what TensorFlow's own code wrote to stderr in this task, past Python; "" in a torch run."""
         return _text(self.files.native_log(self._rank("native_log", rank)))
 
     @property
     def trace(self) -> Trace:
-        """The transfers and spans of all ranks on one clock, which starts at the launch."""
+        """The transfers and spans of all ranks, in seconds since the launch."""
         if self._trace is None:
             found = [self._record(rank) for rank in range(self.world_size)]
             self._trace = merge([pickle.loads(record) for record in found if record], self.world_size)
         return self._trace
 
     def _record(self, rank: int) -> bytes:
-        """What the rank recorded, from where it came with its result or from its file; b"" where there is nothing."""
+        """Return the rank's pickled record, from its result or else its file; b"" if there is none."""
         said = self.outcome.returned.get(rank) if self.outcome is not None else None
         if said is not None and said.record:
             return said.record
@@ -131,15 +129,15 @@ class Run:
         return path.read_bytes() if path.exists() else b""
 
     def save_trace(self, path: str | Path, more: Iterable[dict] = ()) -> Path:
-        """Write the trace as a file that https://ui.perfetto.dev opens, and return its path.
+        """Write the trace as a file for https://ui.perfetto.dev (Chrome's Trace Event Format), and return its path.
 
-        A row a rank, an arrow a message: Chrome's Trace Event Format. `more` rows of it lie beside them, such as those of a
-        profiler, with the rank as `pid` and `ts` in microseconds since the launch.
+        Each rank is a row, each message an arrow. `more` adds events in that format, such as a profiler's, with the rank
+        as `pid` and `ts` in microseconds since the launch.
         """
         return self.trace.save_chrome(path, more)
 
     def show(self) -> None:
-        """Show what came of this run: its picture and its table, as after the launch; without a notebook one line."""
+        """Show this run again as after the launch: picture and table in a notebook, one line elsewhere."""
         if not STUDENTS_LAUNCHES.observers:
             print(self)
         for observer in STUDENTS_LAUNCHES.observers:
@@ -152,11 +150,10 @@ class Run:
 
 
 class Observer:
-    """Told of a launch as it goes: override what you need. Called in the thread that launched.
+    """Follows a launch: override the methods you need. All are called in the thread that launched.
 
-    Where ranks cannot start yet, since their engine is not warm, `warming` is told again and again how long the launch
-    has waited, and `warmed` at last, with `ready` False where the wait was broken off. `show` draws a run again.
-    One that `hears_all` is told of `unobserved` runs too.
+    While the engine is still starting, `warming` is called repeatedly with the time waited, then `warmed`, with `ready`
+    False if the wait was broken off. `show` draws a run again. An observer that `hears_all` also gets `unobserved` runs.
     """
 
     hears_all = False
@@ -173,10 +170,10 @@ class Observer:
 
 @dataclass
 class KernelLaunches:
-    """The launches of one kind in this kernel: who is told of them, and the latest run.
+    """The launches of one kind in this kernel: their observers and the latest run.
 
-    With `partial_lines` a line is told while it grows, as a progress bar does. `ask` is asked which command a rank's debugger
-    gets, by rank those that wait for one.
+    With `partial_lines` observers get a line while it grows, such as a progress bar. `ask` gets the prompts of ranks that
+    wait in a debugger, and returns a command for one of them.
     """
 
     observers: tuple[Observer, ...] = ()
@@ -189,14 +186,14 @@ STUDENTS_LAUNCHES = KernelLaunches()
 
 
 def observe(observer: Observer) -> None:
-    """An observer of every later `Run`: it is told while they go, in place of an earlier one of the same class."""
+    """Let `observer` follow every later `Run`, in place of an earlier observer of the same class."""
     others = (known for known in STUDENTS_LAUNCHES.observers if type(known) is not type(observer))
     STUDENTS_LAUNCHES.observers = (*others, observer)
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
-    """No observer shows a `Run` that is made inside: it belongs to a picture, which may be drawn again much later."""
+    """Run the block without observers, except those that `hears_all`: its runs belong to a picture that is drawn later."""
     observers = STUDENTS_LAUNCHES.observers
     STUDENTS_LAUNCHES.observers = tuple(observer for observer in observers if observer.hears_all)
     try:
@@ -210,7 +207,7 @@ def _text(path: Path) -> str:
 
 
 class Tail:
-    """New text of a growing file, whole lines at a time, or with `partial_lines` all that there is."""
+    """Reads new text of a growing file: whole lines, or with `partial_lines` everything so far."""
 
     def __init__(self, path: Path, partial_lines: bool = False) -> None:
         self._path = path
@@ -233,8 +230,9 @@ class Tail:
         return (whole + mark).decode(errors="replace")
 
     def _decode(self, data: bytes) -> str:
-        """All that is whole: a character may be cut in the middle."""
+        """Decode everything but a character cut at the end of the data, which is kept for the next call."""
         text = (self._rest + data).decode(errors="surrogateescape")
+        # surrogateescape maps an undecodable byte to U+DC80 … U+DCFF; a cut UTF-8 character has at most 3 bytes
         cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))
         self._rest = text[len(text) - cut :].encode(errors="surrogateescape") if 0 < cut < 4 else b""
         whole = text[: len(text) - cut] if self._rest else text

@@ -1,6 +1,6 @@
-"""Who shows a cell on ranks: as text when it has ended, or in a notebook while it runs, too.
+"""Observers of a cell on ranks: plain text at its end, or a notebook view that also updates while the cell runs.
 
-Left out: how it looks (`cell_view.py`).
+`cell_view.py` renders the output.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from worldsize.live.text import last_words, say
 from worldsize.ranks import cell_output, cell_view
 from worldsize.ranks.cell_output import Group
 
-OPEN_AFTER_S = 0.3  # a cell that ends before shows its result alone
-AGAIN_S = 0.1
+OPEN_AFTER_S = 0.3  # a cell that ends sooner shows its result only
+AGAIN_S = 0.1  # between two updates of the view
 LIVE_CHARS = 20_000
 
 
 class CellText(Observer):
-    """Prints what the ranks of a cell put out, when it has ended."""
+    """Prints a cell's output by rank when the cell ends."""
 
-    ranks: tuple[int, ...] = ()  # that run the cell which is executed next
+    ranks: tuple[int, ...] = ()  # the ranks that run the next cell
 
     def ended(self, run: Run) -> None:
         self._put_out(cell_output.groups(run, self.ranks), cell_output.caption(run, self.ranks))
@@ -34,10 +34,10 @@ class CellText(Observer):
 
 
 class CellView(CellText):
-    """Shows what the ranks of a cell put out, in a notebook: while it runs, and with tabs when it has ended."""
+    """Shows a cell's output by rank in a notebook: live while it runs, in tabs when it has ended."""
 
     def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
-        self._heard = heard  # called while a run is followed: the cell needs no other sign of life
+        self._heard = heard  # meant as a sign of life while a run is followed; not called at present
         self._handle = None
         self._texts: dict[int, str] = {}
         self._began_s = self._shown_s = 0.0

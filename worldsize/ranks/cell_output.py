@@ -1,6 +1,6 @@
-"""What the ranks of one cell printed and showed, as data: by rank, in order, and grouped where ranks say the same.
+"""Output of one cell as data: ordered by rank, and grouped where ranks put out the same.
 
-Read from the files of a run. Left out: how it looks (`cell_view.py`).
+Read from the files of a run. `cell_view.py` renders it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from worldsize import failures, units
 from worldsize.engines.ranks.rich_output import TYPES
 from worldsize.launch.run import Run
 
-MOST_CHARS = 20_000  # of a rank's text that is shown: the log has all of it
-_PICTURES = ("image/png", "image/jpeg")  # what is shown of somebody else's host, beside text: no markup
-MOST_RICH_BYTES = 8_000_000  # of all that one cell shows beside text
+MOST_CHARS = 20_000  # shown of a rank's text; the log has all of it
+_PICTURES = ("image/png", "image/jpeg")  # beside text, all that an untrusted host may show: no markup
+MOST_RICH_BYTES = 8_000_000  # for all pictures and tables of one cell
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text, or a bundle by MIME type: one of them is empty."""
+    """Text, or a bundle by MIME type; the other is empty."""
 
     text: str = ""
     bundle: tuple[tuple[str, str], ...] = ()
@@ -35,16 +35,16 @@ class Group:
     pieces: tuple[Piece, ...]
 
     def name(self, of: Sequence[int]) -> str:
-        """ "all 4 ranks", "ranks 0, 2", or "rank 3", among the ranks `of` that ran the cell."""
+        """Return "all 4 ranks", "ranks 0, 2" or "rank 3", given the ranks `of` that ran the cell."""
         if len(self.ranks) == len(of) and len(of) > 1:
             return f"all {len(of)} ranks" if len(of) > 2 else f"ranks {of[0]} and {of[1]}"
         return failures.names(list(self.ranks))
 
 
 def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
-    """Return what `ranks` put out in this run, those together that put out the same; the first rank's group first.
+    """Return the output of `ranks` in this run, grouped where equal, ordered by each group's first rank.
 
-    A rank that put out nothing is in no group.
+    A rank without output is in no group.
     """
     room = [MOST_RICH_BYTES]
     found: dict[tuple[Piece, ...], list[int]] = {}
@@ -57,7 +57,7 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 
 
 def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
-    """Return what a rank printed and showed, in order."""
+    """Return the text and bundles that a rank put out, in order."""
     data = _read(run.log_path(rank))
     pieces: list[Piece] = []
     begun = 0
@@ -75,7 +75,7 @@ def _read(path: Path) -> bytes:
 
 
 def _bundles(path: Path, kinds: Sequence[str]) -> list[tuple[int, tuple[tuple[str, str], ...]]]:
-    """The bundles of a rank with their place, as far as they are of these kinds; a line that is none is left out."""
+    """Return a rank's bundles with their offsets in its log, reduced to these kinds and text; skip malformed lines."""
     found = []
     for line in _read(path).splitlines():
         try:
@@ -98,7 +98,7 @@ def _add_text(pieces: list[Piece], data: bytes) -> None:
 
 
 def as_seen(text: str) -> str:
-    """Return text as a terminal shows it, where a carriage return writes over the line: a progress bar is its last state."""
+    """Return text as a terminal shows it: a carriage return overwrites the line, so a progress bar keeps its last state."""
     if "\r" not in text:
         return text
     return "\n".join(_last_state(line) for line in text.split("\n"))
@@ -110,7 +110,7 @@ def _last_state(line: str) -> str:
 
 
 def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
-    """The pieces, with bundles as their text where there is no more room for them."""
+    """Return the pieces; replace bundles by their text once the budget in `room` is spent."""
     kept = []
     for piece in pieces:
         size = sum(len(face) for _, face in piece.bundle)
@@ -133,6 +133,7 @@ def caption(run: Run, ranks: Sequence[int]) -> str:
     messages = run.trace.transfers
     if messages:
         words.append(f"{units.count(len(messages), 'message')}, {units.size(sum(m.size_bytes for m in messages))}")
+    # all ranks share a collective: the first rank's calls are counted
     calls = [each for each in run.trace.collectives if each.rank == ranks[0]]
     if calls:
         words.append(units.count(len(calls), "collective"))

@@ -1,7 +1,7 @@
-"""How the output of a cell on ranks looks: as text, and as HTML with a tab for each group of ranks that put out the same.
+"""Rendering of a cell's output: as text, and as HTML with a tab for each group of ranks with the same output.
 
-Tabs are radio buttons and a style sheet: they need no kernel and no script, and go by keyboard. While a cell runs, its last
-lines by rank stand there. Left out: what was put out (`cell_output.py`), and when it is shown (`cell_observers.py`).
+Tabs are radio buttons and a style sheet: they need no kernel and no script, and work by keyboard. A running cell shows
+each rank's last lines. `cell_output.py` collects the output.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MOST_TABS = 32
 LIVE_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _QUIET = "color:inherit;opacity:.75;font-size:90%"
-_OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # arrow keys choose a tab: JupyterLab would choose a cell
+_OWN_KEYS = 'data-lm-suppress-shortcuts="true"'  # else JupyterLab takes the arrow keys to move between cells
 _GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26em,100%),1fr));gap:4px 16px"
 _CUT = "margin:0;white-space:pre;overflow:hidden;text-overflow:ellipsis"
 
 
 def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
-    """Return the output as text: each group's lines under its name, where there is more than one line or group."""
+    """Return the output as text; a group with a single line has its name on that line, else above its lines."""
     rows: list[str] = []
     for group in groups:
         lines = [line for piece in group.pieces for line in _lines(piece)]
@@ -41,11 +41,11 @@ def _lines(piece: Piece) -> list[str]:
 
 
 def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
-    """Return the output as HTML: tabs where ranks put out different things, else their one output under their name."""
+    """Return the output as HTML: tabs where ranks differ, else their one output under their name."""
     foot = f'<div style="{_QUIET}">{html.escape(caption)}</div>'
     if not groups:
         return foot
-    if len(groups) == 1:
+    if len(groups) == 1:  # every rank with output put out the same
         return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{_content(groups[0])}{foot}'
     return _tabs(groups[:MOST_TABS], of) + _left_out(groups[MOST_TABS:]) + foot
 
@@ -89,7 +89,7 @@ def _content(group: Group) -> str:
 
 
 def _face(piece: Piece) -> str:
-    """A piece as HTML: its best face that needs no script."""
+    """Return a piece as HTML, in its richest form that needs no script."""
     faces = dict(piece.bundle)
     if "text/html" in faces:
         return f"<div>{faces['text/html']}</div>"
@@ -104,12 +104,12 @@ def _face(piece: Piece) -> str:
 
 
 def live_html(texts: Mapping[int, str], ran_s: float) -> str:
-    """A cell that runs: the last lines of each rank that has said something, and for how long it has run."""
-    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))
+    """Return HTML for a running cell: the last lines of each rank that has printed, and the elapsed time."""
+    most = max(2, LIVE_LINES * 4 // (len(texts) + 3))  # fewer lines each, the more ranks print
     boxes = []
     for rank, text in sorted(texts.items()):
         lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")[-most:]
-        shown = html.escape("\n".join(lines + [""] * (most - len(lines))))  # as high from the first line on
+        shown = html.escape("\n".join(lines + [""] * (most - len(lines))))  # pad, so that the height stays constant
         boxes.append(
             f'<div style="min-width:0"><div style="{_QUIET}">rank {rank}</div><pre style="{_CUT}">{shown}</pre></div>'
         )

@@ -1,6 +1,6 @@
-"""Who answers the debuggers of ranks: whoever sits at the notebook, one rank at a time.
+"""Answers to the debuggers of ranks, typed by the notebook's user, one rank at a time.
 
-`rank 2` at a prompt goes to another rank that waits at one. Left out: the debugger (`engines/ranks/rank_debugger.py`).
+Typing `rank 2` switches to the prompt of rank 2. `engines/ranks/rank_debugger.py` is the debugger.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from worldsize import failures
 from worldsize.engines.job import Prompt, Typed
 
-# a place as pdb writes it: `> train.py(3)train()`
+# pdb's line for a location: `> train.py(3)train()`
 _PLACE = re.compile(r"^([> ] +)(\S.*)(?=\(\d+\)\S+\()", re.MULTILINE)
 _SWITCH = re.compile(r"\s*rank\s+(\d+)\s*")
 
 
 class DebuggerPrompts:
-    """Asks for a command by `ask_user`, which shows a prompt and returns what was typed."""
+    """Asks the user for debugger commands: `ask_user` shows a prompt and returns the typed text."""
 
     def __init__(self, ask_user: Callable[[str], str] = input, say: Callable[[str], None] = print) -> None:
         self._ask_user, self._say = ask_user, say
         self._rank = 0
 
     def ask(self, prompts: Mapping[int, Prompt]) -> Typed:
-        """A command for one of the ranks that wait for one."""
+        """Return a command for one of the ranks that wait at a prompt."""
         if self._rank not in prompts:
             self._go_to(min(prompts), prompts)
         else:
@@ -49,6 +49,6 @@ class DebuggerPrompts:
         self._say_before(prompts[rank])
 
     def _say_before(self, prompt: Prompt) -> None:
-        """Say what stands before the prompt, with cells by their names and not by their files."""
+        """Print the text before the prompt, with cells named by title or number, not by file."""
         if prompt.text:
             self._say(_PLACE.sub(lambda found: found[1] + failures.file_in_words(found[2]), prompt.text))

@@ -1,8 +1,7 @@
-"""What goes along from a notebook to its ranks with a cell: the functions, classes and imports that the cell names.
+"""Functions, classes and imports that a cell names, which travel from the notebook to the ranks with that cell.
 
-They go as text and are run in the ranks, where they find the ranks' own data. Functions and classes are taken from the
-newest cell that defines them, and so is what they name in turn. Data does not go along: it is pushed. Left out: what a rank
-makes of them (`engines/ranks/cell_work.py`).
+Definitions travel as source text and are executed on the ranks, with the ranks' own data. The newest cell that defines a
+name counts; whatever a definition names travels too. Data does not travel: push it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import Any
 from worldsize.engines.ranks.cell_work import Definition
 
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
-_FRONT = "worldsize.notebook"  # it starts processes: a rank imports what it needs from where that is defined
+_FRONT = "worldsize.notebook"  # it starts processes: ranks import the original modules instead
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that ran in the notebook: its text and the file name under which Python knows it."""
+    """A cell that ran in the notebook: its text, and its file name as Python knows it."""
 
     text: str
     file: str
@@ -33,16 +32,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Along:
-    """What goes along with a cell, in the notebook's order, and the names of data that it uses and that does not."""
+    """The definitions that travel with a cell, in the notebook's order, and the names of data it uses that stay behind."""
 
     definitions: tuple[Definition, ...] = ()
     in_notebook: frozenset[str] = frozenset()
 
 
 def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
-    """Return what the cell `text` needs of a notebook with the namespace `space`, in which `cells` ran, the newest last.
+    """Return what the cell `text` needs from a notebook with namespace `space`, in which `cells` ran, newest last.
 
-    Raises ValueError where that is TensorFlow. A text that is no Python needs nothing: the ranks will say what is wrong.
+    Raises ValueError if that includes TensorFlow. Text that is not Python needs nothing: the ranks report the error.
     """
     needed = names_used(text)
     _refuse_tensorflow(imported_in(text))
@@ -76,7 +75,7 @@ def _definition_of(
     value = space[name]
     if isinstance(value, ModuleType):
         _refuse_tensorflow({value.__name__})
-        return -1, _import(
+        return -1, _import(  # -1: imports come before every definition of a cell
             f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}", name
         )
 
@@ -102,7 +101,7 @@ def _import(text: str, name: str) -> Definition:
 
 @functools.lru_cache(maxsize=4)
 def _definitions(cells: tuple[Cell, ...]) -> dict[str, tuple[int, Definition]]:
-    """By name, the place and the newest definition that the notebook's cells have of it at their top level."""
+    """Return, by name, the newest top-level definition in the notebook's cells, with its position."""
     found: dict[str, tuple[int, Definition]] = {}
     place = 0
     for cell in cells:
@@ -144,7 +143,7 @@ def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
 
 @functools.lru_cache(maxsize=500)
 def names_used(text: str) -> frozenset[str]:
-    """Return the names that a text reads, in functions and classes too; none where it is no Python."""
+    """Return the names that a text reads, inside functions and classes too; none if it is not valid Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -154,7 +153,7 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def imported_in(text: str) -> frozenset[str]:
-    """Return the modules that a text imports, anywhere."""
+    """Return the modules that a text imports, at any level."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

@@ -1,9 +1,9 @@
-"""`%%ranks` and `%%rank` in a notebook: the cell runs on ranks that stay, which open at its first use.
+"""`%%ranks` and `%%rank` in a notebook: run the cell on ranks that stay, which open at first use.
 
     %%ranks 4 --link "20 MB/s, 100 us" --timeout 60
     %%rank 2
 
-Left out: opening and running (`open_world.py`), and what goes along (`definitions.py`).
+`open_world.py` opens the ranks; `definitions.py` chooses what a cell takes along.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAGIC = re.compile(r"\A\s*%%ranks?\b")
 
 @dataclass(frozen=True)
 class Words:
-    """What stands on a magic's line: numbers, and the options."""
+    """The arguments on a magic's line: numbers and options."""
 
     numbers: tuple[int, ...] = ()
     link: Link | None = None
@@ -38,7 +38,7 @@ class Words:
 
 
 def read_words(magic: str, line: str) -> Words:
-    """Read a magic's line. Raises ValueError for one that is not as `USAGE` says."""
+    """Parse a magic's line. Raises ValueError if it does not match `USAGE`."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -75,7 +75,7 @@ def _seconds(magic: str, text: str) -> float:
 
 @contextmanager
 def _told_in_a_line() -> Iterator[None]:
-    """What is wrong with a magic's line or its cell is told without this package's own frames."""
+    """Turn a ValueError into a UsageError, which IPython shows in one line, without this package's frames."""
     from IPython.core.error import UsageError
 
     try:
@@ -85,7 +85,7 @@ def _told_in_a_line() -> Iterator[None]:
 
 
 class RanksMagics:
-    """The two magics of one shell, and the text observer that knows which ranks run the next cell."""
+    """The magics of one shell, and the observer that must know which ranks run the next cell."""
 
     def __init__(self, shell: Any, observer: CellText) -> None:
         self._shell = shell
@@ -99,7 +99,7 @@ class RanksMagics:
             self._ranks(line, cell)
 
     def rank(self, line: str, cell: str) -> None:
-        """Run the cell on some ranks alone."""
+        """Run the cell only on the ranks that the line names."""
         with _told_in_a_line():
             self._rank(line, cell)
 
@@ -119,8 +119,9 @@ class RanksMagics:
         self._run(self._world(None), cell, words.numbers, words)
 
     def debug(self, line: str) -> Any:
-        """Open the debugger where the last cell on ranks raised, on the rank that failed first or on the one named; where the
-        last error was the notebook's own, do what IPython does."""
+        """Open the debugger where the last cell on ranks raised: on the named rank, or on the first that failed. If the
+        last error was the notebook's own, run IPython's `%debug`.
+        """
         world = opened_last()
         if world is None or not world.is_open or not isinstance(getattr(sys, "last_value", None), RankFailed):
             return self._usual_debug(line)
@@ -129,7 +130,7 @@ class RanksMagics:
             world.debug(words.numbers[0] if words.numbers else None)
 
     def _world(self, world_size: int | None) -> OpenRanks:
-        """The ranks that are open; new ones where none are, or where so many are wanted that others have to make way."""
+        """Return the open ranks; open new ones if none are open, or if a different number is wanted."""
         world = opened_last()
         wanted = world_size or (world.world_size if world is not None else 4)
         if world is not None and world.is_open:
@@ -146,7 +147,7 @@ class RanksMagics:
         return opened
 
     def _run(self, world: OpenRanks, cell: str, ranks: tuple[int, ...], words: Words) -> None:
-        text = "\n" + cell  # the magic's own line counts
+        text = "\n" + cell  # stands for the magic's line, so that line numbers match
         _refuse_magics(text)
         along = definitions.along(text, self._shell.user_ns, self._cells())
         file = self._shell.compile.cache(text, self._shell.execution_count)
@@ -154,7 +155,7 @@ class RanksMagics:
         world.run(text, ranks, timeout_s=words.timeout_s, link=words.link, along=along, file=file)
 
     def _cells(self) -> list[Cell]:
-        """The cells that ran in the notebook, the newest last; those of the ranks are theirs."""
+        """Return the cells that ran in the notebook itself, newest last, without cells that ran on ranks."""
         raw = self._shell.history_manager.input_hist_raw
         parsed = self._shell.history_manager.input_hist_parsed
         found = []
@@ -165,7 +166,7 @@ class RanksMagics:
 
     def _cell(self, text: str, code: str, number: int) -> Cell:
         key = number, text
-        if key not in self._known_cells:  # to name a cell the kernel hashes its text in Python: milliseconds for a long one
+        if key not in self._known_cells:  # the kernel hashes a cell's text in Python: slow for a long cell
             self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
         return self._known_cells[key]
 
@@ -184,9 +185,9 @@ def _refuse_magics(text: str) -> None:
 
 
 def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:
-    """Give a shell the magics, and let `observer` show every cell on ranks.
+    """Register the magics with a shell, and let `observer` show every cell on ranks.
 
-    `ask_user` shows a prompt and returns what was typed; None where nobody can type.
+    `ask_user` shows a prompt and returns the typed text; None if nobody can type.
     """
     magics = RanksMagics(shell, observer)
     CELLS.observers = (observer,)

@@ -1,8 +1,8 @@
-"""`world = open_ranks(4)`: four ranks that stay until they are closed, and what can be asked of them.
+"""`world = open_ranks(4)`: four ranks that stay until they are closed, and the calls on them.
 
-What is done on them is executed as a launch is, and is a `Run`: recorded, limited in time, explained where it goes wrong.
-After an error the ranks that are left keep their state; their groups are made anew. Left out: the magics (`magics.py`), what
-goes along from a notebook (`definitions.py`), and how a cell's output looks (`cell_view.py`).
+Each call executes as a launch does and yields a `Run`: recorded, limited in time, its errors explained. After an error
+the surviving ranks keep their state and get new process groups. `magics.py` has the notebook magics, `definitions.py`
+chooses what a cell takes along.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from worldsize.ranks.definitions import Along
 from worldsize.ranks.tensor_table import TensorTable, rows_of
 
 IDLE_MIN = 60.0
-MOST_S = 1e6
+MOST_S = 1e6  # while a person debugs, no time limit should end the order
 CLOSED = "they were closed"
 CELLS = KernelLaunches(partial_lines=True)
 _QUIET = KernelLaunches()
-_last: list[OpenRanks] = []  # at most one
+_last: list[OpenRanks] = []  # at most one: a list, so that it is replaced in place
 _numbers = itertools.count(1)
 _texts = itertools.count(1)
 
 
 class OpenRanks:
-    """Ranks that stay. `world["x"]` is what each rank has under this name, `world.run(text)` runs a text on them all.
+    """Ranks that stay. `world["x"]` returns each rank's `x`; `world.run(text)` runs Python on all ranks.
 
-    `world_size` is how many they are, `setup` says in a line what they run on.
+    `world_size` is the number of ranks; `setup` describes in one line what they run on.
     """
 
     def __init__(self, world_size: int, link: Link | None, timeout_s: float, device: Device, seed: int | None) -> None:
@@ -56,14 +56,14 @@ class OpenRanks:
         self._device: Device = device
         self._seed = seed
         self._engine = current_engine("torch")
-        self._sent: set[str] = set()  # the cells' files whose text the ranks have
-        self._ended: dict[int, str] = {}  # the ranks that have ended, and how
+        self._sent: set[str] = set()  # files of the cells whose source the ranks have
+        self._ended: dict[int, str] = {}  # how each ended rank ended
         self._new_groups: NewGroups = ""
         self._why_closed = ""
         self._at_work = False
         self._idle: threading.Timer | None = None
         self._idle_from_s = self._idle_due_s = 0.0
-        self._one_at_a_time = threading.Lock()  # what one order does to the ranks decides how the next one is given
+        self._one_at_a_time = threading.Lock()  # an order's outcome decides how the next is given
         self._open()
         _last[:] = [self]
 
@@ -80,22 +80,22 @@ class OpenRanks:
         self.setup, self._seed_used = run.setup, job.seed
         self._wait_idle()
 
-    # ---- what is done on them --------------------------------------------------------------------
+    # ---- calls on the ranks ----------------------------------------------------------------------
 
     def run(
         self, text: str, ranks: Sequence[int] | None = None, *, timeout_s: float | None = None, link: Link | None = None,
         along: Along | None = None, file: str = "",
     ) -> Run:  # fmt: skip
-        """Run Python on `ranks`, on all of them without; the value of its last expression is shown. Returns the `Run`.
+        """Run Python on `ranks` (default: all), show the value of its last expression, and return the `Run`.
 
-        `timeout_s` and `link` are this text's alone. `along` has what goes along from a notebook, `file` is the name of the
-        text in tracebacks, "" for one of its own. Raises ValueError for a rank that is not there, RankFailed, Deadlock,
-        RunTimedOut, Interrupted and EngineLost, as `launch` does.
+        `timeout_s` and `link` apply to this text only. `along` holds definitions taken from a notebook. `file` names the
+        text in tracebacks; "" picks a new name. Raises ValueError for a rank that does not exist, and RankFailed,
+        Deadlock, RunTimedOut, Interrupted and EngineLost, as `launch` does.
         """
         along = along or Along()
         if not file:
             file = f"<text {next(_texts)}>"
-            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for what names its lines
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # tracebacks read lines here
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:
@@ -107,7 +107,7 @@ class OpenRanks:
     def debug(self, rank: int | None = None) -> None:
         """Open the debugger where the last text raised: on `rank`, or on the rank that failed first.
 
-        Raises ValueError where nobody can answer it, or where no rank raised.
+        Raises ValueError if nobody can type at its prompt, or if no rank raised.
         """
         if CELLS.ask is None:
             raise ValueError(NOBODY.format("debug"))
@@ -119,9 +119,9 @@ class OpenRanks:
         self._do("debug", LookBack(), [chosen], KernelLaunches(ask=CELLS.ask), timeout_s=MOST_S)
 
     def push(self, **values: Any) -> None:
-        """Bind values in every rank: `world.push(x=x)`. Each rank gets a copy of its own.
+        """Bind values in every rank, a copy each: `world.push(x=x)`.
 
-        Raises ValueError for a value that cannot travel.
+        Raises ValueError for a value that cannot be pickled.
         """
         if not values:
             raise ValueError("push: expected values by name, got none. Write for example world.push(x=x).")
@@ -130,9 +130,9 @@ class OpenRanks:
         self._do("push", Push(values), self._left(), _QUIET)
 
     def __getitem__(self, expression: str) -> list[Any]:
-        """Return by rank what every rank has under a name, or as the value of an expression such as "model.weight.norm()".
+        """Return, by rank, the value of a name or of an expression such as "model.weight.norm()".
 
-        None for a rank that has ended. Raises RankFailed where a rank has no such value.
+        A rank that has ended yields None. Raises RankFailed if the expression raises on a rank.
         """
         if not isinstance(expression, str):
             raise TypeError(f'world[…]: expected the name of a value, such as world["x"], got {expression!r}')
@@ -140,16 +140,17 @@ class OpenRanks:
         return self._do("world[…]", Value(expression), self._left(), _QUIET).results
 
     def table(self, expression: str) -> TensorTable:
-        """Return the tensors of an expression's value on every rank: shape, dtype, device, norm, and who has the same bytes.
+        """Return the tensors of an expression's value on every rank: shape, dtype, device, norm, and equality of bytes.
 
-        The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed where a rank has none.
+        The value is a tensor, a module, an optimizer, or lists and dicts of them. Raises RankFailed if a rank has none.
         """
         return self._table("table", expression)
 
     def differ(self, expression: str) -> TensorTable:
-        """Return the tensors of an expression's value in which ranks differ, and by how much the first one does at most.
+        """Return the tensors that differ between ranks, and the largest difference from the first rank in the first of
+        them.
 
-        Raises RankFailed where a rank has no tensor there.
+        Raises RankFailed if a rank has no tensors there.
         """
         found = self._table("differ", expression)
         row = found.first_difference
@@ -169,12 +170,12 @@ class OpenRanks:
         return TensorTable(expression, tuple(ranks), tuple(rows), left_out)
 
     def restart(self) -> None:
-        """End the ranks and open as many new ones, which have nothing of what the earlier ones had."""
+        """End the ranks and open the same number of new ones, with empty state."""
         self.close()
         self._open()
 
     def close(self) -> None:
-        """End the ranks, with all that they have."""
+        """End the ranks and discard their state."""
         self._end(CLOSED)
 
     def __enter__(self) -> OpenRanks:
@@ -194,17 +195,17 @@ class OpenRanks:
 
     @property
     def is_open(self) -> bool:
-        """Whether the ranks are there."""
+        """True while the ranks are open."""
         return not self.why_closed
 
     @property
     def why_closed(self) -> str:
-        """Why the ranks are not there; "" where they are."""
+        """The reason why the ranks are closed; "" while they are open."""
         if not self._why_closed and self._engine.keeper() is not self._keeper:
             return "they ended with the process that started them"
         return self._why_closed
 
-    # ---- how -------------------------------------------------------------------------------------
+    # ---- giving an order -------------------------------------------------------------------------
 
     def _do(
         self, what: str, work: Any, ranks: Sequence[int] | None, launches: KernelLaunches, timeout_s: float | None = None,
@@ -219,8 +220,10 @@ class OpenRanks:
                 world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
                 timeout_s=limit_s, link=link or self.link, sources=new_sources,
             )  # fmt: skip
+            # every rank must take part in remaking groups
             new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
+            # a small payload travels with the order, which saves a file
             packed = cloudpickle.dumps(work)
             along = packed if len(packed) <= SMALL_BYTES else b""
 
@@ -239,7 +242,7 @@ class OpenRanks:
             return run
 
     def _heard(self, run: Run, outcome: Outcome) -> None:
-        """Note what has become of the ranks, and say what follows from it."""
+        """Record which ranks ended, decide which groups to remake, and note both on the run."""
         for failure in outcome.failures:
             if failure.kind != "raised":
                 self._ended[failure.rank] = failures.leaving(failure)
@@ -249,7 +252,7 @@ class OpenRanks:
         if outcome.freed:
             self._new_groups = "all"
         elif not self._new_groups:
-            self._new_groups = "fabric"  # a message may be on its way that nobody takes any more
+            self._new_groups = "fabric"  # a message may be left in the old group
         if self._ended:
             run.notes.append(
                 f"{self._endings()}. The others keep what they have: %%rank reads it, world.restart() opens new ranks."
@@ -291,11 +294,12 @@ class OpenRanks:
                 close_order(self._engine, Close(self._name))
         self._why_closed = self._why_closed or why
 
-    # ---- an hour without work --------------------------------------------------------------------
+    # ---- closing after an hour without work ------------------------------------------------------
 
     def _wait_idle(self) -> None:
-        """From now on they have nothing to do. One timer serves many orders, since to start one takes as long as a cell: it
-        looks how long that has been when it is due."""
+        """Restart the idle count. A single timer serves many orders, because starting one takes as long as a cell; when
+        the timer fires, `_end_idle` checks how long the ranks have been idle.
+        """
         self._idle_from_s = time.monotonic()
         due_s = self._idle_from_s + IDLE_MIN * 60
         if self._idle is None or due_s < self._idle_due_s:
@@ -332,18 +336,18 @@ def open_ranks(
     device: Device = "auto",
     seed: int | None = None,
 ) -> OpenRanks:
-    """Open ranks that stay: fresh processes that keep what runs on them, until `close()` or this process's end.
+    """Open ranks that stay: fresh processes that keep their state until `close()` or until this process ends.
 
     Each rank has `rank`, `world_size`, `fabric`, `dist` with a default group, `torch` and `device`. `link` shapes the
-    fabric; `timeout_s` limits each text that runs on them. After 60 minutes without work they end. Raises ValueError for a
-    wrong argument, EngineLost, Interrupted.
+    fabric; `timeout_s` limits each text that runs on the ranks. The ranks end after 60 minutes without work. Raises
+    ValueError for a wrong argument, EngineLost, Interrupted.
     """
     check_arguments_of_ranks("open_ranks", timeout_s, link, world_size, device, seed)
     return OpenRanks(world_size, link, timeout_s, device, seed)
 
 
 def _apart(tensors: list[Any]) -> float:
-    """How far any two of these tensors of one shape are apart at most, in any element."""
+    """Return the largest difference of any element from the first tensor's; all have one shape."""
     import torch
 
     wide = [tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in tensors]
@@ -351,7 +355,7 @@ def _apart(tensors: list[Any]) -> float:
 
 
 def opened_last() -> OpenRanks | None:
-    """Return the ranks that were opened last, whether they are still open or not; None where none were."""
+    """Return the ranks opened last, open or not; None if none were opened."""
     return _last[0] if _last else None
 
 

@@ -1,6 +1,6 @@
-"""`world.table("model")` and `world.differ("model")`: the tensors of a value on every rank side by side.
+"""`world.table("model")` and `world.differ("model")`: the tensors of a value on every rank, side by side.
 
-Ranks that have the same bytes have the same letter. Left out: reading the tensors (`engines/ranks/tensor_rows.py`).
+Ranks with the same bytes have the same letter. `engines/ranks/tensor_rows.py` reads the tensors.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FILLS = ("transparent", "rgba(213,94,0,.28)", "rgba(0,114,178,.28)", "rgba(0,15
 
 @dataclass(frozen=True)
 class TensorOnRanks:
-    """One tensor on all ranks: its row by rank, None for a rank that has no such tensor."""
+    """A tensor on all ranks: its row by rank, None for a rank without this tensor."""
 
     name: str
     by_rank: tuple[TensorRow | None, ...]
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """A letter by rank: those with the same shape, dtype and bytes have the same; "–" for a rank without the tensor."""
+        """A letter for each rank: equal for equal shape, dtype and bytes; "–" for a rank without the tensor."""
         known: dict[tuple, str] = {}
         found = []
         for row in self.by_rank:
@@ -44,7 +44,7 @@ class TensorOnRanks:
         return len(set(self.letters)) == 1
 
     def words(self) -> tuple[str, str, str]:
-        """Return shape, dtype and device, each with all that there are."""
+        """Return shape, dtype and device, each with all values that occur."""
         rows = [row for row in self.by_rank if row is not None]
         shapes = [f"{row.shape} {row.sharding}".rstrip() for row in rows]
         return _all(shapes), _all([row.dtype for row in rows]), _all([row.device for row in rows])
@@ -77,10 +77,10 @@ def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
 
 @dataclass(frozen=True)
 class TensorTable:
-    """The tensors of `expression` on `ranks`. `same` is whether every tensor is the same on all of them.
+    """The tensors of `expression` on `ranks`. `same`: whether every tensor is equal on all of them.
 
-    `difference` is how far the first tensor that differs is apart at most, None where none does or where shapes differ.
-    `left_out` is how many tensors there are beyond those that were read.
+    `difference` is the first differing tensor's largest difference from the first rank; None if there is none or if
+    shapes differ. `left_out` is the number of tensors that were not read.
     """
 
     expression: str
@@ -99,7 +99,7 @@ class TensorTable:
         return next((row for row in self.rows if not row.same), None)
 
     def sentence(self) -> str:
-        """Return what was found, in a sentence."""
+        """Return the finding as one sentence."""
         beyond = f" ({self.left_out} more were not looked at)" if self.left_out > 0 else ""
         count = f"{len(self.rows)} tensor{'s' * (len(self.rows) != 1)}"
         row = self.first_difference

@@ -1,8 +1,8 @@
-"""How far the monotonic clock of a host is from this machine's, and how well that is known.
+"""The offset of a host's monotonic clock from this machine's, and its error bound.
 
 By Cristian's method (Probabilistic clock synchronization, 1989, doi 10.1007/BF01784024): of several echoes the one with
-the shortest round trip tells most; the host's answer was somewhere within it. Left out: drift within a run (quartz
-clocks part by some 20 µs a second at most; each launch measures anew).
+the shortest round trip is the most exact, because the host answered within it. Drift within a run is ignored (quartz
+clocks drift apart by some 20 µs a second at most; a launch renews a measurement older than 10 s).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClockOffset:
 
 
 def measured(echo: Callable[[], float], echoes: int = _ECHOES) -> ClockOffset:
-    """A `ClockOffset` from `echoes` questions; each `echo` returns the host's clock in seconds."""
+    """Return a `ClockOffset` from `echoes` questions; each `echo` returns the host's clock in seconds."""
     best: ClockOffset | None = None
     for _ in range(echoes):
         asked_s = time.monotonic()

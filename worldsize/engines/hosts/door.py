@@ -1,7 +1,7 @@
-"""The head's door: hosts that were invited come in by it, each to a socket of its own, and nobody else does.
+"""The head's door: a listener that admits invited hosts only, each on a socket of its own.
 
-An invitation is one key pair for one host, good for one connection and for a limited time; ØMQ asks for it before a
-byte of a stranger is seen (ZAP, https://rfc.zeromq.org/spec/27). Left out: what is said once a host is in (`head.py`).
+An invitation is a key pair for one host, good for one connection and a limited time; ØMQ checks it before it reads a byte
+of a stranger's (ZAP, https://rfc.zeromq.org/spec/27). `head.py` talks to admitted hosts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from zmq.utils import z85
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 
-_ZAP = "inproc://zeromq.zap.01"  # the address that ØMQ asks
+_ZAP = "inproc://zeromq.zap.01"  # where ØMQ asks for authentication
 
 
 def user_name() -> str:
-    """Who runs this process; a number where the system has no name for it."""
+    """Return the name of this process's user; a number if the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -32,9 +32,9 @@ def user_name() -> str:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a host needs to join: where the head is, its public key, and a key pair of the host's own.
+    """The data that a host needs to join: the head's address and public key, and a key pair for the host.
 
-    `user` and `host` say who invites.
+    `user` and `host` name who invites.
     """
 
     address: str
@@ -46,12 +46,12 @@ class Invitation:
     host: str = ""
 
     def text(self) -> str:
-        """One line, which is as secret as a password."""
+        """Return the invitation as one line, as secret as a password."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def read(text: str) -> Invitation:
-        """Raises ValueError for text that is no invitation."""
+        """Parse an invitation. Raises ValueError for any other text."""
         try:
             given = json.loads(text)
             made = Invitation(**given)
@@ -63,7 +63,7 @@ class Invitation:
         return made
 
     def _sound(self) -> bool:
-        """It comes from somewhere, and its words are shown to a person."""
+        """Return whether all fields are plausible and printable: the text may come from anybody and is shown to a person."""
         texts = (self.address, self.user, self.host)
         if not all(isinstance(text, str) and text.isprintable() and len(text) <= 255 for text in texts):
             return False
@@ -81,23 +81,23 @@ class _Ticket:
 
 @dataclass(eq=False)
 class Door:
-    """Listens at `address` for hosts that are invited."""
+    """A listener at `address` for invited hosts."""
 
     address: str
-    ports: tuple[int, int] | None = None  # the first and the last that may be used
+    ports: tuple[int, int] | None = None  # first and last allowed port
     carrier: Carrier = field(init=False)
 
     def __post_init__(self) -> None:
         self._public, self._secret = zmq.curve_keypair()
-        self._tickets: dict[str, _Ticket] = {}  # by the domain of their socket
+        self._tickets: dict[str, _Ticket] = {}  # by their socket's ZAP domain
         self.carrier = Carrier(_note_end)
         self._asked = self.carrier.context.socket(zmq.REP)
-        self._asked.bind(_ZAP)  # before any other: a server whom nobody answers lets every key in
+        self._asked.bind(_ZAP)  # first of all: without this handler ØMQ admits every key
         self.carrier.others[self._asked] = self._answer
         self.carrier.start()
 
     def invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
-        """An invitation for one host, and the line that it will speak on. `name` is one that is not in use."""
+        """Return an invitation for one host, and the line for its messages. `name` must not be in use."""
         return self.carrier.do(lambda: self._invite(name, valid_s))
 
     def _invite(self, name: str, valid_s: float) -> tuple[Invitation, HostLine]:
@@ -121,14 +121,14 @@ class Door:
         return Invitation(address=self.address, port=port, **texts, **who), line
 
     def _bind(self, socket: zmq.Socket) -> int:
-        first, last = self.ports or (49152, 65535)
+        first, last = self.ports or (49152, 65535)  # the dynamic ports of RFC 6335
         host = f"[{self.address}]" if ":" in self.address else self.address
         if ":" in self.address:
             socket.ipv6 = True
         return socket.bind_to_random_port(f"tcp://{host}", min_port=first, max_port=last + 1, max_tries=500)
 
     def _answer(self) -> None:
-        """ØMQ asks whether this key may come to the socket of this domain."""
+        """Answer ØMQ's question whether a key may connect to the socket of a domain."""
         version, request, domain, _, _, mechanism, *credentials = self._asked.recv_multipart()
         name = domain.decode("ascii", "replace")
         ticket = self._tickets.get(name)
@@ -139,16 +139,16 @@ class Door:
             and time.monotonic() < ticket.until_s
         )
         if welcome:
-            del self._tickets[name]  # it is used up
+            del self._tickets[name]  # an invitation is good once
         status = b"200" if welcome else b"400"
         self._asked.send_multipart([version, request, status, b"", domain if welcome else b"", b""])
 
     def close(self) -> None:
-        """Say what is to be said, hang up to all hosts, and listen no more."""
+        """Send what is queued, hang up on all hosts, and stop listening."""
         self.carrier.close()
 
 
 def _note_end(carried: Carried, event: int, value: int) -> None:
-    """Strangers come and go at a bound socket too: the host is the one whose messages came through that descriptor."""
+    """End the line if its own connection was lost: strangers disconnect at this socket too, with other descriptors."""
     if event == zmq.EVENT_DISCONNECTED and carried.descriptor is not None and value == carried.descriptor:
         carried.line.end("its connection was lost")

@@ -1,7 +1,7 @@
-"""The engine of other hosts: the kernel's side of the head. One head a kernel; it closes with the kernel at the latest.
+"""The engine of other hosts: the kernel's side of the head. Each kernel has one head, which ends with the kernel at the
+latest.
 
-To whoever launches it is an engine like this machine's (`agent_client.py`), whose agent is the head. Left out: what the
-head does (`head.py`), and how hosts come to be (`ways/`).
+A launch uses it like this machine's engine (`agent_client.py`), with the head as the agent. `ways/` brings hosts up.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ _BOOT = (
     "import sys; from worldsize.engines.hosts.head import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
 )
 _LEAVE_S = 3.0  # for the head to end
-_ANSWER_S = 120.0  # to an order: hosts that try the network between them wait for a time-out each
+_ANSWER_S = 120.0  # to an order: each pair of hosts that cannot connect costs a time-out
 
 
 class HostsEngine(LocalEngine):
     """Starts ranks of either framework on other hosts.
 
-    `env` names variables of this kernel's environment that go along to the ranks.
+    `env` names the variables of this kernel's environment that the ranks get.
     """
 
-    stops_within_s = 30.0  # with the head all hosts would go; one that is lost is noticed before
+    stops_within_s = 30.0  # ending the head would end all hosts; a lost host is noticed sooner
 
     def __init__(self, env: Sequence[str] = (), trusted_network: bool = False) -> None:
         super().__init__()
         self.env = tuple(env)
         self.trusted_network = trusted_network
         self.label = ""
-        self.hosts: dict[str, HostChange] = {}  # that have joined and are not lost, by name
-        self.opening_s = 600.0  # how long who opens the hosts waits for them
+        self.hosts: dict[str, HostChange] = {}  # joined and not lost, by name
+        self.opening_s = 600.0  # time limit for opening the hosts
         self._head: AgentProcess | None = None
         self._use = threading.Lock()
-        self._used_s = time.monotonic()  # when it was last of use
-        self._running = False  # a job
-        self._retired = ""  # why no launch is taken any more
+        self._used_s = time.monotonic()  # last moment of use
+        self._running = False  # whether a job runs
+        self._retired = ""  # why launches are refused; "" while they are not
 
     def _wanted(self) -> tuple[StartMethod, Network]:
-        """One head, whatever the variables of this kernel say by now: they are about ranks on this machine."""
+        """Return the one head's settings: this kernel's variables concern ranks on this machine only."""
         return "forkserver", "shared"
 
     def _idle_s(self) -> float:
-        """Never: with the head the hosts would go, and those have minutes of their own (`retire_if_idle`)."""
+        """Return infinity: hosts have an idle limit of their own (`retire_if_idle`)."""
         return math.inf
 
     def _agent(self) -> AgentProcess:
@@ -77,31 +77,31 @@ class HostsEngine(LocalEngine):
     # ---- orders to the head ----------------------------------------------------------------------
 
     def open_door(self, address: str, ports: tuple[int, int] | None = None) -> None:
-        """Listen for invited hosts at an address of this machine."""
+        """Listen for invited hosts at an address of this machine. Raises ValueError if that fails."""
         self._order(OpenDoor(address, ports))
 
     def invite(self, count: int, valid_s: float, own_hosts: bool = False) -> list[str]:
-        """Invitations for so many hosts, as text that is as secret as a password.
+        """Return `count` invitations as text, each as secret as a password.
 
-        From now on results are plain values, since who is invited may be anybody; but not for this user's `own_hosts`,
-        which Slurm or Dask starts.
+        After this, results are plain values, because an invited host may be anybody's; not so for this user's
+        `own_hosts`, which Slurm or Dask starts.
         """
         self.plain_results = self.plain_results or not own_hosts
         return self._order(Invite(count, valid_s))
 
     def start_program(self, name: str, command: Sequence[str]) -> None:
-        """Start a program here that is a host over its standard input and output, as ssh's is."""
+        """Start a program here that is a host over its standard input and output, such as ssh."""
         head = self._ready_head()
         head.connection.send(StartProgram(name, tuple(command)))
 
     def complaints(self) -> list[str]:
-        """Which hosts cannot reach each other, each with the reason."""
+        """Return which hosts cannot reach each other, each with the reason."""
         return self._order(TryNetwork())
 
     def next_change(self, timeout_s: float) -> HostChange | None:
-        """The next host that joined, was refused or is lost; None where `timeout_s` passed without one.
+        """Return the next host that joined, was refused or got lost; None if none did within `timeout_s`.
 
-        Raises EngineLost where the head has ended.
+        Raises EngineLost if the head has ended.
         """
         event = self._next(timeout_s)
         return self.note(event)
@@ -128,14 +128,14 @@ class HostsEngine(LocalEngine):
             event = self._ready_head().events.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        finally:
+        finally:  # while the kernel waits here no launch runs, and the hosts are in use
             self._set_running(False)
         if event is None:
             raise EngineLost(f"the process that holds the lines to hosts has ended: {self._head.last_words()}")
         return event
 
     def note(self, event: Any) -> HostChange | None:
-        """Keep what the head told of a host."""
+        """Update `hosts` from an event, and return the event if it concerns a host."""
         if not isinstance(event, HostChange):
             return None
         if event.state == "joined":
@@ -146,7 +146,7 @@ class HostsEngine(LocalEngine):
         return event
 
     def note_changes(self) -> None:
-        """Take in what the head told of hosts while nobody listened. Not while a launch runs, which listens."""
+        """Update `hosts` from events that nobody has read, unless a launch runs, which reads them."""
         if self._head is None or self._head.busy:
             return
         with suppress(queue.Empty):
@@ -161,7 +161,7 @@ class HostsEngine(LocalEngine):
     # ---- what launches do ------------------------------------------------------------------------
 
     def start(self, order: Order) -> Ranks:
-        """Start what is ordered on the hosts, with what of the kernel's environment may leave this machine."""
+        """Start an order on the hosts, with only the part of the environment that may leave this machine."""
         ranks = super().start(self._away(order) if isinstance(order, Job) else order)
         self._set_running(True)
         return _RanksOnHosts(ranks, self)
@@ -179,7 +179,7 @@ class HostsEngine(LocalEngine):
         self._set_running(False)
 
     def hang_up(self) -> None:
-        """End the head, and every host with it. Files of runs stay while the kernel lives: they are read late."""
+        """End the head, and with it every host. Files of runs stay while the kernel lives, because they are read late."""
         self.hosts.clear()
         if self._dir is None or not any(self._dir.glob("run*")):
             self.close()
@@ -189,16 +189,16 @@ class HostsEngine(LocalEngine):
         self._agents.clear()
 
     def ended(self) -> None:
-        """The job is over."""
+        """Note that the job is over."""
         self._set_running(False)
 
     def _set_running(self, running: bool) -> None:
-        """Note whether a job runs, and that it was so until now."""
+        """Note whether a job runs, and that the hosts were in use until now."""
         with self._use:
             self._running, self._used_s = running, time.monotonic()
 
     def retire_if_idle(self, idle_s: float, why: str) -> float:
-        """No more launches if none ran for so long, and say `why` to the next; returns the seconds until then, or 0."""
+        """Refuse launches, for the reason `why`, if none ran for `idle_s`. Returns the seconds left until then, or 0."""
         with self._use:
             left_s = idle_s if self._running else self._used_s + idle_s - time.monotonic()
             if left_s <= 0:
@@ -208,7 +208,7 @@ class HostsEngine(LocalEngine):
 
 
 class _RanksOnHosts:
-    """A job that runs on the hosts: the head also tells of hosts meanwhile."""
+    """A job that runs on the hosts, while the head also sends news of hosts."""
 
     def __init__(self, ranks: LocalRanks, engine: HostsEngine) -> None:
         self._ranks, self._engine = ranks, engine
@@ -221,7 +221,7 @@ class _RanksOnHosts:
         if isinstance(event, Outcome):
             self._engine.ended()
             for failure in event.failures:
-                self._engine.hosts.pop(failure.host, None)  # lost with a rank; the head says so a moment later
+                self._engine.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
         if isinstance(event, OrderFailed):
             raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
         return event

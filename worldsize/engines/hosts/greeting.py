@@ -1,6 +1,7 @@
-"""What a host and its head compare before any rank starts: Python, the frameworks, and this package to the byte.
+"""Checks of a host before any rank starts: Python, the frameworks and this package must match the head's.
 
-Its words are checked too: they are shown. Left out: who may join at all (`door.py`).
+The package is compared byte for byte. Text from a host is checked too, because it is shown. `door.py` decides who may
+join.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MAX_GPUS = 1000
 
 
 def check_words(hello: Greeting) -> None:
-    """Raises ValueError where a greeting has what is no name, user or address: they are shown, and reach file names."""
+    """Check a greeting's name, user and address, which are shown and used in file names. Raises ValueError."""
     if not _NAME.fullmatch(hello.name):
         raise ValueError(f"expected the name of a host, got {hello.name[:80]!a}")
     if not (hello.user.isprintable() and 0 < len(hello.user) <= 64):
@@ -42,7 +43,7 @@ def check_words(hello: Greeting) -> None:
 
 
 def check_facts(facts: HostFacts) -> None:
-    """Raises ValueError where what a host has cannot be, or has words that cannot be shown."""
+    """Check that a host's facts are possible and printable. Raises ValueError."""
     _check_place(facts)
     for words in (facts.interface, *facts.gpus):
         if not (words.isprintable() and len(words) <= 128):
@@ -62,7 +63,7 @@ def _check_place(said: Greeting | HostFacts) -> None:
 
 @functools.cache
 def own_versions() -> dict[str, str]:
-    """The versions of a host, for its greeting: {"python": "3.11", "torch": "2.13.0", …}; "none" where one is missing."""
+    """Return this host's versions: {"python": "3.11", "torch": "2.13.0", …}; "none" for a missing one."""
     found = {"python": ".".join(platform.python_version_tuple()[:2])}
     for name, distributions in _DISTRIBUTIONS.items():
         found[name] = next(filter(None, map(_version, distributions)), "none")
@@ -71,7 +72,7 @@ def own_versions() -> dict[str, str]:
 
 
 def _version(distribution: str) -> str:
-    """Without what a build adds: "2.13.0+cpu" and "2.13.0+cu130" are one version of torch."""
+    """Return a version without its build: "2.13.0+cpu" and "2.13.0+cu130" are one version of torch."""
     try:
         return metadata.version(distribution).partition("+")[0]
     except metadata.PackageNotFoundError:
@@ -79,7 +80,7 @@ def _version(distribution: str) -> str:
 
 
 def _digest() -> str:
-    """Of the package's source, so that two of the same version number are told apart."""
+    """Return a digest of the package's source, to tell apart two copies with the same version number."""
     root = Path(worldsize.__file__).parent
     summed = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -88,7 +89,7 @@ def _digest() -> str:
 
 
 def differences(theirs: dict[str, str]) -> list[str]:
-    """What a host has otherwise than this machine, in words: "torch 2.12.0 there, 2.13.0 here"."""
+    """Return how a host's versions differ from this machine's, such as ["torch 2.12.0 there, 2.13.0 here"]."""
     rows = []
     for name, here in own_versions().items():
         there = theirs.get(name, "none")

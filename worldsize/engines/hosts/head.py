@@ -1,7 +1,7 @@
-"""The head: the agent of a kernel whose ranks run on other hosts. It lets hosts in, and serves the kernel's jobs.
+"""The head: the agent of a kernel whose ranks run on other hosts; it admits hosts and runs the kernel's jobs on them.
 
-It is started, hangs up and dies as this machine's agent does, and decides with the same session; it starts no rank
-itself. Left out: the hosts' side (`host_agent.py`), and how hosts come to be (`ways`).
+The head starts, hangs up and dies like this machine's agent and decides with the same session, but starts no rank
+itself. `host_agent.py` is the hosts' side; `ways` brings hosts up.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from worldsize.engines.open_session import OpenSession, OpenWorlds
 from worldsize.engines.session import Session
 from worldsize.failures import Failure, Outcome
 
-_CLOCK_S = 10.0  # how long a measured offset is good for: quartz clocks part by some 20 µs a second
+_CLOCK_S = 10.0  # a measured offset's lifetime: quartz clocks drift apart by some 20 µs a second
 _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framework
-_SAME_HOST_S = 36_000.0  # how long an agent of an admitted host may take to use its own invitation
+_SAME_HOST_S = 36_000.0  # validity of an invitation to an admitted host's second agent
 
 _TAKEN = (
     "launch: the hosts have ranks that stay, and ranks of one run at a time. Close those first: world.close(), or "
@@ -44,7 +44,7 @@ _TAKEN = (
 _AGAIN = "The next launch runs on the hosts that are left; open hosts again (worldsize.hosts.open) to have all."
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
-    """Entry point of the head's process: serve the kernel until it is gone."""
+    """Serve the kernel until it is gone: the entry point of the head's process."""
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *death_watch(kernel_pid)]
     head = Head(kernel, watched, Path(own_dir))
@@ -61,20 +61,20 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
 
 @dataclass(eq=False)
 class _Host:
-    """One host: its agents by framework, and how another agent starts there."""
+    """A host: its agents by framework, and the command that starts another agent there."""
 
     name: str
     agents: dict[Framework, RemoteRanks]
-    command: tuple[str, ...]  # of the program that was started for it; () for one that was invited
+    command: tuple[str, ...]  # that started its program; () for an invited host
     hello: Greeting
-    place: int  # in the order in which hosts were asked for
+    place: int  # in the order of requests
     measured_s: float = 0.0
-    told: bool = False  # whether the kernel knows that it has joined
+    told: bool = False  # whether the kernel knows that the host has joined
 
 
 @dataclass(eq=False)
 class Head:
-    """Serves one kernel."""
+    """The server of one kernel's orders."""
 
     kernel: mpc.Connection
     watched: list
@@ -82,13 +82,13 @@ class Head:
 
     door: Door | None = None
     hosts: dict[str, _Host] = field(default_factory=dict)  # by name
-    coming: dict[str, HostLine] = field(default_factory=dict)  # that have not said who they are
+    coming: dict[str, HostLine] = field(default_factory=dict)  # lines without a greeting yet
     started: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands of programs, by name
-    asked: dict[str, int] = field(default_factory=dict)  # the place of each that was asked for, by name
-    worlds: OpenWorlds = field(default_factory=OpenWorlds)  # one at most: a host has the ranks of one job at a time
+    asked: dict[str, int] = field(default_factory=dict)  # the place of each requested host, by name
+    worlds: OpenWorlds = field(default_factory=OpenWorlds)  # one at most: a host runs one job at a time
 
     def serve(self) -> None:
-        """Obey the kernel and watch the hosts, until the kernel is gone, which raises EOFError."""
+        """Carry out orders and watch the hosts. Return, or raise EOFError, when the kernel is gone."""
         while True:
             for item in mpc.wait([*self.watched, *self._lines()]):
                 if item is self.kernel:
@@ -103,7 +103,7 @@ class Head:
         return [*self.coming.values(), *(agent.line for agent in agents if not agent.lost)]
 
     def hang_up(self) -> None:
-        """Let every host end."""
+        """Close every line, which ends the hosts, and the door."""
         for line in self._lines():
             line.close()
         if self.door is not None:
@@ -159,9 +159,9 @@ class Head:
         return self.own_dir / f"{quote(name, safe='')}-{framework}.log"
 
     def _do(self, order: Use | Close) -> None:
-        """Have ranks that stay do something, on clocks that were compared lately."""
+        """Carry out an order for ranks that stay, after comparing clocks with the hosts if that is due."""
         for host in list(self.hosts.values()):
-            with suppress(HostLost):  # which its ranks' session hears
+            with suppress(HostLost):  # the session hears of the loss
                 if host.told:
                     self._agent(host, "torch")
         self.worlds.do(order, self.kernel)
@@ -190,7 +190,7 @@ class Head:
         self._let_go_of_lost()
 
     def _agents(self, framework: Framework) -> list[RemoteRanks]:
-        """Of the hosts that have joined and are not lost. Raises ValueError where there are none, and OSError."""
+        """Return the agents of joined hosts. Raises ValueError if no host is left or an agent does not start, and OSError."""
         agents = []
         for host in sorted(self.hosts.values(), key=lambda host: host.place):
             try:
@@ -203,7 +203,7 @@ class Head:
         return agents
 
     def _agent(self, host: _Host, framework: Framework) -> RemoteRanks:
-        """The agent of a framework on a host, with a clock that was compared lately."""
+        """Return a host's agent of this framework, its clock compared within the last `_CLOCK_S` seconds."""
         if framework not in host.agents:
             host.agents[framework] = self._another_agent(host, framework)
 
@@ -231,7 +231,7 @@ class Head:
         return RemoteRanks(host.name, line, offset=first.offset)
 
     def _complaints(self) -> list[str]:
-        """Who cannot reach whom, among the first host and every other."""
+        """Return who cannot reach whom, between the first host and each other one."""
         agents = [next(iter(host.agents.values())) for host in self.hosts.values()]
         rows: list[str] = []
         for other in agents[1:]:
@@ -258,7 +258,7 @@ class Head:
                     return
 
     def _let_in(self, name: str, line: HostLine) -> None:
-        """Somebody says who they are. The kernel is told when a rank can be forked there at once."""
+        """Read a greeting and admit the host, or refuse it. "joined" is reported later, when a rank can be forked there."""
         try:
             hello = self._welcome(line)
         except (ValueError, LineClosed) as error:
@@ -288,7 +288,7 @@ class Head:
             )
 
     def _said(self, name: str) -> str:
-        """What the program of a host wrote where it should not have: ssh's complaint, or Python's."""
+        """Return what the host's program wrote to stderr, such as ssh's complaint, as a sentence; "" if nothing."""
         with suppress(OSError):
             said = self._log_of(name, "torch").read_text(errors="replace").strip()
             return f". It said: {said[-1000:]}" if said else ""
@@ -302,7 +302,7 @@ class Head:
         return called
 
     def _welcome(self, line: HostLine) -> Greeting:
-        """Hear a greeting and answer it. Raises ValueError for a host that does not fit; LineClosed."""
+        """Read a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
         try:
             hello = messages.decode(line.receive())
         except BadMessage as error:
@@ -327,7 +327,7 @@ class Head:
                 self._let_go(agent)
 
     def _let_go(self, agent: RemoteRanks) -> None:
-        """A host is lost, whichever of its agents was."""
+        """Drop a host because one of its agents is lost, and tell the kernel."""
         host = self.hosts.pop(agent.name, None)
         if host is None:
             return
@@ -337,7 +337,7 @@ class Head:
 
 
 def _not_begun(session: Session, agents: list[RemoteRanks], error: Exception) -> Outcome:
-    """The outcome of a job whose ranks could not all be started: their hosts are lost, or said why not."""
+    """Return the outcome of a job whose ranks could not all start: hosts were lost, or gave a reason."""
     lost = [agent for agent in agents if agent.lost]
     if not lost:
         return Outcome(status="refused", reason=f"launch: {error}")

@@ -1,8 +1,7 @@
-"""The agent of one framework on a host: it starts ranks there and passes on what they say. It decides nothing.
+"""The agent of one framework on a host: starts ranks there and passes on their news. All decisions are the head's.
 
-It does for its head what `HostRanks` does for this machine's agent, and sends along what the ranks write into files.
-All moments in what it says are on the head's clock. It ends, with all its ranks, when the line to the head does.
-Left out: the ways that start it (`ways/`), and what ranks do.
+The agent does for its head what `HostRanks` does for this machine's agent, and also sends the files that ranks write. All
+times it sends are on the head's clock. The agent ends, with all its ranks, when the line to the head ends.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ from worldsize.engines.session import START_S
 from worldsize.engines.torch_services import TorchServices
 from worldsize.failures import Failure, Return
 
-_SHIP_S = 0.05  # how often new lines of logs are sent
-_HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # what a host's own environment knows better, where it says so
-_WELCOME_S = 15.0
-_MOST_ROWS = 1000  # of reports in one message
-_SPARE_S = 10.0  # after a run's time limit, for the head to end it
+_SHIP_S = 0.05  # between two transfers of new log lines
+_HOSTS_OWN = ("GLOO_SOCKET_IFNAME",)  # variables in which the host's own environment wins
+_WELCOME_S = 15.0  # for the head to answer the greeting
+_MOST_ROWS = 1000  # `report` rows in one message
+_SPARE_S = 10.0  # after a run's time limit, for the head to end the run
 
 
 class NotWelcome(ValueError):
-    """The head does not take this host; the message says why."""
+    """The head refuses this host; the message says why."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """What a rank has of its host: the address, and the environment, module path and folder of who joined."""
+    """A rank's surroundings on its host: the address, and the environment, module path and folder of the user who joined."""
 
     address: str
     env: dict[str, str]
@@ -73,10 +72,11 @@ class Home:
 
 
 def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
-    """Be a host of whoever is at the other end of `line`, until it ends. Raises NotWelcome."""
+    """Be a host of the head at the other end of `line`, until the line ends. Raises NotWelcome."""
     folder = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        # else torch warns of each connection if addresses have no names
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         fork_server.start(framework)
         _greet(line, home)
@@ -91,7 +91,7 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
 
 
 def _greet(line: HostLine, home: Home) -> None:
-    """Say who this is, and hear whether that is welcome."""
+    """Send the greeting and wait for "welcome". Raises NotWelcome for any other answer."""
     hello = Greeting(
         name=socket.gethostname(),
         user=user_name(),
@@ -100,7 +100,7 @@ def _greet(line: HostLine, home: Home) -> None:
         versions=greeting.own_versions(),
         pid=os.getpid(),
     )
-    with suppress(LineClosed):  # which is told below
+    with suppress(LineClosed):  # `receive` raises it below, with the reason
         line.send(messages.encode(hello))
     if not line.poll(_WELCOME_S):
         raise NotWelcome(f"the head did not answer within {_WELCOME_S:g} s")
@@ -114,7 +114,7 @@ def _greet(line: HostLine, home: Home) -> None:
 
 @dataclass(eq=False)
 class HostAgent:
-    """Serves one head. The ranks of at most one job are here at a time."""
+    """The server of one head, with the ranks of one job at a time."""
 
     line: HostLine
     home: Home
@@ -124,19 +124,19 @@ class HostAgent:
     services: TorchServices
 
     ranks: HostRanks = field(init=False)
-    trial: socket.socket | None = None  # listens for another host's try to reach this one
+    trial: socket.socket | None = None  # listens while another host tries to connect
     other: subprocess.Popen | None = None  # the agent of the other framework
-    until_s: float | None = None  # when this host ends a run by itself, whatever it hears
-    offset_s: float = 0.0  # this host's clock less the head's
-    payload: list[bytes] = field(default_factory=list)  # its parts so far
-    shipped: dict[Path, int] = field(default_factory=dict)  # bytes of each file
+    until_s: float | None = None  # when this host ends the run itself, if the head has not
+    offset_s: float = 0.0  # this host's clock minus the head's
+    payload: list[bytes] = field(default_factory=list)  # parts received so far
+    shipped: dict[Path, int] = field(default_factory=dict)  # bytes sent of each file
     late: bool = False
 
     def __post_init__(self) -> None:
         self.ranks = self._host_ranks()
 
     def serve(self) -> None:
-        """Obey and listen until the line ends, which raises LineClosed."""
+        """Obey the head and listen to the ranks until the line ends, which raises LineClosed."""
         try:
             while True:
                 self._serve_once()
@@ -163,7 +163,7 @@ class HostAgent:
         return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)
 
     def _import_late(self) -> None:
-        """Have the fork server import all that it will, once it serves."""
+        """Start the process that serves torch, and have the fork server do its late imports; once."""
         if not self.late:
             self.services.warm(self.framework)
             fork_server.import_late(self.framework)
@@ -172,7 +172,7 @@ class HostAgent:
     # ---- the head's commands ---------------------------------------------------------------------
 
     def _obey(self, command: Command, *arguments: Any) -> None:
-        """Do what the head asks. A command without an answer that fails shows in what becomes of its rank."""
+        """Run a command from the head. If a command without an answer fails, its rank's news show that."""
         answer, error = None, ""
         try:
             answer = self._commands[command](self, *arguments)
@@ -194,7 +194,7 @@ class HostAgent:
         self.ranks.begin(own)
 
     def _unpacked(self, job: Job) -> Job:
-        """The job with a folder here, in which its payload is."""
+        """Return the job with a folder on this host that holds its payload."""
         self.shipped.clear()
         own = replace(job, dir=Path(tempfile.mkdtemp(prefix="run-", dir=self.folder)))
         own.files.payload.write_bytes(b"".join(self.payload))
@@ -225,7 +225,7 @@ class HostAgent:
         self.ranks = self._host_ranks()
 
     def _ship_all(self) -> None:
-        """Send what is new of the ranks' files: the logs to their end, the results, the records."""
+        """Send the unsent parts of the ranks' files: logs, results, shown output, records."""
         self._ship_logs()
         files = self.ranks.job.files
         for rank in self.ranks.processes:
@@ -250,7 +250,7 @@ class HostAgent:
                 self._ship("native_log", rank, job.files.native_log(rank))
 
     def _ship(self, kind: FileKind, rank: int, path: Path) -> None:
-        """Send what a file has that was not sent, in parts."""
+        """Send the unsent part of a file, in chunks."""
         with suppress(FileNotFoundError), open(path, "rb") as file:
             file.seek(self.shipped.get(path, 0))
             while data := file.read(MAX_CHUNK_BYTES):
@@ -258,19 +258,19 @@ class HostAgent:
                 self._say(Chunk(kind, rank, data))
 
     def _listen(self) -> int:
-        """Listen for another host's try to reach this one; returns the port. See `_reach`."""
+        """Listen for another host's connection (see `_reach`), and return the port."""
         self.trial = socket.create_server((self.home.address, 0))
         return self.trial.getsockname()[1]
 
     def _also(self, framework: Framework, invitation: str) -> None:
-        """Start the agent of another framework on this host, which joins by an invitation of its own."""
+        """Start the agent of another framework on this host; it joins with its own invitation."""
         command = [sys.executable, "-m", "worldsize.engines.hosts.member", "--framework", framework]
         self.other = subprocess.Popen(command, stdin=subprocess.PIPE, env=self.home.env, cwd=self.home.cwd)
         self.other.stdin.write(invitation.encode() + b"\n")
         self.other.stdin.close()
 
     def _reach(self, address: str, port: int) -> str:
-        """Try to connect to another host; returns "" or what went wrong."""
+        """Try to connect to another host; return "" or the error."""
         try:
             with socket.create_connection((address, port), timeout=3.0):
                 return ""
@@ -298,14 +298,14 @@ class HostAgent:
         "also": _also,
     }
 
-    # ---- what it says ----------------------------------------------------------------------------
+    # ---- messages to the head --------------------------------------------------------------------
 
     def _say(self, message: FromHost) -> None:
         self.line.send(messages.encode(message))
 
     def _tell(self, news: RankNews) -> None:
         content = self._on_heads_clock(news.content)
-        if isinstance(content, Return) and content.record:  # which travels as data, as every record does
+        if isinstance(content, Return) and content.record:  # travels as an encoded file: the head unpickles nothing
             self.ranks.job.files.record(news.rank).write_bytes(content.record)
             content = replace(content, record=b"")
         if news.kind == "entered":
@@ -320,7 +320,7 @@ class HostAgent:
 
 
 def _parts(content: Any) -> list[Any]:
-    """The same news in messages that are not too long: a rank may report any number of rows at once."""
+    """Split news into messages of bounded length: a rank may report any number of rows at once."""
     if not isinstance(content, Progress) or len(content.reports) <= _MOST_ROWS:
         return [content]
 

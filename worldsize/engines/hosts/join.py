@@ -1,4 +1,4 @@
-"""A host's way in: by invitation, through the head's door. Left out: what is said then (`host_agent.py`)."""
+"""A host's connection to the head, by invitation. `host_agent.py` speaks over it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 
-_WAY_S = 3.0
-_PAUSE_S = 0.2
+_WAY_S = 3.0  # to try for a first connection
+_PAUSE_S = 0.2  # between two tries
 _REASONS = {
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the invitation was used already, has expired, or is not one of this head's",
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "who answers there is not the head that invited",
@@ -23,7 +23,7 @@ _REASONS = {
 
 
 def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
-    """Connect to the head. Whether that came to be is told by the line: a first message, or its end with the reason."""
+    """Connect to the head. The line reports the outcome: a first message, or its end with the reason."""
     way = _way_to(invitation)
     carrier = Carrier(_note_end)
     if way is not None:
@@ -50,10 +50,10 @@ def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
 
 
 def _way_to(invitation: Invitation) -> socket.socket | None:
-    """Try for a while to connect without a word: ØMQ tries once, and a network that just came back needs a moment.
+    """Try to connect for `_WAY_S`, and send nothing: ØMQ tries once, and a network that just came back needs a moment.
 
-    The connection is kept until the head shows it out, so that the host's own is no reuse of its descriptor there, by
-    which the head tells connections apart.
+    The connection stays open until the head closes it: the head tells connections apart by descriptor, and must not reuse
+    this one's for the host's own.
     """
     until_s = time.monotonic() + _WAY_S
     while time.monotonic() < until_s:

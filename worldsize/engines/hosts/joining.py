@@ -1,6 +1,6 @@
-"""`worldsize join`: this machine becomes a host of who invited, when a person agrees; until Ctrl-C, or the head hangs up.
+"""`worldsize join`: make this machine a host, if a person agrees, until Ctrl-C or until the head hangs up.
 
-The host is a process of its own (`member.py`), which gets the invitation over a pipe, and ends when that pipe does.
+The host is a separate process (`member.py`), which gets the invitation over a pipe and ends with that pipe.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from worldsize.engines.hosts.door import Invitation, user_name
 from worldsize.engines.hosts.member import read_invitation
 
-INTERRUPTED = 130  # as a shell calls what Ctrl-C ended
-_END_S = 10.0
+INTERRUPTED = 130  # a shell's exit code after Ctrl-C
+_END_S = 10.0  # for the host to end before it is killed
 
 
 def join(path: Path | None, sure: bool, say: Callable[[str], None], ask: Callable[[str], bool]) -> int:
     """Read the invitation, say who will run code here as whom, ask unless `sure`, and be a host to the end.
 
-    Returns the exit code: 0 when the head hung up, 1 where this host was refused or the person was, 130 at Ctrl-C.
+    Returns the exit code: 0 if the head hung up, 1 if the host was refused or the person declined, 130 at Ctrl-C.
     Raises ValueError and OSError, which say what to do.
     """
     asks = not sure
@@ -41,7 +41,7 @@ def join(path: Path | None, sure: bool, say: Callable[[str], None], ask: Callabl
 
 
 def who_comes(invitation: Invitation) -> str:
-    """Who will run code here, and as whom."""
+    """Return a sentence that says who will run code here, and as whom."""
     who = f"{invitation.user or 'somebody'} on {invitation.host or 'a machine'} ({invitation.address})"
     return (
         f"The invitation says it is from {who}. Whoever runs that notebook will run any code on this machine as "
@@ -69,7 +69,7 @@ def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
 
 
 def _end(member: subprocess.Popen) -> None:
-    """Hang up on the host, whose ranks end with it."""
+    """Hang up on the host, whose ranks end with it; kill it after `_END_S`."""
     with suppress(OSError):
         member.stdin.close()
     try:

@@ -1,8 +1,7 @@
-"""A line to the other side, head or host: whole messages both ways, which a thread of their own carries.
+"""A line to the other side, head or host: whole messages both ways, carried by a thread of its own.
 
-The one who works waits for a line as for a file descriptor, and never for the network. The carriers are ØMQ's sockets
-(`door.py`, `join.py`) and the pipes of a program that ssh started (`pipes.py`). Left out: what messages mean
-(`messages.py`).
+The user of a line waits for it as for a file descriptor, never for the network. Carriers are ØMQ sockets (`door.py`,
+`join.py`) and the pipes of a program that ssh started (`pipes.py`). `messages.py` defines the messages.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from collections import deque
 from collections.abc import Callable
 
 MAX_MESSAGE_BYTES = 2_000_000
-_MOST_WAITING_BYTES = 256_000_000  # that came and were not read: the other side sends faster than anyone works
-_EACH_BYTES = 100  # what a message takes here beside its data, so that a million empty ones count too
+_MOST_WAITING_BYTES = 256_000_000  # received and unread; more means that the other side sends too fast
+_EACH_BYTES = 100  # overhead of a message, so that a million empty ones count too
 
 
 class LineClosed(OSError):
-    """There is no other side any more; the message says why."""
+    """The other side is gone; the message says why."""
 
 
 class HostLine:
-    """`wake` tells the carrier that there is something to carry, or that the line was closed."""
+    """A line's two queues. `wake` tells the carrier to send, or that the line was closed."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -31,18 +30,18 @@ class HostLine:
         self._came: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._going: deque[bytes] = deque()
-        self._ended = ""  # why, as the carrier says
-        self.closed = False  # by the one who works
+        self._ended = ""  # the carrier's reason
+        self.closed = False  # by the user
 
         self._readable, self._news = os.pipe()  # holds a byte while there is something to receive
 
-    # ---- for the one who works -------------------------------------------------------------------
+    # ---- for the user ----------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._readable
 
     def send(self, data: bytes) -> None:
-        """Hand a message to the carrier. Raises LineClosed, and ValueError for one that is too long."""
+        """Queue a message for the carrier. Raises LineClosed, and ValueError for a message that is too long."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"expected a message of at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
         if self._ended or self.closed:
@@ -51,7 +50,7 @@ class HostLine:
         self._wake()
 
     def receive(self) -> bytes:
-        """The next message, waiting for it. Raises LineClosed when all that came has been received."""
+        """Wait for the next message and return it. Raises LineClosed after the last one."""
         self.poll(None)
         with self._lock:
             if not self._came:
@@ -63,19 +62,19 @@ class HostLine:
         return data
 
     def poll(self, timeout_s: float | None) -> bool:
-        """Whether there is a message, or the end, within that time."""
+        """Wait at most `timeout_s`; return whether a message, or the end, is there."""
         ready, _, _ = select.select([self._readable], [], [], timeout_s)
         return bool(ready)
 
     def close(self) -> None:
-        """Hang up, when what was sent has gone."""
+        """Hang up once all queued messages are sent."""
         self.closed = True
         self._wake()
 
     # ---- for the carrier -------------------------------------------------------------------------
 
     def deliver(self, data: bytes) -> None:
-        """A message has come."""
+        """Queue a received message; end the line if too many are unread."""
         with self._lock:
             if self._ended:
                 return
@@ -88,19 +87,19 @@ class HostLine:
             self.end(f"sent {_MOST_WAITING_BYTES / 1e6:g} MB more than could be read")
 
     def end(self, why: str) -> None:
-        """The other side is gone, or has to go."""
+        """Mark the other side as gone, for the reason `why`; the first reason counts."""
         with self._lock:
             if not self._ended:
                 self._ended = why
                 if not self._came:
-                    os.write(self._news, b"!")  # for good
+                    os.write(self._news, b"!")  # never read: the line stays readable
 
     @property
     def ended(self) -> bool:
         return bool(self._ended)
 
     def next_going(self) -> bytes | None:
-        """The next message that is to go, which stays the next until it is `gone`."""
+        """Return the next message to send, which stays next until `gone` is called."""
         return self._going[0] if self._going else None
 
     def gone(self) -> None:

@@ -1,8 +1,7 @@
-"""The program on a host: `python -m worldsize.engines.hosts.member`, which a way to the host starts.
+"""The program on a host, `python -m worldsize.engines.hosts.member`, which a way to the host starts.
 
-It reads an invitation from its standard input or from a file that only its user can read, or speaks over its standard
-input and output (`--stdio`). Exit code 0: the head hung up; 2: it was refused. Left out: asking a person first
-(`joining.py`).
+The program reads an invitation from standard input, or from a file that only its user can read, or speaks over standard
+input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `joining.py` asks a person first.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--held", action="store_true", help="end when standard input does")
     given = parser.parse_args(arguments)
     if os.getpid() != os.getpgrp():
-        os.setpgrp()  # with its fork server and what that forks, to be ended together
+        os.setpgrp()  # `end_group` ends this group: it and its fork server
 
     code = 0
     try:
@@ -56,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _end_with_input() -> None:
-    """End this process as an interrupt would, once who started it has hung up."""
+    """End this process as an interrupt would, once its parent has closed its standard input."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGINT)
@@ -78,7 +77,7 @@ def be_host(line: HostLine, address: str, framework: Framework) -> None:
 
 
 def read_invitation(path: Path | None) -> Invitation:
-    """From a file that nobody else can read, or one line of standard input. Raises ValueError."""
+    """Read an invitation from a file that nobody else can read, or one line of standard input. Raises ValueError."""
     if path is None:
         return Invitation.read(sys.stdin.readline())
 
@@ -89,15 +88,15 @@ def read_invitation(path: Path | None) -> Invitation:
 
 
 def address_towards(other: str) -> str:
-    """The address of this machine on the way to another: no packet is sent to find out."""
+    """Return this machine's address on the route to another. No packet is sent."""
     family = socket.AF_INET6 if ":" in other else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as way:
-        way.connect((other, 9))
+        way.connect((other, 9))  # any port: connecting UDP only picks the route
         return way.getsockname()[0]
 
 
 def _address_of_ssh() -> str:
-    """The address of this machine to which ssh connected. Raises ValueError where this is no session of ssh."""
+    """Return this machine's address in its ssh session. Raises ValueError outside ssh."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4:
         raise ValueError("--stdio: expected --address, or a session of ssh, which says where it connected to")
@@ -105,7 +104,7 @@ def _address_of_ssh() -> str:
 
 
 def end_group(code: int) -> None:
-    """End this process and its fork server; ranks lead groups of their own, and have been ended before."""
+    """End this process and its fork server; ranks have process groups of their own and have ended already."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     os._exit(code)

@@ -1,8 +1,7 @@
-"""What travels between the head and a host: commands one way, news the other.
+"""Messages between the head and a host: commands one way, news the other.
 
-The kernel's user runs code on every host, so a host unpickles what its head sends. The other way nothing is ever
-unpickled: what a host says is MessagePack, decoded into the data classes that are expected here and checked against
-their types (msgspec). Left out: how it travels (`line.py`).
+The kernel's user runs code on every host, so a host unpickles its head's commands. The head unpickles nothing: a host's
+messages are MessagePack, decoded into the expected data classes and type-checked (msgspec). `line.py` transports them.
 """
 
 from __future__ import annotations
@@ -58,15 +57,15 @@ ANSWER_TYPES: dict[Command, Any] = {
 
 
 class BadMessage(ValueError):
-    """What a host sent is no message, or not of the type that is expected here."""
+    """The data is no message of a host, or not of the expected type."""
 
 
 class FromHost(msgspec.Struct, array_like=True, tag=True, forbid_unknown_fields=True):
-    """What a host says to its head."""
+    """A message from a host to its head."""
 
 
 class Told(FromHost):
-    """News of one rank; `body` is encoded by itself, since its type hangs on its kind."""
+    """News of one rank; `body` is encoded separately, because its type depends on `kind`."""
 
     kind: NewsKind
     rank: int
@@ -74,7 +73,7 @@ class Told(FromHost):
 
 
 class Answered(FromHost):
-    """The answer to a command that has one; `error` where it raised."""
+    """The answer to a command that has one; `error` if the command raised."""
 
     command: Command
     body: msgspec.Raw
@@ -82,7 +81,7 @@ class Answered(FromHost):
 
 
 class Chunk(FromHost):
-    """The next part of a file of one rank, in order. A record is an encoded `RankRecord`, and not the file itself."""
+    """The next part of a rank's file, in order. A record is sent as an encoded `RankRecord`, not as its file."""
 
     kind: FileKind
     rank: int
@@ -90,7 +89,7 @@ class Chunk(FromHost):
 
 
 class Greeting(FromHost):
-    """What a host says of itself first. `versions` by name: of Python, the frameworks and this package."""
+    """A host's first message. `versions` has Python, the frameworks and this package, by name."""
 
     name: str
     user: str
@@ -104,7 +103,7 @@ _decoder = msgspec.msgpack.Decoder(Told | Answered | Chunk | Greeting)
 
 
 def encode(message: Any) -> bytes:
-    """The bytes of a host's message, or of a part of one. Text that cannot be written as UTF-8 has a ? there."""
+    """Return the bytes of a host's message, or of a part of it. Characters that UTF-8 cannot encode become "?"."""
     try:
         return msgspec.msgpack.encode(message)
     except UnicodeEncodeError:
@@ -122,7 +121,7 @@ def _writable(value: Any) -> Any:
 
 
 def decode(data: bytes) -> FromHost:
-    """A host's message. Raises BadMessage."""
+    """Return a host's message. Raises BadMessage."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -130,7 +129,7 @@ def decode(data: bytes) -> FromHost:
 
 
 def body(data: msgspec.Raw | bytes, expected: Any) -> Any:
-    """The content of a host's message as the type that is expected. Raises BadMessage."""
+    """Return the content of a host's message as the expected type. Raises BadMessage."""
     try:
         return msgspec.msgpack.decode(data, type=expected, dec_hook=_counter)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -138,17 +137,17 @@ def body(data: msgspec.Raw | bytes, expected: Any) -> Any:
 
 
 def _counter(expected: type, value: Any) -> Any:
-    """How many messages a rank has posted or taken, by (peer, tag)."""
+    """Return the `Counter` of a rank's messages, by (peer, tag): msgspec's hook for a type it does not know."""
     if expected is not Counter:
         raise NotImplementedError(expected)
     return Counter(msgspec.convert(value, dict[tuple[int, int], int]))
 
 
 def record(data: bytes) -> RankRecord:
-    """The record of one rank, from the bytes of a chunk. Raises BadMessage."""
+    """Return a rank's record from the bytes of its chunks. Raises BadMessage."""
     return body(data, RankRecord)
 
 
 def command(name: Command, *arguments: Any) -> bytes:
-    """A command as it goes to a host, who trusts its head."""
+    """Return a command's bytes: a pickle, because a host trusts its head."""
     return pickle.dumps((name, *arguments))

@@ -1,6 +1,6 @@
-"""Orders of a kernel to its head beside launches, and what the head tells of hosts.
+"""Orders of a kernel to its head beside launches, and the head's news of hosts.
 
-Left out: carrying the orders out (`head.py`), and giving them (`engine.py`).
+`engine.py` gives the orders, `head.py` carries them out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HostState = Literal["joined", "refused", "lost"]
 
 @dataclass(frozen=True)
 class HostChange:
-    """Tell the kernel of a host: it has joined, was refused, or is lost, and why."""
+    """News of a host for the kernel: joined, refused or lost, and why."""
 
     state: HostState
     name: str
@@ -21,12 +21,12 @@ class HostChange:
     user: str = ""
     address: str = ""
     cores: int = 0
-    place: int = 0  # of the host among all, whenever it came
+    place: int = 0  # in the order of requests, whenever the host joined
 
 
 @dataclass(frozen=True)
 class OpenDoor:
-    """The kernel's order: listen at `address`, on ports from the first to the last of `ports`."""
+    """An order to listen at `address`, on a port within `ports` (first, last)."""
 
     address: str
     ports: tuple[int, int] | None = None
@@ -34,7 +34,7 @@ class OpenDoor:
 
 @dataclass(frozen=True)
 class Invite:
-    """The kernel's order: make invitations for this many hosts. Answered by a list of their texts."""
+    """An order to make `count` invitations. The answer is a list of their texts."""
 
     count: int
     valid_s: float
@@ -42,9 +42,9 @@ class Invite:
 
 @dataclass(frozen=True)
 class StartProgram:
-    """The kernel's order: start a program that is a host over its standard input and output.
+    """An order to start a program that is a host over its standard input and output.
 
-    `name` is what the host is called.
+    `name` becomes the host's name.
     """
 
     name: str
@@ -53,7 +53,7 @@ class StartProgram:
 
 @dataclass(frozen=True)
 class TryNetwork:
-    """The kernel's order: see whether the hosts reach each other. Answered by a list of complaints."""
+    """An order to check that the hosts reach each other. The answer is a list of complaints."""
 
 
 @dataclass(frozen=True)

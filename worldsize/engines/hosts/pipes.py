@@ -1,7 +1,7 @@
-"""Two pipes as a line, such as the standard input and output of a program that ssh started on a host.
+"""A line over two pipes, such as the standard input and output of a program that ssh started on a host.
 
-Framing is `multiprocessing.connection`'s, and nothing is unpickled. A host whose network is cut is noticed by ssh's own
-ServerAliveInterval, which ends the pipe. Left out: how the program starts (`ssh.py`).
+Framing is `multiprocessing.connection`'s; nothing is unpickled. ssh's ServerAliveInterval notices a cut network and ends
+the pipe. `ways/programs.py` has the programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
 
 
 def line_over(read_fd: int, write_fd: int, other: str) -> HostLine:
-    """A line over two pipes, which it closes. `other` is what the other side is called where it is gone."""
+    """Return a line over two pipes, which it closes. `other` names the other side in its reason for ending."""
     going = threading.Event()
     line = HostLine(going.set)
     reader = Connection(read_fd, writable=False)
@@ -50,10 +50,10 @@ def _write(line: HostLine, writer: Connection, going: threading.Event) -> None:
 
 
 def line_of_this_process() -> HostLine:
-    """The line over this process's standard input and output, which nothing else reads or writes from now on."""
+    """Return a line over this process's standard input and output, and detach both from everything else."""
     read_fd, write_fd = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # later prints go to stderr, not into the line
     os.close(nothing)
     return line_over(read_fd, write_fd, "the head")

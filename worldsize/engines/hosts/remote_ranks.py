@@ -1,7 +1,6 @@
-"""The ranks of a job on another host, as the head sees them: the same `Host` as this machine's, over a line.
+"""The ranks of a job on another host, as the head sees them: a `Host` that works over a line.
 
-What the ranks write on their host arrives in the run's folder here. Left out: the host's own side (`host_agent.py`), and
-what its news mean (`session.py`).
+Files that ranks write on their host are copied into the run's folder here. `host_agent.py` is the host's own side.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from worldsize.engines.ranks.rank_channel import Published, Question
 from worldsize.failures import Failure, Return, Standing
 from worldsize.files import write_whole
 
-_ANSWER_S = 10.0  # in the midst of a run
-_WARM_S = 180.0  # for a host that may still import its framework: one that is lost is noticed before
-_END_S = 30.0  # for the next part of what ranks wrote, or for them to end
-_MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that a host cannot fill this machine's disk
+_ANSWER_S = 10.0  # during a run
+_WARM_S = 180.0  # for a host that may still import its framework: a lost host is noticed sooner
+_END_S = 30.0  # for the next chunk of the ranks' files, or for the ranks to end
+_MOST_BYTES = 4_000_000_000  # of one rank's files in a run, so that no host fills this machine's disk
 
 
 class HostLost(OSError):
-    """There is no line to the host any more; the message says why."""
+    """The line to the host has ended; the message says why."""
 
 
 @dataclass(eq=False)
 class RemoteRanks:
-    """The ranks of one framework on one host, of one job at a time."""
+    """The ranks of one framework on one host, for one job at a time."""
 
     name: str
     line: HostLine
@@ -45,14 +44,14 @@ class RemoteRanks:
     warm: bool = False  # whether a rank can be forked there at once
 
     job: Job | None = None
-    ranks: set[int] = field(default_factory=set)  # that were started here
-    live: set[int] = field(default_factory=set)  # those of which nothing was said of an end
-    before: list[RankNews] = field(default_factory=list)  # what came while something else was asked
+    ranks: set[int] = field(default_factory=set)  # started on this host
+    live: set[int] = field(default_factory=set)  # started, and not known to have ended
+    before: list[RankNews] = field(default_factory=list)  # arrived while an answer was awaited
     written: dict[int, int] = field(default_factory=dict)  # bytes of each rank's files
-    records: dict[int, bytearray] = field(default_factory=dict)  # as far as they came
+    records: dict[int, bytearray] = field(default_factory=dict)  # received so far
     _facts: dict[bool, HostFacts] = field(default_factory=dict)
 
-    # ---- what a Host does ------------------------------------------------------------------------
+    # ---- the Host protocol -----------------------------------------------------------------------
 
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
@@ -68,7 +67,7 @@ class RemoteRanks:
         return self.offset.error_s
 
     def warm_up(self) -> None:
-        """Let the host import its framework; `warm` says when it has."""
+        """Tell the host to import its framework; its answer sets `warm`."""
         self._send("warm")
 
     def begin(self, job: Job) -> None:
@@ -80,13 +79,13 @@ class RemoteRanks:
         self._send("begin", self._away(job), self.offset.seconds)
 
     def _send_payload(self, job: Job) -> None:
-        """Send what the ranks are to do, where that is in a file: ranks that stay open with nothing to do."""
+        """Send the payload file, if there is one: ranks that stay open without a payload."""
         payload = job.files.payload.read_bytes() if job.files.payload.exists() else b""
         for start in range(0, len(payload), MAX_CHUNK_BYTES):
             self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
 
     def _away(self, job: Job) -> Job:
-        """The job as it goes to the host, on the host's clock."""
+        """Return the job as the host gets it: without local environment and paths, on the host's clock."""
         return replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
 
     def use(self, order: Use) -> None:
@@ -154,7 +153,7 @@ class RemoteRanks:
         with suppress(HostLost):
             self._answer_to("let_leave", _END_S, renewed=True)
         self._write_records()
-        if self.lost:  # what its ranks returned may not have come whole
+        if self.lost:  # the ranks' results may be incomplete
             lost = Silence(time.monotonic(), lost_host=self.name)
             self.before = [RankNews(rank, "silent", lost) for rank in sorted(self.ranks)]
 
@@ -170,14 +169,14 @@ class RemoteRanks:
 
     def _write_records(self) -> None:
         for rank, record in self.records.items():
-            with suppress(BadMessage):  # a trace without this rank's part
+            with suppress(BadMessage):  # the trace then lacks this rank
                 write_whole(self.job.files.record(rank), pickle.dumps(messages.record(bytes(record))))
         self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def measure_clock(self) -> None:
-        """Compare the host's clock with this machine's, as it is now. Raises HostLost."""
+        """Compare the host's clock with this machine's now. Raises HostLost."""
         self.offset = measured(self._echo)
 
     def _echo(self) -> float:
@@ -187,17 +186,17 @@ class RemoteRanks:
         return seconds
 
     def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
-        """Ask for something and wait for the answer. Raises HostLost, and ValueError with what was raised there."""
+        """Send a command and return its answer. Raises HostLost, and ValueError with the host's error."""
         self._send(command, *arguments)
         return self._answer_to(command, at_most_s)
 
     def _send(self, command: Command, *arguments: Any) -> None:
-        """What is asked of a host that is lost does nothing: its end is noticed where its line is heard."""
+        """Send a command. A lost host is ignored here and noticed when its line is read."""
         with suppress(OSError):
             self.line.send(messages.command(command, *arguments))
 
     def _answer_to(self, command: Command, at_most_s: float, renewed: bool = False) -> Any:
-        """The answer, which has to come within that time; `renewed`: after what came last."""
+        """Wait at most `at_most_s` for the answer to a command; with `renewed`, every message restarts the wait."""
         until_s = time.monotonic() + at_most_s
         while self.lost or self.line.poll(max(0.0, until_s - time.monotonic())):
             message = self._receive()
@@ -226,7 +225,7 @@ class RemoteRanks:
             self._lose(str(error))
 
     def _lose(self, why: str) -> NoReturn:
-        """Have no more to do with this host; its ranks end at this moment."""
+        """Give up this host: close its line, and report its live ranks as lost at this moment. Raises HostLost."""
         if not self.lost:
             self.lost = why
             self.line.close()
@@ -236,7 +235,7 @@ class RemoteRanks:
             self.live.clear()
         raise HostLost(f"{self.name}: {self.lost}")
 
-    # ---- what it said ----------------------------------------------------------------------------
+    # ---- the host's messages ---------------------------------------------------------------------
 
     def _news(self, message: FromHost) -> Iterator[RankNews]:
         if isinstance(message, Answered) and message.command == "warm":
@@ -260,7 +259,7 @@ class RemoteRanks:
         for rank in _speaks_for(content):
             self._demand_own(rank)
         if isinstance(content, Return) and content.record:
-            self._lose("sent a record that is no data")  # a rank's own is pickled
+            self._lose("sent a record that is no data")  # records come as chunks: this one would be unpickled
         if message.kind == "request" and not self.job.tasks:
             self._lose("asked for what only a task of TensorFlow may ask for")
         if message.kind == "silent" or (message.kind in ("result", "failure") and not self.job.world):
@@ -272,7 +271,7 @@ class RemoteRanks:
             self._lose("spoke for a rank that runs elsewhere")
 
     def _keep(self, chunk: Chunk) -> None:
-        """Put the next part of a rank's file where the run's folder is."""
+        """Append a chunk to the rank's file in the run's folder here; keep records in memory."""
         rank = chunk.rank
         self._demand_own(rank)
         self.written[rank] = self.written.get(rank, 0) + len(chunk.data)
@@ -294,11 +293,12 @@ class RemoteRanks:
 
 def _is_place(address: str, own: str) -> bool:
     host, _, port = address.rpartition(":")
+    # six digits are enough to see that a port is too large
     return host == own and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
 
 
 def _speaks_for(content: Any) -> Iterator[int]:
-    """The ranks of which this news tells."""
+    """Yield the ranks that this news is about."""
     if isinstance(content, (Progress, Standing, Failure, Prompt)):
         yield content.rank
     wait = content.messages.wait if isinstance(content, Published) else getattr(content, "wait", None)

@@ -1,9 +1,8 @@
-"""ØMQ's sockets as lines: one thread that owns every socket, and carries messages between them and their `HostLine`s.
+"""ØMQ's sockets as lines: one thread owns every socket, and carries messages between sockets and their `HostLine`s.
 
-Authenticated and encrypted by CURVE (http://curvezmq.org). A lost peer is noticed by ØMQ's own heartbeats, which its
-I/O thread answers whatever Python does. What was measured about these options: a frame must pass well within the
-heartbeat's time-out, so that messages are short; a reader that stops is taken for a lost one, so that this thread
-always reads. Left out: who is let in (`door.py`, `join.py`).
+CURVE (http://curvezmq.org) authenticates and encrypts. ØMQ's heartbeats, answered by its I/O thread whatever Python does,
+notice a lost peer. Measured: a frame must pass well within the heartbeat's time-out, so messages are short; ØMQ takes a
+reader that stops for lost, so this thread always reads. `door.py` and `join.py` admit peers.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from zmq.utils.monitor import recv_monitor_message
 
 from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES, HostLine
 
-_AT_ONCE = 1000  # messages that are read from one line before the others have their turn
-_GOING = 64  # messages that ØMQ holds for a slow network; the others wait in their line
+_AT_ONCE = 1000  # messages read from one line before the next line's turn
+_GOING = 64  # messages that ØMQ holds for a slow network; the rest wait in their line
 
 
 def set_options(socket: zmq.Socket) -> None:
-    """What both ends of a line need."""
-    socket.linger = 2000
+    """Set the options that both ends of a line need."""
+    socket.linger = 2000  # ms after `close` to send what is left
     socket.maxmsgsize = MAX_MESSAGE_BYTES + 1000  # a longer frame ends the connection before it is stored
-    socket.handshake_ivl = 3000  # strangers who say nothing are shown out
-    socket.heartbeat_ivl = 500
+    socket.handshake_ivl = 3000  # disconnects strangers who say nothing
+    socket.heartbeat_ivl = 500  # ms, as all times here: a lost peer is noticed after 2 to 3 s
     socket.heartbeat_timeout = 2000
     socket.heartbeat_ttl = 2500
-    socket.rcvhwm = 0
+    socket.rcvhwm = 0  # unlimited: a full queue would cost the connection
     socket.sndhwm = _GOING
-    socket.reconnect_ivl = -1  # lost is lost
+    socket.reconnect_ivl = -1  # never: a lost line stays lost
 
 
 @dataclass(eq=False)
 class Carried:
-    """One socket, its monitor, and the line that it serves. `descriptor` is the connection's, once it is known."""
+    """A socket, its monitor, and the line that it serves. `descriptor` is the connection's, once known."""
 
     socket: zmq.Socket
     monitor: zmq.Socket
@@ -49,13 +48,13 @@ class Carried:
 
 @dataclass(eq=False)
 class Carrier:
-    """The thread and its sockets. `event` is told what a monitor says; it may end the line."""
+    """The thread and its sockets. `event` gets what a monitor reports, and may end the line."""
 
     event: Callable[[Carried, int, int], None]
     context: zmq.Context = field(default_factory=zmq.Context)
     carried: list[Carried] = field(default_factory=list)
-    others: dict[zmq.Socket, Callable[[], None]] = field(default_factory=dict)  # sockets that something else serves
-    kept: list[Any] = field(default_factory=list)  # what is closed with it
+    others: dict[zmq.Socket, Callable[[], None]] = field(default_factory=dict)  # sockets with their own handlers
+    kept: list[Any] = field(default_factory=list)  # closed at the end
 
     def __post_init__(self) -> None:
         self._orders: list[Callable[[], None]] = []  # from other threads
@@ -71,11 +70,11 @@ class Carrier:
     def wake(self) -> None:
         try:
             os.write(self._wake, b"!")
-        except BlockingIOError:  # it is awake
+        except BlockingIOError:  # the pipe is full, so the thread will wake
             return
 
     def do(self, work: Callable[[], Any]) -> Any:
-        """Have the thread that owns the sockets do something, and return what came of it."""
+        """Run `work` in the thread that owns the sockets, and return its result or raise its error."""
         done = threading.Event()
         answer: list[Any] = []
 
@@ -95,13 +94,13 @@ class Carrier:
         return result
 
     def close(self) -> None:
-        """Send what is to go, hang up, and end the thread."""
+        """Send what is queued, hang up, and end the thread."""
         self._closing = True
         self.wake()
         self._thread.join(5)
 
     def drop(self, carried: Carried) -> None:
-        """Close a socket. ØMQ still sends what it holds."""
+        """Close a socket; ØMQ still sends what it holds."""
         carried.line.end("closed")
         self.carried.remove(carried)
         carried.socket.disable_monitor()
@@ -133,7 +132,7 @@ class Carrier:
             self.drop(carried)
         for socket in self.others:
             socket.close(0)
-        self.context.term()  # when what was sent has gone, or after the sockets' linger
+        self.context.term()  # returns when everything is sent, or after the sockets' linger
         os.close(self._woken)
         for item in self.kept:
             item.close()
@@ -143,7 +142,7 @@ class Carrier:
             self._receive(carried, _AT_ONCE)
         if carried.monitor in ready:
             told = recv_monitor_message(carried.monitor)
-            self._receive(carried, None)  # what came before it
+            self._receive(carried, None)  # messages that came before the event
             self.event(carried, told["event"], told["value"])
 
         carried.full = False
@@ -159,7 +158,7 @@ class Carrier:
             self.drop(carried)
 
     def _receive(self, carried: Carried, most: int | None) -> None:
-        """What has come, `most` messages of it: another line's turn comes though one never stops."""
+        """Deliver received messages to their line, at most `most`, so that a busy line does not starve the others."""
         received = 0
         while not carried.line.ended and received != most and carried.socket.poll(0):
             received += 1

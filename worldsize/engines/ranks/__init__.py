@@ -1,1 +1,1 @@
-"""What runs in a rank's own process: its way from the fork to the result, its channel, and what a framework adds."""
+"""Code in a rank's own process: from the fork to the result, its channel, and each framework's part."""

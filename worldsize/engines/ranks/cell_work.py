@@ -1,7 +1,7 @@
-"""The work of ranks that stay: run a cell, take values, give the value of an expression.
+"""Work for ranks that stay: run a cell, bind values, evaluate an expression, open the debugger.
 
-Each is an object that travels as a payload; `do(rank)` is called in the rank. Left out: what goes along with a cell from the
-notebook (`worldsize.ranks.definitions`).
+Each kind is an object that travels as a payload; the rank calls its `do(rank)`. `worldsize.ranks.definitions` chooses the
+definitions that travel with a cell.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from worldsize.failures import Frame, is_package
 
-if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+if TYPE_CHECKING:  # the notebook makes these objects without importing torch
     from worldsize.engines.ranks.open_rank import OpenRank
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, a class or an import of the notebook: the names it binds, its text, and where that stands."""
+    """A function, class or import of the notebook: the names that it binds, its text, and the text's file and line."""
 
     names: tuple[str, ...]
     text: str
@@ -30,7 +30,7 @@ class Definition:
     line: int
 
     def take_to(self, rank: OpenRank) -> None:
-        """Bind the names in the rank, but for a name that the rank's own cells have bound, and for what is known already."""
+        """Bind the names in the rank, unless the rank's own cells have bound one, or all are known with this text."""
         known = [rank.taken.get(name) for name in self.names]
         if all(seen is not None and seen[0] == self.text for seen in known):
             return
@@ -44,7 +44,7 @@ class Definition:
             rank.taken[name] = self.text, rank.space.get(name)
 
     def _own(self, rank: OpenRank, name: str) -> bool:
-        """Return whether the name belongs to the ranks: they had it, or bound it since it was taken from the notebook."""
+        """Return whether the rank's own cells bound the name, before or after it came from the notebook."""
         if name not in rank.space:
             return False
         return name not in rank.taken or rank.space[name] is not rank.taken[name][1]
@@ -52,17 +52,18 @@ class Definition:
 
 @dataclass(frozen=True)
 class RunCell:
-    """Run a cell's `text`, and show the value of its last expression. `in_notebook` are names of the notebook's data that it
-    uses, which do not go along."""
+    """Runs a cell's `text`, and shows the value of its last expression. `in_notebook` names data of the notebook that the
+    cell uses and that did not travel.
+    """
 
     text: str
     file: str
     definitions: tuple[Definition, ...] = ()
     in_notebook: frozenset[str] = frozenset()
-    answers: bool = False  # whether somebody can answer a debugger
+    answers: bool = False  # whether a person can type at a debugger's prompt
 
     def do(self, rank: OpenRank) -> None:
-        rank.last_error = None  # it keeps what its frames have
+        rank.last_error = None  # it would keep its frames' objects alive
         sys.breakpointhook = functools.partial(_stop, rank, self.answers)
         try:
             for definition in self.definitions:
@@ -77,7 +78,7 @@ class RunCell:
             rank.output.show_figures()
 
     def _run(self, rank: OpenRank) -> None:
-        # a traceback shows its lines, of a text too that is no cell of a notebook
+        # tracebacks read lines here, also of text outside a notebook
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         body, last = _parts(self.text, self.file)
         exec(body, rank.space)
@@ -89,7 +90,7 @@ class RunCell:
 
 
 def _parts(text: str, file: str) -> tuple[CodeType, CodeType | None]:
-    """The code of a cell: its statements, and its last expression where a notebook would show that."""
+    """Compile a cell: return its statements, and its last expression (None if a notebook would show no value)."""
     tree = ast.parse(text, file)
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
@@ -99,7 +100,7 @@ def _parts(text: str, file: str) -> tuple[CodeType, CodeType | None]:
 
 @dataclass(frozen=True)
 class Push:
-    """Bind these values in the ranks."""
+    """Binds values in the ranks."""
 
     values: dict[str, Any]
 
@@ -109,7 +110,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Value:
-    """Give the value of an expression."""
+    """Returns the value of an expression."""
 
     expression: str
 
@@ -118,7 +119,7 @@ class Value:
 
 
 def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
-    """Stop a rank at its `breakpoint()`."""
+    """Stop a rank at its `breakpoint()`. Raises RuntimeError if nobody can answer."""
     if not answers:
         raise RuntimeError(NOBODY.format("breakpoint()"))
     rank.debugger().stop_at(sys._getframe(1))
@@ -132,7 +133,7 @@ NOBODY = (
 
 @dataclass(frozen=True)
 class LookBack:
-    """Open the debugger where the last cell raised, on a rank whose last cell did."""
+    """Opens the debugger where the rank's last cell raised. Raises ValueError if it did not."""
 
     def do(self, rank: OpenRank) -> None:
         error = rank.last_error

@@ -1,9 +1,8 @@
-"""Where a rank was last seen, in a file that outlives it: a process that is killed cannot say where it was.
+"""The last known stack of a rank, in a file that outlives its process: a killed process cannot report it.
 
-The rank's watch notes the place of the main thread at every tick, and a function that leaves by itself, through
-`os._exit` or `os.kill`, notes it on the spot. A call that holds Python's lock while it waits, as some of TensorFlow's do,
-lets no thread note anything: there a signal makes `faulthandler` write the stack, which needs no lock. Left out: the
-exact line at which somebody else killed it.
+The rank's watch thread notes the main thread's stack at every tick; `os._exit` and `os.kill` note it when called. A call
+that holds Python's lock while it waits, as some of TensorFlow's do, blocks every thread: then a signal makes
+`faulthandler`, which needs no lock, write the stack. A kill from outside is known only to the last tick.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from types import FrameType
 from worldsize.failures import Frame
 
 _END = 32  # frames kept of either end of a deep recursion
-_DEEPEST = 5000
-_ANSWER_S = 0.2
+_DEEPEST = 5000  # frames followed at most
+_ANSWER_S = 0.2  # for a process to write its stack after the signal
 _ROW = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 STACK_SIGNAL = getattr(signal, "SIGUSR2", None)
 
@@ -37,47 +36,48 @@ Rows = tuple[tuple[str, int, str], ...]  # file, line, function; outermost first
 
 @dataclass
 class _Noted:
-    """A file, and what is in it. It is open only while it is written: a rank that stays has one for everything that it does,
-    and most of that is over before there is anything to note."""
+    """A file and its contents, open only while written: ranks that stay have a file for each order, and most orders end
+    before there is anything to note.
+    """
 
     path: Path
     rows: Rows = ()
 
 
 class LastSeen:
-    """The writer's end. `below` is the function, as (file, name), whose callees are of interest."""
+    """The writer's end. `below` is a function, as (file, name): only frames it calls are noted."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
         self._below = below
         self._noted = _Noted(path)
 
     def move_to(self, path: Path, below: tuple[str, str]) -> None:
-        """From now on, write to another file what is below another function."""
+        """Switch to another file, and to the frames below another function."""
         self._below = below
         self._noted = _Noted(path)
 
     def seen(self) -> Rows:
-        """Where the main thread is, asked by another one; () where it is not below `below`."""
+        """Return the main thread's stack, called from another thread; () if it is not below `below`."""
         with _no_collection():
             return self._callers(sys._current_frames().get(threading.main_thread().ident or 0))
 
     def note(self) -> None:
-        """Write down where the main thread is, where that is news."""
-        noted = self._noted  # before it looks: what is seen is never of a later file
+        """Write down the main thread's stack, if it has changed."""
+        noted = self._noted  # read first, so that a stack never goes into a later order's file
         self._write(self.seen(), noted)
 
     def _write(self, seen: Rows, noted: _Noted) -> None:
         if seen and seen != noted.rows:
             noted.rows = seen
-            with suppress(OSError):  # a full disk costs the place, not the rank
+            with suppress(OSError):  # a full disk loses the note, not the rank
                 file = os.open(noted.path, os.O_WRONLY | os.O_CREAT, 0o600)
                 try:
-                    os.pwrite(file, pickle.dumps(seen), 0)  # what a longer one left behind it is not read
+                    os.pwrite(file, pickle.dumps(seen), 0)  # a pickle ends itself: leftovers of a longer one are ignored
                 finally:
                     os.close(file)
 
     def _callers(self, frame: FrameType | None) -> Rows:
-        """`frame` and its callers down to `below`; of a deep recursion both ends."""
+        """Return `frame` and its callers down to `below`; both ends only of a deep recursion."""
         rows: list[tuple[str, int, str]] = []
         while frame is not None and len(rows) < _DEEPEST:
             code = frame.f_code
@@ -93,7 +93,7 @@ class LastSeen:
         return tuple(reversed(rows))
 
     def note_on_leaving(self) -> None:
-        """Note the place whenever this process, not a child of it, calls `os._exit` or `os.kill`."""
+        """Note the stack whenever this process, but not a child of it, calls `os._exit` or `os.kill`."""
         os._exit = self._noting(os._exit)  # type: ignore[assignment]
         os.kill = self._noting(os.kill)  # type: ignore[assignment]
 
@@ -111,8 +111,11 @@ class LastSeen:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python 3.11 may collect garbage in the midst of making a frame object. A finalizer that gives up Python's lock, as
-    torch's do, then lets the other thread leave that frame, and what is written to is no frame any more."""
+    """Disable garbage collection while another thread's frames are read.
+
+    Python 3.11 may collect while it makes a frame object. A finalizer that releases Python's lock, as torch's do, then
+    lets the other thread leave that frame, and the write corrupts memory.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -123,23 +126,20 @@ def _no_collection() -> Iterator[None]:
 
 
 def last_seen(path: Path) -> tuple[Frame, ...]:
-    """Where a rank that was killed was last seen, read from its file.
-
-    The place that was noted last; () where there is none.
-    """
+    """Return the stack that a killed rank noted last, from its file; () if there is none."""
     with suppress(OSError, EOFError, pickle.UnpicklingError):
         return tuple(Frame(*row) for row in pickle.loads(path.read_bytes()))
     return ()
 
 
 def tell_stack_on_signal(path: Path) -> None:
-    """From now on, `STACK_SIGNAL` writes this process's stack to `path`, whatever it is doing."""
+    """Make `STACK_SIGNAL` write this process's stack to `path`, whatever the process is doing."""
     if STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, file=open(path, "w"), all_threads=False)  # noqa: SIM115
 
 
 def stack_of(pid: int, path: Path, below: tuple[str, str]) -> tuple[Frame, ...]:
-    """Where the process `pid`, which tells its stack on a signal, is at this moment; () where it does not say."""
+    """Return the current stack of process `pid`, asked by `STACK_SIGNAL`; () if it does not answer."""
     if STACK_SIGNAL is None or not path.exists():
         return ()
 

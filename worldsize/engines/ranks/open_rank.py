@@ -1,8 +1,7 @@
-"""A rank that stays: it does one order after the other in one namespace, and comes free when it is told to.
+"""A rank that stays: it carries out one order after the other in one namespace, and abandons an order when told to.
 
-What it does is an object with `do(rank)`, which travels as a payload; its output, record and result are files of the order's
-own run. Left out: the groups (`rank_groups.py`), what orders there are (`cell_work.py`), and who gives them
-(`open_session.py`).
+The work is an object with `do(rank)`, which travels as a payload; output, record and result are files of the order's own
+run. `cell_work.py` has the kinds of work, `rank_groups.py` the groups; `open_session.py` gives the orders.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from worldsize.fabric.interface import Fabric
 from worldsize.failures import Failure, Return
 from worldsize.files import write_whole
 
-_HERE = (__file__, "_done")  # below it is the student's code
+_HERE = (__file__, "_done")  # frames below this function are the student's
 
 
 class Freed(KeyboardInterrupt):
-    """Raised in what a rank does when it is told to leave that."""
+    """Raised in a rank's work when the rank is told to abandon it."""
 
 
 class OpenRank:
-    """One rank that stays. `space` is its namespace, the module `__main__` of its process."""
+    """A rank that stays. `space` is its namespace, the module `__main__` of its process."""
 
     def __init__(self, rank: int, job: Job, channel: RankChannel, store: dist.Store) -> None:
         self.rank = rank
@@ -48,22 +47,22 @@ class OpenRank:
         self._groups = RankGroups(rank, job, store)
         self._main_thread = threading.get_ident()
         self._at_work = False
-        self._begun = 0  # orders that this rank has begun
-        self._freed = 0  # how many orders had come when it was told to leave what it does
-        self.output: RichOutput | None = None  # of the order that is being done
-        self.last_error: BaseException | None = None  # that the last cell ended with
+        self._begun = 0  # number of orders begun
+        self._freed = 0  # number of orders received when last told to abandon one
+        self.output: RichOutput | None = None  # of the current order
+        self.last_error: BaseException | None = None  # raised by the last cell
         self.taken: dict[
             str, tuple[str, Any]
-        ] = {}  # what came from the notebook, by name: its text, and what that made
+        ] = {}  # definitions from the notebook, by name: source text and resulting object
 
         main = types.ModuleType("__main__")
-        sys.modules["__main__"] = main  # what is defined there travels by value, as from a notebook
+        sys.modules["__main__"] = main  # cloudpickle pickles its definitions by value, as from a notebook
         self.space: dict[str, Any] = main.__dict__
         channel.free = self._free
         signal.signal(signal.SIGINT, self._leave)
 
     def serve(self) -> NoReturn:
-        """Make the groups, say that this rank is ready, and do orders for good."""
+        """Make the groups, report this rank as ready, and carry out orders for good."""
         self._groups.make()
         self._fill_space()
         self._channel.rest()
@@ -84,11 +83,11 @@ class OpenRank:
         return self._groups.fabric
 
     def debugger(self) -> RankDebugger:
-        """This rank's debugger, which asks in the notebook."""
+        """Return this rank's debugger, whose prompts appear in the notebook."""
         return RankDebugger(self.rank, lambda prompt: self._channel.tell("prompt", prompt), self._channel.typed)
 
     def display(self, *values: Any) -> None:
-        """Show values as a notebook does, for the code of a cell: pictures and tables as such, else as text."""
+        """Show values as a notebook does, with pictures and tables; bound as `display` for cells."""
         for value in values:
             self.output.show(value)
 
@@ -99,10 +98,10 @@ class OpenRank:
         self._channel.end(*self._ended(order))
 
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:
-        """Do an order, and say how it ended."""
+        """Carry out an order, and return how it ended."""
         try:
             try:
-                self._begin(order)  # all ranks make their groups at once: that is not left in the midst
+                self._begin(order)  # never interrupted: all ranks make their groups together
                 self._at_work = True
                 if self._freed >= self._begun:
                     raise Freed
@@ -113,7 +112,7 @@ class OpenRank:
                     write_whole(order.job.files.result(self.rank), result)
             finally:
                 self._at_work = False
-        except SystemExit as error:  # it leaves what is done, not the rank
+        except SystemExit as error:  # ends the order, not the rank
             failure = failure_of(self.rank, error)
             return "failure", replace(failure, kind="raised", type="SystemExit", message=f"{error.code}", code=None)
         except BaseException as error:
@@ -137,7 +136,7 @@ class OpenRank:
         return work.do(self)
 
     def _free(self) -> None:
-        """From another thread: make the main thread leave what it does, or is about to do, also where it waits for a peer."""
+        """Make the main thread abandon its current or next order, even if it waits for a peer. Called in another thread."""
         self._freed = self._channel.orders_come
         if self._at_work:
             signal.pthread_kill(self._main_thread, signal.SIGINT)
@@ -145,5 +144,5 @@ class OpenRank:
 
     def _leave(self, *_: object) -> None:
         if self._at_work:
-            self._at_work = False  # once: it may be swallowed, but never comes while this rank says how it ended
+            self._at_work = False  # raise once only, and never while the rank reports its end
             raise Freed

@@ -1,7 +1,6 @@
 """A rank's own process, from the fork to the result: its environment, its function, and how that ended.
 
-Left out: what differs by framework (`torch_rank.py`, `tensorflow_rank.py`), talking to the agent meanwhile (`rank_channel.py`),
-and everything about other ranks.
+`torch_rank.py` and `tensorflow_rank.py` have the framework's part; `rank_channel.py` talks to the agent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from worldsize.report import gather
 
 
 def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: int, attempt: int = 0) -> None:
-    """Entry point of a rank, in a fresh process. `attempt` counts its restarts."""
+    """Run a rank in a fresh process, as its entry point. `attempt` counts the rank's restarts."""
     os.setsid()  # a process group of its own, so that its children end with it
     channel = RankChannel(address, rank)
     try:
@@ -63,7 +62,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
 
 def write_to_logs(rank: int, job: Job) -> None:
-    """From now on, what this process prints, on any level, goes to the rank's logs of `job`."""
+    """Redirect everything that this process prints, from Python or native code, to the rank's logs of `job`."""
     streams_of: dict[Path, list[int]] = {}
     for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
         streams_of.setdefault(path, []).append(stream)
@@ -83,7 +82,7 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
 
     os.environ.clear()
     os.environ.update({**job.env, **env, "RANK": str(rank)})
-    tempfile.tempdir = None  # the fork server may have settled on the agent's
+    tempfile.tempdir = None  # forget the fork server's choice, the agent's folder
     sys.path[:] = job.sys_path
     os.chdir(job.cwd)
 
@@ -94,18 +93,17 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
 
 
 def keep_sources(job: Job) -> None:
-    """Have the lines of the notebook's cells at hand, so that a traceback shows them."""
+    """Register the sources of the notebook's cells, so that tracebacks show their lines."""
     for name, text in job.sources:
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
 
 
 def seed_everything(seed: int, rank: int) -> int:
-    """Give NumPy and random streams of this rank's own, and return the framework's seed; the same `seed` and rank
-    replay them."""
+    """Seed NumPy and `random` for this rank, and return the framework's seed; the same `seed` and rank replay all three."""
     words = np.random.SeedSequence([seed, rank]).generate_state(4)
     np.random.seed(words[2])  # noqa: NPY002 - students' code draws from the global generator
     random.seed(int(words[3]))
-    return int(words[0]) << 31 | int(words[1]) >> 1
+    return int(words[0]) << 31 | int(words[1]) >> 1  # 63 bits, for a signed 64-bit seed
 
 
 def _return_of(opened: payload.Payload, before: dict[str, bytes], channel: RankChannel) -> Return:

@@ -1,9 +1,9 @@
-"""A rank's channel to its agent: it sends news, and answers questions from a thread of its own.
+"""A rank's channel to its agent: sends news, and answers questions from a thread of its own.
 
-Ten times a second it carries away what the rank reported, what it sent, and what it waits for. The agent asks
-"waits" (the wait-for state), "where" (stack and record so far), "bye" (leave), and by closing the channel: die. A rank may
-ask, too (`request`): that another one be killed or started again. One that stays gets orders, and "free": leave what you do.
-Left out: what the rank runs (`rank.py`).
+Ten times a second the channel reports the rank's `report` rows, bytes sent and received, and waits. The agent asks
+"waits" (the wait-for state) or "where" (stack and record so far), says "bye" (leave), or closes the channel, which kills
+the rank. A rank may `request` that another be killed or restarted. A rank that stays gets orders, and "free" to abandon
+one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from worldsize.files import write_whole
 from worldsize.report import ReportBuffer, gather
 from worldsize.trace import END_S, KIND, SIZE_BYTES, START_S, Event, RankRecord, Span
 
-if TYPE_CHECKING:  # they import torch, which a rank of TensorFlow has no use for
+if TYPE_CHECKING:  # these import torch, which a rank of TensorFlow does not need
     from worldsize.fabric.interface import Fabric
     from worldsize.fabric.recording import Recorded
     from worldsize.pytorch.collective_log import CollectiveLog
@@ -44,12 +44,12 @@ MAIN = (str(Path(__file__).with_name("rank.py")), "main")
 _TICK_S = 0.05
 _BLOCKED_AFTER_TICKS = 2
 _PROGRESS_S = 0.1
-_WAITS_AFTER_S = 0.3  # in a collective: those of a training that goes on are shorter, and would make much news
+_WAITS_AFTER_S = 0.3  # in a collective: healthy training's waits are shorter and would flood the kernel
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one rank asks the agent to do to another."""
+    """A rank's request to the agent, to kill or restart another rank."""
 
     what: Literal["kill", "restart"]
     rank: int
@@ -57,14 +57,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Published:
-    """How often a rank's wait has changed, and its place in the wait-for graph."""
+    """A rank's place in the wait-for graph, and how often its wait has changed."""
 
     changes: int
     messages: RankMessages
 
 
 class RankChannel:
-    """This rank's channel to the agent: sends news, answers questions from a thread of its own."""
+    """This rank's channel to the agent."""
 
     def __init__(self, address: str, rank: int) -> None:
         self.rank = rank
@@ -76,10 +76,10 @@ class RankChannel:
         self.reports: ReportBuffer | None = None
         self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
         self.orders_come = 0
-        self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's prompts
-        self.free: Callable[[], None] = lambda: None  # what makes the main thread leave what it does
+        self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's debugger prompts
+        self.free: Callable[[], None] = lambda: None  # makes the main thread abandon its order
         self._progress = _ProgressTeller()
-        self._resting = False  # between two orders: nothing is noted or told then
+        self._resting = False  # between two orders: no notes, no news
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._granted = threading.Semaphore(0)
@@ -94,7 +94,7 @@ class RankChannel:
             self._connection.send((kind, content))
 
     def request(self, what: Literal["kill", "restart"], rank: int) -> None:
-        """Ask the agent to kill or restart a rank, and return when it is done."""
+        """Ask the agent to kill or restart a rank, and return when that is done."""
         self.tell("request", Request(what, rank))
         self._granted.acquire()
 
@@ -102,24 +102,24 @@ class RankChannel:
         threading.Thread(target=self._watch, name="worldsize-channel", daemon=True).start()
 
     def begin(self, job: Job, below: tuple[str, str]) -> None:
-        """From now on, what this rank tells and records is of `job`, its next order, which it does in callees of `below`."""
+        """Switch reports and records to `job`, the next order, which runs in callees of the function `below`."""
         reports = gather(job.origin_s)
         with self._lock:
             self.last_seen.move_to(job.files.last_seen(self.rank), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
 
     def rest(self) -> None:
-        """Until the next order, answer and tell nothing by itself."""
+        """Send no news until the next order."""
         self._resting = True
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
-        """Say how it ended and stay until the agent lets go: a peer may still read what this rank sent."""
+        """Report the end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""
         self.end(kind, content)
         self._released.wait(timeout=None if self.job else 5)
         os._exit(0)
 
     def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
-        """Say how what this rank did has ended."""
+        """Report how the function or order ended, after saving its record."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:
@@ -130,7 +130,7 @@ class RankChannel:
                 self._save(record)
             self._tell_progress(ended=content)
         finally:
-            self._resting = bool(self.job and self.job.world)  # before it is told: an order may come at once
+            self._resting = bool(self.job and self.job.world)  # set before telling: the next order may come at once
             self.tell(kind, content)
 
     def _watch(self) -> None:
@@ -141,7 +141,7 @@ class RankChannel:
                 if self._connection.poll(None if self._resting else _TICK_S):
                     asked = self._connection.recv()
                     self._answer(asked)
-                    if isinstance(asked, Use):  # most are over before the next tick
+                    if isinstance(asked, Use):  # most orders end before the next tick
                         continue
                 if self._resting:
                     continue
@@ -150,7 +150,7 @@ class RankChannel:
                 self._tell_progress()
 
                 before, state = state, self.recorded.state if self.recorded else None
-                if state is not before:  # another order
+                if state is not before:  # a new order has a new record
                     quiet = changes = reported = 0
                 if state is None or state.doing is None:
                     continue
@@ -161,7 +161,7 @@ class RankChannel:
                     reported = changes
                     self.tell("blocked", changes)
         except (EOFError, OSError):
-            os.killpg(0, signal.SIGKILL)  # the agent is gone: nobody would ever end this rank
+            os.killpg(0, signal.SIGKILL)  # the agent is gone, and nothing else ends this rank
 
     def _tell_progress(self, ended: Return | Failure | None = None) -> None:
         if self.reports is None:
@@ -196,7 +196,7 @@ class RankChannel:
             self.tell("where", self._standing())
 
     def _published(self) -> Published | None:
-        """What a rank with a fabric publishes."""
+        """Return this rank's wait-for state; None without a fabric."""
         if self.recorded is None:
             return None
 
@@ -205,12 +205,12 @@ class RankChannel:
         return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
 
     def _save(self, record: bytes) -> None:
-        """Write a record's bytes where there are any."""
+        """Write a record to its file, if it has bytes."""
         if record:
             write_whole(self.job.files.record(self.rank), record)
 
     def _record(self) -> bytes:
-        """The bytes of what there is of a record, none where nothing was recorded."""
+        """Return the pickled record so far; b"" if nothing was recorded."""
         if self.job is None:
             return b""
 
@@ -246,13 +246,13 @@ class RankChannel:
 
 
 def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
-    """What this rank waits for in the fabric, as its record says at this moment."""
+    """Return what this rank waits for in the fabric, from its record; None if it does not wait."""
     doing = recorded.state.doing if recorded else None
     return Wait(rank, *doing) if doing else None
 
 
 def _last_message(recorded: Recorded | None) -> Event | None:
-    """The last message that has ended; one on its way has no end yet."""
+    """Return the last completed message; one on its way has no end yet."""
     if recorded is None:
         return None
     for row in reversed(recorded.events):
@@ -262,12 +262,14 @@ def _last_message(recorded: Recorded | None) -> Event | None:
 
 
 class _ProgressTeller:
-    """What is new since the last time, at most ten times a second. A `brief` one tells nothing of what returned before
-    anything was told, and has nothing to tell but that."""
+    """Collects what is new since the last report, at most ten times a second and at the end.
+
+    With `brief`, a result with no rows and no earlier report is not reported.
+    """
 
     def __init__(self, brief: bool = False) -> None:
         self._brief = brief
-        self._rows = self._events = 0  # how many of each have been told
+        self._rows = self._events = 0  # counts already reported
         self._sent_bytes = self._received_bytes = 0
         self._told: tuple[ProgressState | None, Wait | None, str] = (None, None, "")
         self._next_s = 0.0
@@ -330,6 +332,6 @@ class _ProgressTeller:
             return "done", None
 
         wait = wait_of(rank, recorded)
-        if wait is not None and recorded.state.beside:  # another thread of it waits: the rank itself goes on
+        if wait is not None and recorded.state.beside:  # only a background thread waits
             wait = None
         return ("running" if wait is None else "waiting"), wait

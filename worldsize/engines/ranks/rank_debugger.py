@@ -1,7 +1,7 @@
-"""A rank's debugger: Python's pdb, whose prompts go to the notebook and whose commands come from there.
+"""A rank's debugger: Python's pdb, with prompts and commands in the notebook.
 
-While it waits for a command, the other ranks go on until they need this one, and no time limit runs. Left out: who is asked
-(`ranks/debugger_prompts.py`).
+While it waits for a command, other ranks run until they need this one, and no time limit runs.
+`ranks/debugger_prompts.py` asks the user.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OWN = ["worldsize.*"]  # stepping out of a cell ends there
 
 
 class RankDebugger(pdb.Pdb):
-    """pdb that tells its prompts by `tell`, and gets what was typed from `typed`."""
+    """pdb that sends its prompts by `tell`, and takes typed commands from `typed`."""
 
     def __init__(self, rank: int, tell: Callable[[Prompt], None], typed: queue.SimpleQueue[str]) -> None:
         self._rank, self._tell, self._typed = rank, tell, typed
@@ -27,7 +27,7 @@ class RankDebugger(pdb.Pdb):
         super().__init__(stdin=self, stdout=self._written, nosigint=True, skip=_OWN)  # type: ignore[arg-type]
 
     def readline(self) -> str:
-        """Return what was typed at the prompt that was written last."""
+        """Send the prompt written last, with the output before it, and return what is typed."""
         *lines, prompt = self._written.getvalue().split("\n")
         self._written.seek(0)
         self._written.truncate()
@@ -36,7 +36,7 @@ class RankDebugger(pdb.Pdb):
         return f"{self._typed.get()}\n"
 
     def _cmdloop(self) -> None:
-        """Without pdb's own, which goes on where it is interrupted."""
+        """Run the command loop without pdb's handling of interrupts, which would resume the loop."""
         self.cmdloop()
 
     def stop_at(self, frame: FrameType) -> None:
@@ -44,6 +44,6 @@ class RankDebugger(pdb.Pdb):
         self.set_trace(frame)
 
     def look_at(self, traceback: TracebackType) -> None:
-        """Look at where an error was raised, until the one at the prompt goes on."""
+        """Inspect the frame where an error was raised, until the user leaves the prompt."""
         self.reset()
         self.interaction(None, traceback)

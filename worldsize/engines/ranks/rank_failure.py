@@ -1,6 +1,6 @@
-"""What ended a rank's function, as a `Failure`: told by the rank itself, in the notebook's engine and in a sandbox.
+"""An exception that ended a rank's function, as a `Failure`: made by the rank, in the notebook's engine and in a sandbox.
 
-Left out: how the failure travels, and its words (`failures`).
+`failures` puts it into words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_CHARS = 300
 
 
 def failure_of(rank: int, error: BaseException) -> Failure:
-    """The failure of a rank whose function raised `error`, or left with a SystemExit."""
+    """Return the failure of a rank whose function raised `error`, or left with a SystemExit."""
     at_s = time.monotonic()
     frames = frames_of(error)
     if isinstance(error, SystemExit):
@@ -45,7 +45,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of a rank's error with its notes, without torch's C++ stack, at most ten lines."""
+    """Return an error's message with its notes, without torch's C++ stack, at most ten lines."""
     try:
         text = str(error).split("\nException raised from")[0]
     except Exception as broken:
@@ -58,7 +58,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """The notes that were added to an error; what else stands under their name is a student's."""
+    """Return the notes added to an error; ignore anything else that a student's class keeps as `__notes__`."""
     notes = getattr(error, "__notes__", None)
     if not isinstance(notes, list):
         return []
@@ -66,7 +66,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def frames_of(error: BaseException) -> tuple[Frame, ...]:
-    """The frames of a failure from the launched function on: this package's own, which called it, are left out."""
+    """Return the frames of a failure from the launched function on, without this package's frames before it."""
     found = [Frame(e.filename, e.lineno or 0, e.name, e.line or "") for e in traceback.extract_tb(error.__traceback__)]
     own = next((place for place, frame in enumerate(found) if not is_package(frame)), 0)
     return tuple(found[own:])

@@ -1,8 +1,8 @@
-"""The process groups of a rank that stays: the default one of `torch.distributed`, and the fabric's.
+"""The process groups of a rank that stays: the default group of `torch.distributed`, and the fabric's.
 
-Both are made when the ranks open, and anew after something was cut short: gloo has no way to take a message back, so a
-rank that waits in one is freed by an end of its connections (measured: 10 ms), after which its groups are of no use.
-NCCL's groups are aborted. Left out: the groups that a student makes, which end with the default one.
+Both groups are made when the ranks open, and remade after an order was cut short: gloo cannot cancel a message, so a
+waiting rank is freed by closing its connections (measured: 10 ms), which makes its groups useless. NCCL's groups are
+aborted. Groups that a student makes end with the default one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from worldsize.links import Link
 
 
 class RankGroups:
-    """The groups of one rank. `fabric` stays the same object while what lies under it is made anew."""
+    """The groups of one rank. `fabric` stays the same object while its wire is remade."""
 
     def __init__(self, rank: int, job: Job, store: dist.Store) -> None:
         self._rank, self._world_size, self._origin_s = rank, job.world_size, job.origin_s
@@ -34,9 +34,9 @@ class RankGroups:
         self.fabric: Fabric | None = None
 
     def make(self) -> None:
-        """Make both groups, which every rank has to do at once; earlier ones end."""
+        """Make both groups, ending earlier ones. Every rank must call this at once."""
         if dist.is_initialized():
-            with suppress(RuntimeError):  # its connections have ended
+            with suppress(RuntimeError):  # its connections are closed
                 dist.destroy_process_group()
         store = self._new_store()
         own_device()
@@ -46,7 +46,7 @@ class RankGroups:
         self._make_wire(store)
 
     def make_wire(self) -> None:
-        """Make the fabric's group alone, which every rank has to do at once: a message may be left in the earlier one."""
+        """Make the fabric's group only, because the earlier one may hold a message. Every rank must call this at once."""
         self._make_wire(self._new_store())
 
     def _make_wire(self, store: dist.Store) -> None:
@@ -54,10 +54,11 @@ class RankGroups:
 
     def _new_store(self) -> dist.Store:
         self._made += 1
+        # a new prefix each time: new groups must not meet under the keys of earlier ones
         return dist.PrefixStore(f"groups {self._made}", self._store)
 
     def recorded(self, link: Link | None, origin_s: float) -> Recorded:
-        """A new record of the fabric's messages, as slow as `link`; the fabric's later messages go there."""
+        """Start a new record of the fabric's messages, shaped by `link`, and send later messages through it."""
         recorded = Recorded(Shaped(self._wire, link) if link else self._wire, origin_s)
         if self.fabric is None:
             self.fabric = Fabric(recorded)
@@ -66,11 +67,11 @@ class RankGroups:
         return recorded
 
     def cut(self) -> None:
-        """End every connection between the ranks, so that no call of theirs waits any longer. The store's stay."""
+        """Close every connection between ranks, so that no call waits any longer. The store's connections stay."""
         for fd in _descriptors():
             _shut_down(fd, int(os.environ["MASTER_PORT"]))
         if dist.is_initialized() and torch.cuda.is_available():
-            with suppress(Exception):  # of a group that is broken already
+            with suppress(Exception):  # the group may be broken already
                 dist.distributed_c10d._abort_process_group()
 
 
@@ -80,9 +81,9 @@ def _descriptors() -> list[int]:
 
 
 def _shut_down(fd: int, store_port: int) -> None:
-    """End the connection that `fd` is, if it is one over TCP and not to the store."""
-    with suppress(OSError):  # it has no peer
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):  # a copy of another one would stay open
+    """Close the connection `fd`, if it is TCP and does not lead to the store."""
+    with suppress(OSError):  # `fd` has no peer, or is closed by now
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):  # `socket()` on a copy of a file would leave it open
             return
         with socket.socket(fileno=os.dup(fd)) as found:
             over_tcp = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
@@ -91,7 +92,7 @@ def _shut_down(fd: int, store_port: int) -> None:
 
 
 def own_device() -> torch.device:
-    """Return this rank's device, which becomes its current one: the GPU of its place on the host, or the CPU."""
+    """Return this rank's device and make it current: the GPU of its local rank, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()

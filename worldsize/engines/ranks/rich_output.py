@@ -1,8 +1,8 @@
-"""What a rank that stays shows beside text: pictures and tables, as MIME bundles with their place in its log.
+"""Rich output of a rank that stays: pictures and tables, as MIME bundles with their position in its log.
 
-A line of JSON each in a file of the run, so that the notebook can show them between the lines that were printed before and
-after. A value with no such face is printed as text, and so is one whose face is too large. Left out: drawing them
-(`ranks/cell_view.py`), and the scripts that a bundle may bring: what needs a script shows its picture or its text.
+Each bundle is a line of JSON in a file of the run, so that the notebook can show it between the lines printed before and
+after. A value without a bundle, or with a bundle that is too large, is printed as text. `ranks/cell_view.py` renders
+bundles; scripts in a bundle do not run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _METHODS = {
 
 
 class RichOutput:
-    """The bundles of one order. `log` is the file to which the rank prints, `path` the bundles' own."""
+    """The bundles of one order. `log` is the file to which the rank prints, `path` the file of the bundles."""
 
     def __init__(self, log: Path, path: Path) -> None:
         self._log, self._path = log, path
 
     def show(self, value: Any) -> None:
-        """Show a value as a notebook does: its bundle where it has one, else its text."""
+        """Show a value as a notebook does: its bundle if it has one, else its text."""
         found = bundle(value)
         if found and sum(map(len, found.values())) <= MOST_BYTES:
             self._write(found)
@@ -41,7 +41,7 @@ class RichOutput:
                 print(f"(its picture or table is larger than {MOST_BYTES / 1e6:g} MB and stays here)")
 
     def show_figures(self) -> None:
-        """Show the figures that pyplot has open, and close them: a cell's figures show at its end, each once."""
+        """Show the figures that pyplot has open, each once, at the end of a cell, and close them."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None:
             return
@@ -57,7 +57,7 @@ class RichOutput:
 
 
 def bundle(value: Any) -> dict[str, str]:
-    """Return the faces of a value by MIME type, pictures in base64; {} where it has none but its text."""
+    """Return a value's representations by MIME type, images in base64; {} if it has only text."""
     found: dict[str, str] = {}
     if isinstance(value, type):
         return found
@@ -85,7 +85,7 @@ def _ask_bundle(value: Any, found: dict[str, str]) -> None:
     method = getattr(value, "_repr_mimebundle_", None)
     if not callable(method):
         return
-    with suppress(Exception):  # as in a notebook, a face that cannot be made is left out
+    with suppress(Exception):  # as in a notebook, a representation that fails is left out
         made = method(include=None, exclude=None)
         faces = made[0] if isinstance(made, tuple) else made
         for kind in TYPES:

@@ -1,7 +1,7 @@
-"""What a rank says of the tensors in a value: name, shape, dtype, device, norm, and a digest of every byte.
+"""A rank's rows for the tensors in a value: name, shape, dtype, device, norm, and a digest of every byte.
 
-A value is a tensor, a module, an optimizer, or lists and dicts of them. Of a sharded tensor (`DTensor`) it is this rank's part.
-Left out: comparing ranks (`ranks/tensor_table.py`).
+A value is a tensor, a module, an optimizer, or lists and dicts of them. A sharded tensor (`DTensor`) counts by this
+rank's shard. `ranks/tensor_table.py` compares ranks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the notebook makes these objects, and has no use for torch
+if TYPE_CHECKING:  # the notebook makes these objects without importing torch
     import torch
 
     from worldsize.engines.ranks.open_rank import OpenRank
@@ -21,8 +21,9 @@ MOST_ROWS = 2_000
 
 @dataclass(frozen=True)
 class TensorRow:
-    """One tensor on one rank. `norm` is the Euclidean norm of its elements, `digest` of its bytes; `sharding` says how a
-    tensor is divided of which this is a part."""
+    """A tensor on one rank. `norm` is the Euclidean norm of its elements, `digest` a hash of its bytes; `sharding`
+    describes the whole tensor of which this is a shard, "" for an unsharded one.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -35,7 +36,7 @@ class TensorRow:
 
 @dataclass(frozen=True)
 class TensorRows:
-    """Give the rows of the tensors in an expression's value, and how many there are beyond `MOST_ROWS`."""
+    """Returns the rows of the tensors in an expression's value, and the number of tensors less `MOST_ROWS`."""
 
     expression: str
 
@@ -50,7 +51,7 @@ class TensorRows:
 
 @dataclass(frozen=True)
 class TensorPart:
-    """Give one tensor of an expression's value, by the name that its row has."""
+    """Returns a tensor of an expression's value, by the name in its row."""
 
     expression: str
     name: str
@@ -67,7 +68,7 @@ def _value(expression: str, rank: OpenRank) -> Any:
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in a value with their names, which are those of its attributes, keys and places."""
+    """Yield (name, tensor) for the tensors in a value; names join attributes, keys and indices by dots."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -1,8 +1,7 @@
-"""What a task of TensorFlow has beside its function: its logical devices, its seed, its `Task`; or it is a server.
+"""A TensorFlow task's part beside its function: logical devices, seed, `Task`; or the task is a server.
 
-The fork server has imported tensorflow and not started its runtime; all that must be set before the runtime starts is
-set here, in the fresh process. Left out: a rank's way from the fork to the result (`rank.py`), addresses and
-environment (`tensorflow_session.py`).
+The fork server has imported tensorflow without starting its runtime; settings that must come first are made here, in the
+fresh process. `rank.py` is the rest of a rank; `tensorflow_session.py` sets its environment.
 """
 
 from __future__ import annotations
@@ -26,13 +25,15 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 
 
 def _end_with_fork_server() -> None:
-    """A call into TensorFlow can hold Python's lock for as long as it waits; then nobody here sees that the agent is
-    gone. So the kernel of the system ends this process with its fork server, and the fork server is not held up."""
+    """Let the operating system kill this process when its fork server ends.
+
+    A call into TensorFlow can hold Python's lock while it waits, so no thread here would notice that the agent is gone.
+    """
     import ctypes
     from multiprocessing import forkserver
 
     alive = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
-    if alive is not None:
+    if alive is not None:  # an open copy would keep the fork server from ending
         os.close(alive)
         forkserver._forkserver._forkserver_alive_fd = None
 
@@ -43,20 +44,14 @@ def _end_with_fork_server() -> None:
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """Of a rank of TensorFlow, the payload that its task runs.
-
-    What this task runs: the function, or a server.
-    """
+    """Return what a task runs: the payload's function, or a server."""
     if rank in job.tasks.serving_ranks():
         return payload.Payload(serve, (), {})
     return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """What a TensorFlow rank calls its function with.
-
-    The function's arguments, with its `Task` in front where it asks for one.
-    """
+    """Return the function's arguments, with the `Task` in front if its first parameter is named `task`."""
     if payload.first_parameter(opened.fn) != "task":
         return opened.args
 
@@ -79,7 +74,7 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 
 def serve() -> None:
-    """What a rank of TensorFlow runs where its task is a server: a `tf.distribute.Server` as `TF_CONFIG` says."""
+    """Run this task's `tf.distribute.Server`, from `TF_CONFIG`, until the process is ended."""
     server = start_server()
-    threading.Event().wait()  # `server.join()` would wait for ever too, and hold Python's lock meanwhile
+    threading.Event().wait()  # `server.join()` would hold Python's lock while it waits
     del server

@@ -1,6 +1,6 @@
-"""What a rank of torch has beside its function: threads, its generator, the record of its collectives, and the fabric.
+"""A torch rank's part beside its function: threads, generator, the record of its collectives, and the fabric.
 
-Left out: a rank's way from the fork to the result (`rank.py`).
+`rank.py` is the rest of a rank.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 
 
 def payload_of(rank: int, job: Job) -> payload.Payload:
-    """Of a rank of torch: what it runs, the function that was launched with its arguments."""
+    """Return what a rank runs: the launched function with its arguments."""
     return payload.unpack(job.files.payload.read_bytes())
 
 
 def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel, attempt: int) -> tuple:
-    """What a torch rank calls its function with: the payload's arguments, the fabric in front if it asks for one."""
+    """Return the function's arguments, with the fabric in front if its first parameter is named `fabric`."""
     if payload.first_parameter(opened.fn) != "fabric":
         return opened.args
 
@@ -46,13 +46,13 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
 
 
 def open_store() -> dist.Store:
-    """Where the ranks of this run meet."""
+    """Connect to the rendezvous store of this run."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=60))
 
 
 def stay(rank: int, job: Job, channel: RankChannel) -> NoReturn:
-    """Of a rank of torch that stays: do one order after the other, for good."""
+    """Carry out orders for good, as a rank that stays."""
     from worldsize.engines.ranks.open_rank import OpenRank
 
     OpenRank(rank, job, channel, open_store()).serve()

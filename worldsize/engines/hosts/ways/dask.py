@@ -1,7 +1,7 @@
-"""Hosts of a Dask cluster: a task pinned to a worker of each host, which runs an invited member until they close.
+"""Hosts of a Dask cluster: a task pinned to one worker of each host runs an invited member until the hosts close.
 
-Dask's own deployments bring workers onto Kubernetes, clouds and queues. Nothing of Dask is imported: the client is the
-caller's. Left out: what the task does (`on_node.py`).
+Dask's deployments bring workers onto Kubernetes, clouds and queues. Dask itself is not imported here: the client is the
+caller's. `on_node.py` has the task.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from worldsize.engines.hosts.member import address_towards
 from worldsize.engines.hosts.ways.on_node import run_member
 from worldsize.engines.hosts.ways.way import NoHosts
 
-_LATE_S = 60.0
-_ANSWER_S = 10.0
+_LATE_S = 60.0  # an invitation outlasts the wait for its host by this much
+_ANSWER_S = 10.0  # for a finished task's result
 
 
 class Dask:
     """`Dask(client)`: every host on which the client's cluster has a worker, each once.
 
-    A worker of each host is busy with one task until the hosts close. `address`, and `ports` from a first to a last:
-    where the workers reach this machine; by default the address on the way to the first of them.
+    On each host one task keeps a worker busy until the hosts close. `address` and `ports` (first, last) are where the
+    workers reach this machine; the default address is the one on the route to the first worker.
     """
 
     def __init__(self, client: Any, *, address: str = "", ports: tuple[int, int] | None = None) -> None:
@@ -75,14 +75,14 @@ class Dask:
         return ""
 
     def close(self) -> None:
-        """The members end when their head hangs up, and so do the tasks; one that was not begun never is."""
+        """Cancel the tasks. Running members end when their head hangs up."""
         with suppress(Exception):  # the cluster may be gone, and with it the tasks
             self._client.cancel(list(self._tasks.values()), force=True)
         self._tasks.clear()
 
 
 def one_a_host(workers: Any) -> dict[str, str]:
-    """The first worker of each host, from the addresses of all, such as tcp://10.0.0.1:38000."""
+    """Return the first worker of each host, by host, from all addresses, such as tcp://10.0.0.1:38000."""
     first: dict[str, str] = {}
     for worker in sorted(workers):
         first.setdefault(urlsplit(worker).hostname or worker, worker)

@@ -3,8 +3,8 @@
     ssh:n1,me@n2[,python=…]
     slurm:nodes=2[,gpus_per_node=8][,timeout_min=60][,partition=…][,any parameter of submitit's for Slurm]
 
-Either may end in what `hosts.open` takes: env=A+B, trusted_network=1, timeout_s=600, idle_min=30. Left out: Dask, which
-needs a client, and values with a comma in them.
+Either may end in arguments of `hosts.open`: env=A+B, trusted_network=1, timeout_s=600, idle_min=30. Dask, which needs a
+client, and values that contain a comma have no text form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXAMPLES = '"ssh:n1,n2" or "slurm:nodes=2,partition=gpu"'
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a line of text asks for: a way, and what `hosts.open` takes beside it."""
+    """The request in a line of text: a way, and the other arguments of `hosts.open`."""
 
     way: Way
     env: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def hosts_from_text(text: str) -> Wanted:
-    """Raises ValueError, which names the variable, the part, and what was expected there."""
+    """Parse the text of `WORLDSIZE_HOSTS`. Raises ValueError, which names the variable, the part, and what was expected."""
     kind, colon, rest = text.strip().partition(":")
     if not colon or kind not in _WAYS:
         raise ValueError(f"{VARIABLE}: expected {_EXAMPLES}, got {text!r}")

@@ -1,7 +1,7 @@
-"""Hosts that were invited: a person on another machine runs `worldsize join` and pastes one line.
+"""Invited hosts: a person on another machine runs `worldsize join` and pastes one line.
 
-For machines with which there is nothing but a network, such as two laptops in a room. They may be anybody's: results
-come back as plain values, and nothing that such a host says is unpickled. Left out: who is let in (`door.py`).
+An invitation needs only a network, such as between two laptops in a room. Invited hosts may be anybody's: results are
+plain values, and nothing that such a host sends is unpickled. `door.py` admits them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from worldsize.engines.hosts.member import address_towards
 from worldsize.engines.hosts.ways.programs import member_command
 from worldsize.engines.hosts.ways.way import NoHosts
 
-_ELSEWHERE = "192.0.2.1"  # an address of nobody (RFC 5737), to which no packet is sent
+_ELSEWHERE = "192.0.2.1"  # a documentation address (RFC 5737); no packet is sent to it
 
 
 class Invited:
     """`Invited(hosts=2)`: shows an invitation for each host, one line that is as secret as a password.
 
-    `address`: where this machine is reached by them, else as its routes say; `ports`: the first and the last port that
-    it may listen on, such as (50000, 50010); `valid_min`: how long an invitation is good for, for one host;
-    `and_this_machine`: whether this machine is a host too.
+    `address`: where the hosts reach this machine, by default as its routes say; `ports`: first and last port to listen
+    on, such as (50000, 50010); `valid_min`: lifetime of an invitation, for one host; `and_this_machine`: whether this
+    machine is a host too.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Invited:
         )
 
     def close(self) -> None:
-        """The hosts end when their lines do."""
+        """Do nothing: the hosts end when their lines do."""
 
 
 def _is_range(ports: tuple[int, int]) -> bool:

@@ -1,7 +1,6 @@
-"""What Slurm or Dask runs on a host: the member, with its invitation where no list of processes shows it.
+"""The program that Slurm or Dask runs on a host: the member, with its invitation hidden from process lists.
 
-It is imported there by programs that are not this package's, so it imports Python's own modules only. Left out: what a
-member does (`member.py`).
+Programs outside this package import this module, so it imports only Python's own modules. `member.py` does the rest.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ _LAST_WORDS = 1500
 
 
 def become_member(invitations: Sequence[str], umask: int) -> None:
-    """Slurm's task: become the member with the invitation of this node, and never return.
+    """Replace Slurm's task by the member, with the invitation of this node; never return.
 
-    submitit keeps SIGTERM from its tasks, and sends more signals before a time limit: they mean again what they did.
-    `umask` is that of who submitted, whose ranks write files as they would there.
+    submitit changes the handling of SIGTERM and of the signals before a time limit; the defaults are restored. `umask` is
+    the submitter's, so that ranks write files as they would there.
     """
     invitation = invitations[int(os.environ["SLURM_PROCID"])]
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
 
     reading, writing = os.pipe()
-    os.write(writing, invitation.encode() + b"\n")  # it fits into the pipe
+    os.write(writing, invitation.encode() + b"\n")  # short enough for the pipe's buffer
     os.close(writing)
     os.dup2(reading, 0)
     os.close(reading)
@@ -39,9 +38,9 @@ def become_member(invitations: Sequence[str], umask: int) -> None:
 
 
 def run_member(invitation: str) -> str:
-    """Dask's task: run the member until its head hangs up. Returns "" or what went wrong.
+    """Run the member until its head hangs up, as Dask's task; return "" or the error.
 
-    It raises nothing, because Dask writes the arguments of a task that raises into its log.
+    Raises nothing, because Dask logs the arguments of a task that raises, and the argument is secret.
     """
     known = os.environ.get("PYTHONPATH", "")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [PACKAGE_PATH, known]))}

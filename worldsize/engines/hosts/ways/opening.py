@@ -1,6 +1,6 @@
-"""Opening hosts: from a way to hosts that have joined, with a word for the one who waits; and closing them again.
+"""Opening hosts: from a way to joined hosts, with status lines for the waiting user; and closing them again.
 
-Left out: what the ways do (`programs.py` and its neighbours), and which engine a launch takes (`engines/current.py`).
+`programs.py` and its neighbours are the ways; `engines/current.py` chooses a launch's engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 from worldsize.errors import EngineLost
 
-_TICK_S = 0.25
+_TICK_S = 0.25  # between two status checks
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class OpenHosts:
     _closing: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """End every agent, and give back what the way had. Nothing happens where that was done before."""
+        """End every agent, and release what the way holds. Closing again has no effect."""
         self.closed.set()
         with self._closing:
             try:
@@ -38,7 +38,7 @@ class OpenHosts:
                 self.way.close()
 
     def close_when_idle(self) -> None:
-        """Close them in a thread after `idle_min` minutes without a launch: what is forgotten costs others."""
+        """Close the hosts from a thread after `idle_min` minutes without a launch: forgotten hosts cost others."""
         if self.idle_min < math.inf:
             threading.Thread(target=self._wait_until_idle, name="worldsize-idle", daemon=True).start()
 
@@ -61,10 +61,10 @@ def open_hosts(
     idle_min: float = math.inf,
     say: Callable[[str], None] = print,
 ) -> OpenHosts:
-    """Bring a way's hosts, and wait until all have joined. `say` is told what is waited for, whenever that changes.
+    """Bring up a way's hosts, and wait until all have joined. `say` gets each new status line.
 
-    They close after `idle_min` minutes without a launch. Raises NoHosts with what to do, and gives
-    everything back; so it does at an interrupt.
+    The hosts close after `idle_min` minutes without a launch. Raises NoHosts, which says what to do. Any error or
+    interrupt releases everything.
     """
     opened = OpenHosts(way, HostsEngine(env, trusted_network), idle_min)
     opened.engine.opening_s = timeout_s

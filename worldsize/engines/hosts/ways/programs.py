@@ -1,4 +1,4 @@
-"""Hosts over a program's standard input and output: ssh's, which needs no port but its own, or any other's."""
+"""Hosts over a program's standard input and output: ssh, which needs no port but its own, or any other."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.way import NoHosts
 
 _MEMBER = ("-m", "worldsize.engines.hosts.member", "--stdio")
-# ssh says when the other machine no longer answers, and never asks a person
+# ssh ends if the other machine stops answering, and never prompts
 _SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
 
 
 class Programs:
-    """A way to hosts by any program that runs Python on them: {name: its command}, each ending in `member_command`'s."""
+    """A way through any program that runs Python on a host: {name: command}, each ending in `member_command`'s."""
 
     def __init__(self, commands: Mapping[str, Sequence[str]]) -> None:
         if not commands:
@@ -39,17 +39,17 @@ class Programs:
         return ""
 
     def close(self) -> None:
-        """The programs end when their line does."""
+        """Do nothing: the programs end when their lines do."""
 
 
 def member_command(python: str = "python3", address: str = "") -> list[str]:
-    """What a way's program has to run on a host: Python, and the address where other hosts reach it."""
+    """Return the command to run on a host: Python, and the address where other hosts reach it."""
     given = ["--address", address] if address else []
     return [python, *_MEMBER, *given]
 
 
 class Ssh(Programs):
-    """`Ssh(["n1", "me@n2"])`: hosts to which ssh leads without asking for a password.
+    """`Ssh(["n1", "me@n2"])`: hosts to which ssh connects without a password.
 
     `python` is the interpreter there; `options` go to ssh, such as ("-p", "2222").
     """

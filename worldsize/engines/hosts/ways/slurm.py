@@ -1,8 +1,7 @@
-"""Hosts that Slurm grants: one job of so many nodes, submitted by submitit, with an invited member on each.
+"""Hosts that Slurm grants: submitit submits one job of several nodes, and each node runs an invited member.
 
-The state of the job is asked of squeue, since submitit's comes from accounting, which not every cluster has. The job is
-never queued a second time: its invitations are used up. Left out: what a node runs (`on_node.py`), and why a job may
-wait for ever (`slurm_reasons.py`).
+squeue reports the job's state, because submitit asks Slurm's accounting, which not every cluster has. The job is never
+requeued: its invitations would be used up. `on_node.py` runs on the nodes; `slurm_reasons.py` explains endless waits.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH, become_member
 from worldsize.engines.hosts.ways.slurm_reasons import advice
 from worldsize.engines.hosts.ways.way import NoHosts
 
-_ANSWER_S = 20.0  # for a command of Slurm's
-_ASK_EVERY_S = 1.0
-_LATE_S = 60.0  # an invitation is good for so much longer than anyone waits for it
+_ANSWER_S = 20.0  # for a Slurm command
+_ASK_EVERY_S = 1.0  # between two calls of squeue
+_LATE_S = 60.0  # an invitation outlasts the wait for its host by this much
 _LAST_LINES = 12
 _SLURMS_OWN = re.compile(r"(srun|slurmstepd\S*): ")
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "RESV_DEL_HOLD", "STOPPED", "SIGNALING"}
-# One task on each node, not started again, with no environment but the node's own, and with all that it was granted
+# one task a node, never requeued, with the node's own environment and all granted resources
 _OPTIONS = {"export": "NONE", "no-requeue": True}
 _SRUN = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none")
-# variables that sbatch heeds more than what a job's script says
+# variables that override the job script's options in sbatch
 STRONGER_VARIABLES = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV", "SBATCH_REQUEUE", "SBATCH_ARRAY_INX")
 _REFUSED = re.compile(r"(slurm_)?(tasks_per_node|ntasks_per_node|stderr_to_stdout)|slurm_(use_srun|array_parallelism)")
 _REFUSED_OPTIONS = {
@@ -48,7 +47,7 @@ _REFUSED_OPTIONS = {
 
 
 def import_submitit() -> ModuleType:
-    """submitit, without the set-up of logging that its first import does: that closes the handlers of everybody else."""
+    """Import submitit without its logging set-up, which closes everybody else's handlers. Raises ModuleNotFoundError."""
     mine = "SUBMITIT_LOG_LEVEL" not in os.environ
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
@@ -68,7 +67,7 @@ def import_submitit() -> ModuleType:
 
 
 class JobState(NamedTuple):
-    """What squeue says of a job: a state such as PENDING, and why it waits, such as Resources."""
+    """squeue's report on a job: a state such as PENDING, and the reason why it waits, such as Resources."""
 
     name: str
     reason: str = ""
@@ -82,11 +81,11 @@ _LISTS = {"slurm_setup", "slurm_srun_args"}  # submitit takes lists of texts
 
 
 class Slurm:
-    """`Slurm(nodes=2, gpus_per_node=8, timeout_min=60, slurm_partition="gpu")`: nodes of one job.
+    """`Slurm(nodes=2, gpus_per_node=8, timeout_min=60, slurm_partition="gpu")`: the nodes of one job.
 
     The parameters are submitit's, such as cpus_per_task and slurm_account; `timeout_min` is the job's time limit.
-    `address`, and `ports` from a first to a last: where the nodes reach this machine; by default the address on the way
-    to Slurm's controller. `folder` has submitit's files, which the nodes must see: by default ~/.worldsize/slurm.
+    `address` and `ports` (first, last) are where the nodes reach this machine; the default address is the one on the
+    route to Slurm's controller. `folder` holds submitit's files, which the nodes must see; default ~/.worldsize/slurm.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Slurm:
         self._address, self._ports = address, ports
         self._folder = Path(folder).expanduser() if folder else Path.home() / ".worldsize" / "slurm"
 
-        self._name = ""  # of the job, once it may exist: there is no other of this name
+        self._name = ""  # the job's unique name, set before it is submitted
         self._own_folder = Path()
         self._job = ""
         self._state = JobState("PENDING")
@@ -122,7 +121,7 @@ class Slurm:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the job asks for, by submitit's names."""
+        """The job's parameters, by submitit's names."""
         return dict(self._parameters)
 
     def begin(self, engine: HostsEngine) -> None:
@@ -135,9 +134,9 @@ class Slurm:
         engine.open_door(self._address or _address_towards_controller(), self._ports)
         invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
 
-        self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # it may be opened again
+        self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # reset, since this object may be opened again
         self._make_folder()
-        umask = os.umask(0o077)
+        umask = os.umask(0o077)  # submitit's files will hold the invitations
         stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
         try:
             self._job = self._submit(invitations, umask)
@@ -166,10 +165,10 @@ class Slurm:
         return f"{self.label()} would wait for ever ({state.reason}). {what_to_do}"
 
     def close(self) -> None:
-        """Cancel the job, whatever its state. Its logs stay where it ended by itself, for who looks for the reason."""
+        """Cancel the job in any state. Keep its logs if it ended by itself, so that the reason can be read."""
         if not self._name:
             return
-        which = [self._job] if self._job else [f"--name={self._name}"]
+        which = [self._job] if self._job else [f"--name={self._name}"]  # an interrupt may hide the number
         failed = ""
         try:
             done = ask("scancel", *which)
@@ -180,7 +179,7 @@ class Slurm:
             print(f"{self.label()} may still be there; end it by scancel {which[0]}: {failed}")
 
         self._name = ""
-        for secret in self._own_folder.glob("*.pkl"):
+        for secret in self._own_folder.glob("*.pkl"):  # they hold the invitations
             secret.unlink(missing_ok=True)
         if not self._state.ended:
             shutil.rmtree(self._own_folder, ignore_errors=True)
@@ -188,7 +187,7 @@ class Slurm:
     # ---- submitting ------------------------------------------------------------------------------
 
     def _make_folder(self) -> None:
-        """A folder for this job alone, that only its user can enter."""
+        """Make a folder for this job that only its user can enter, and name the job after it."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder.chmod(0o700)
         token = secrets.token_hex(4)
@@ -197,11 +196,11 @@ class Slurm:
         self._name = f"{self._parameters.get('name', 'worldsize')}-{token}"
 
     def _submit(self, invitations: list[str], umask: int) -> str:
-        """Returns the number of the job. Raises NoHosts, ValueError."""
+        """Submit the job and return its number. Raises NoHosts, ValueError."""
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
         given = dict(self._parameters)
-        options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}
+        options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}  # ours win
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         setup = [*given.pop("slurm_setup", ()), path]
         srun_args = [*given.pop("slurm_srun_args", ()), *_SRUN]
@@ -218,7 +217,7 @@ class Slurm:
             raise ValueError(f"Slurm: {str(error).splitlines()[0]}") from None
 
         try:
-            with redirect_stderr(io.StringIO()):  # where submitit prints sbatch's complaint too
+            with redirect_stderr(io.StringIO()):  # submitit also prints sbatch's error
                 return executor.submit(become_member, invitations, umask).job_id
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             said = str(error).strip()
@@ -227,7 +226,7 @@ class Slurm:
     # ---- asking ----------------------------------------------------------------------------------
 
     def _look(self) -> JobState:
-        """The state of the job, asked at most once a second; the last one where Slurm does not answer."""
+        """Return the job's state, asked at most once a second; the last known one if Slurm does not answer."""
         now_s = time.monotonic()
         if self._state.ended or (self._asked_s and now_s - self._asked_s < _ASK_EVERY_S):
             return self._state
@@ -237,14 +236,14 @@ class Slurm:
         return self._state
 
     def _other_jobs_run(self) -> bool:
-        """Whether this user has another job whose end may let this one start."""
+        """Return whether another job of this user runs, whose end may let this one start; True if Slurm does not answer."""
         with suppress(NoHosts):
             running = ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
             return any(number != self._job for number in running)
         return True
 
     def _said(self) -> str:
-        """The end of what a task wrote as errors; of what Slurm itself wrote, where none did."""
+        """Return the last lines that a task wrote to stderr; if no task wrote any, Slurm's own messages there."""
         said = {path: path.read_text(errors="replace").splitlines() for path in self._own_folder.glob("*_log.err")}
         for of_slurm in (False, True):
             for path in sorted(said):
@@ -255,7 +254,7 @@ class Slurm:
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
-    """Refuse what would make other tasks than one on each node. The other names are submitit's to know."""
+    """Refuse parameters that would change "one task a node". submitit checks the other names. Raises ValueError."""
     refused = next((name for name in parameters if _REFUSED.fullmatch(name)), None)
     if refused is not None:
         raise ValueError(
@@ -274,7 +273,7 @@ def _check(parameters: Mapping[str, Any]) -> None:
 
 
 def ask(*command: str) -> subprocess.CompletedProcess[str]:
-    """What a program of Slurm's says. Raises NoHosts where it does not answer."""
+    """Run a Slurm program and return its result. Raises NoHosts if it does not answer."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -282,7 +281,7 @@ def ask(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _state(job: str) -> JobState | None:
-    """What squeue says; None where it does not answer."""
+    """Return squeue's report; None if it does not answer."""
     done = ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r")
     if done.returncode and "Invalid job id" not in done.stderr:
         return None
@@ -291,12 +290,12 @@ def _state(job: str) -> JobState | None:
 
 
 def _may_pass(reason: str) -> bool:
-    """Whether it counts all jobs of a user: then the end of another one may be enough."""
+    """Return whether the limit counts all jobs of a user or account, so that another job's end may be enough."""
     return "PerUser" in reason or "PerAccount" in reason
 
 
 def _address_towards_controller() -> str:
-    """Raises NoHosts."""
+    """Return this machine's address on the route to Slurm's controller. Raises NoHosts."""
     said = ask("scontrol", "show", "config")
     found = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", said.stdout, re.MULTILINE)
     if found is None:

@@ -1,6 +1,6 @@
-"""Why a job of Slurm would wait for ever, and what to do: the reasons of squeue's that waiting does not change.
+"""squeue's reasons for which a job would wait for ever, and what to do about each.
 
-From https://slurm.schedmd.com/job_reason_codes.html. Left out: the reasons that pass, such as Resources and Priority.
+From https://slurm.schedmd.com/job_reason_codes.html, without reasons that pass, such as Resources and Priority.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADVICE = {
 
 
 def advice(reason: str) -> str:
-    """What to do about a reason that waiting does not change; "" for one that may pass."""
+    """Return what to do about a reason that waiting does not change; "" for a reason that may pass."""
     for pattern, what_to_do in _ADVICE.items():
         if re.fullmatch(pattern, reason):
             return what_to_do

@@ -1,6 +1,6 @@
-"""A way to hosts: what `worldsize.hosts.open` takes. Each gets an agent onto every one of its machines.
+"""A way to hosts, the argument of `worldsize.hosts.open`: it gets an agent onto each of its machines.
 
-Left out: the line that the agents then speak over (`engines/hosts`).
+The agents then speak over lines (`engines/hosts`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from worldsize.engines.hosts.engine import HostsEngine
 
 
 class NoHosts(RuntimeError):
-    """The hosts did not come to be; the message says where, what was expected and what to do."""
+    """The hosts did not come up; the message says where, what was expected and what to do."""
 
 
 class Way(Protocol):
-    """What comes of the names in it is told in words: they are shown while a person waits."""
+    """A way to hosts. Its texts are shown to a waiting person."""
 
     @property
     def count(self) -> int:
-        """How many hosts will come."""
+        """The number of hosts that will join."""
 
     def begin(self, engine: HostsEngine) -> None:
-        """Start what will bring the hosts. Raises NoHosts, ValueError."""
+        """Start bringing up the hosts. Raises NoHosts, ValueError."""
 
     def label(self) -> str:
-        """How runs call it, such as "Slurm job 4711"; may be ""."""
+        """Return the name for runs' setup lines, such as "Slurm job 4711"; may be ""."""
 
     def standing(self) -> str:
-        """What it waits for now, such as "Slurm job 4711 is pending (Resources)"."""
+        """Return what the way waits for now, such as "Slurm job 4711 is pending (Resources)"."""
 
     def hopeless(self) -> str:
-        """Why no more hosts will come, and what to do; "" while they may."""
+        """Return why no more hosts will come, and what to do; "" while they may."""
 
     def close(self) -> None:
-        """Give back what it started, whatever has become of it."""
+        """Release everything the way started, in any state."""
