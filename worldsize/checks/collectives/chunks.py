@@ -208,7 +208,7 @@ def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | 
 
     tables = np.asarray(inputs, dtype="float64")
     times = (0, 1, 2) if len(inputs) <= _MAX_RANKS_TRIED_TWICE else (0, 1)
-    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
+    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))  # plain first
     for counts in tried:
         if np.array_equal(np.asarray(counts) @ tables, got):
             return counts

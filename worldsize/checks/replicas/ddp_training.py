@@ -58,7 +58,7 @@ class DdpTrainingRun:
 
     def orders(self, anew: bool = True) -> list[list[list[int]]]:
         """Return the indices in order, by epoch and rank; `anew=False` forgets set_epoch."""
-        return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]
+        return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]  # 0: the sampler's default seed
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"

@@ -61,7 +61,7 @@ class RankScript:
         return list(trained(model, optimizer, epoch))
 
     def save(self, checkpoint: Any) -> None:
-        self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))
+        self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))  # the function may change its states later
 
     def load(self) -> Any:
         self.events.append(LOAD)

@@ -183,7 +183,7 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
 
     moved = (step.before - copy) / RATE
     n, total, mean, penalty = len(step.counts), sum(step.counts), step.mean, step.penalty
-    means = sum(slope / max(1, count) for slope, count in zip(step.slopes, step.counts, strict=True))
+    means = sum(slope / max(1, count) for slope, count in zip(step.slopes, step.counts, strict=True))  # an empty share adds 0
     signatures = [
         (0 * mean, "The weights have not moved: are the gradients applied?"),
         (n * (mean + penalty), f"The step is {n} times the mean gradient: {_TIMES}"),

@@ -77,6 +77,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     plans = {name: plan for name, (_, plan) in (FIRST | LATER).items()}
     seeds = {name: arena.draws.getrandbits(31) for name in plans}
     first = {name: PlayedServer(plans[name], seeds[name]) for name in FIRST}
+    # another seed, so that the earlier chief's updates are not the later one's
     early = {name: PlayedServer(RecoveryPlan(plans[name].after, plans[name].every), seeds[name] + 1) for name in LATER}
     left: dict[str, dict] = {}  # files by name of the later case
 

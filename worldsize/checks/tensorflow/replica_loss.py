@@ -74,7 +74,7 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
     if close(added, expected, TOLERANCE):
         return None
 
-    means = sum(float(share.sum()) / max(1, len(share)) for share in shares)
+    means = sum(float(share.sum()) / max(1, len(share)) for share in shares)  # an empty share adds 0
     mistakes = {
         "This is the mean of each replica added up: divide by all examples of the step, global_batch, not by a replica's own": (
             means + penalty

@@ -140,7 +140,7 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
 
     if got != index:
         complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
-        if got in (rank, rank - 1):
+        if got in (rank, rank - 1):  # counted over all hosts, or over all but the chief
             complaint += " It is counted within its own type, not over all hosts."
         return complaint
 

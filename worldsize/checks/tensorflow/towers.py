@@ -73,7 +73,7 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
 
         return {**found, steps: _wrong_steps(weights, broke, lesson)}
 
-    devices = MOST_TOWERS + 1  # the driver calls the function on CPU:0, and puts tower k on CPU:(k + 1)
+    devices = MOST_TOWERS + 1  # CPU:0 holds the driver's variables, CPU:(k + 1) its tower k
     return Case(
         "gradients of four variables",
         lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),

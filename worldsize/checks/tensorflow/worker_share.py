@@ -73,6 +73,7 @@ def _examine(
     found = _wrong(tables, first, examples, batch, workers)
     if known:
         return found
+    # only some complaints end with a full stop
     return {STEPS: next((f"{words}.{UNKNOWN}".replace("..", ".") for words in found.values() if words), None)}
 
 
