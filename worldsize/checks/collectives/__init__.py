@@ -1,1 +1,1 @@
-"""Checks of labs 00, 02 and 06: a message to the right, trees, rings."""
+"""Checks of labs 00, 02 and 06: a message to the right, trees, all-to-all, rings."""

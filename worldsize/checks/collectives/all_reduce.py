@@ -1,11 +1,9 @@
-"""The checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
+"""Checks of lab 06: parameter server, sharded parameter server, and the ring all-reduce with its two halves.
 
-Values must be exact on every rank; messages must be those of the algorithm, and pass at once where that is its idea.
-Any contiguous split, direction and starting chunk passes. Inputs are of more than one dtype, one message is larger than
-the wire copies, and one world is no power of two. Nothing here is left to luck: inputs differ by rank and by element
-whatever is drawn, and rounds are counted by the order of calls. The words come from `chunks` (values) and
-`all_reduce_transfers` (messages).
-The ring is P. Patarasuk's and X. Yuan's (J. Parallel and Distributed Computing 69, 2009).
+Values must be exact on every rank, and messages must be the algorithm's, in few rounds where that is the algorithm's
+idea; any contiguous split, direction and starting chunk passes. No verdict depends on luck: all inputs differ by rank,
+and rounds are counted by the order of calls. The ring is from P. Patarasuk and X. Yuan (J. Parallel and Distributed
+Computing 69, 2009).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from worldsize.checks.verdict import Complaint, Verdict
 
 
 class Size(NamedTuple):
-    """A case: so many ranks, each with a tensor of so many elements."""
+    """A case: the number of ranks, and the elements and dtype of each rank's tensor."""
 
     world_size: int
     elements: int
@@ -37,14 +35,14 @@ Examine = Callable[[ArenaResult, list[np.ndarray]], dict[str, Complaint]]
 
 # Three ranks first: with two, a ring and a server look alike, and a mistake would get a less helpful name.
 OTHER_DTYPE = Size(3, 7, "float64")
-LARGE = Size(3, 120_000)  # chunks of 160 kB: smaller ones a wire copies
-MANY = Size(9, 18)
+LARGE = Size(3, 120_000)  # chunks of 160 kB: the wire copies smaller ones
+MANY = Size(9, 18)  # enough ranks, with equal chunks, to judge rounds; not a power of two
 SIZES: Sizes = ((3, 6), (3, 7), (4, 8), (4, 3), (2, 5), (1, 5), OTHER_DTYPE, LARGE, MANY)
 SERVER_SIZES: Sizes = ((3, 6), (4, 8), (2, 6), (1, 5), OTHER_DTYPE, LARGE, MANY)
 IN_EIGHTHS = (OTHER_DTYPE, MANY)
 BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
-MOST_SHOWN = 4  # ranks whose bounds are written out
-EXACT = 0.0  # what is copied must not change
+MOST_SHOWN = 4  # bounds are written out for so many ranks at most
+EXACT = 0.0  # copies must not change
 
 SERVER = {"every rank returns the sum": 0.25, "one tensor to rank 0 and one back, nothing else": 0.75}
 SHARDED = {
@@ -76,9 +74,9 @@ LOST = ", or the all-gather did not begin with the chunk that is whole"
 
 
 def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) -> Verdict:
-    """Check of the all-reduce without a ring: in `parameter_server(fabric, x)` rank 0 adds up.
+    """Check the all-reduce by one server: in `parameter_server(fabric, x)` rank 0 adds up.
 
-    It returns the sum; x has shape [elements].
+    The function returns the sum; x has shape [elements].
     """
     values, messages = SERVER
 
@@ -92,9 +90,9 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
 
 
 def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of the all-reduce without a ring: in `sharded_parameter_server(fabric, x)` rank k adds up chunk k.
+    """Check the all-reduce by many servers: in `sharded_parameter_server(fabric, x)` rank k adds up chunk k.
 
-    It returns the sum; x has shape [elements].
+    The function returns the sum; x has shape [elements].
     """
     values, messages, rounds = SHARDED
 
@@ -110,7 +108,7 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
 
 
 def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of the ring's first half: `reduce_scatter(fabric, x)` returns the slice of x that holds the sum.
+    """Check the ring's first half: `reduce_scatter(fabric, x)` returns the slice of x that holds the sum.
 
     The slice is (start, stop); x has shape [elements].
     """
@@ -132,15 +130,15 @@ def reduce_scatter(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of the ring's second half: `all_gather(fabric, x, bounds)` brings each rank's slice of x to all ranks.
+    """Check the ring's second half: `all_gather(fabric, x, bounds)` copies each rank's slice of x to all ranks.
 
-    The slice of rank r is x[slice(*bounds[r])]; it goes to all ranks in place.
+    The slice of rank r is x[slice(*bounds[r])]; all ranks receive it in place.
     """
     return judge("all_gather", GATHER, _gather_cases(arena, fn, sizes))
 
 
 def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of the whole ring, both halves: `ring_all_reduce(fabric, x)` leaves the sum in x on every rank.
+    """Check the whole ring, both halves: `ring_all_reduce(fabric, x)` leaves the sum in x on every rank.
 
     x has shape [elements].
     """
@@ -181,7 +179,7 @@ def _gather_cases(arena: Arena, fn: Callable, sizes: Sizes) -> Iterator[Case]:
         inputs = _inputs(Size(*size), seed)
         owner = np.random.default_rng([seed, world_size, length]).permutation(world_size)
         parts = chunks.even_split(length, world_size)
-        bounds = [parts[k] for k in owner]
+        bounds = [parts[k] for k in owner]  # in any order, so that `bounds` must be used
         yield Case(
             f"{_name(Size(*size))}, {_shown(bounds)}",
             lambda inputs=inputs, bounds=bounds: arena.ranks(fn, inputs, bounds),
@@ -196,10 +194,10 @@ def _shown(bounds: Sequence[Slice]) -> str:
 
 
 def _inputs(size: Size, seed: int) -> list[np.ndarray]:
-    """The ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits.
+    """Draw the ranks' inputs, each of shape [elements].
 
-    The sum is small again, so that the loss shows. In some cases the values are eighths, whose sums are exact too, and no
-    sum is a whole number.
+    In float64 two inputs are so large that float32 would lose their digits; they cancel in the sum, so that the loss
+    shows. In some cases rank 0's values are eighths: sums are exact, too, and no sum is a whole number.
     """
     inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
     if size in IN_EIGHTHS:
@@ -218,7 +216,7 @@ def _name(size: Size) -> str:
 
 
 def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """Says of wrong messages that the values are right, where they are."""
+    """Prefix complaints about messages with the fact that the values are right, if they are."""
     values, *_ = found.values()
     if values:
         return found
@@ -229,7 +227,7 @@ def _values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
 def _rounds(
     name: str, found: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
 ) -> dict[str, Complaint]:
-    """{name: what is wrong with the rounds}, or nothing where something else is, or where rounds tell nothing."""
+    """Return {name: complaint about the rounds}; empty if anything else is wrong, or if rounds tell nothing."""
     if any(found.values()) or not all_reduce_transfers.shows_rounds(want):
         return {}
 
@@ -253,7 +251,7 @@ def _with_hint(complaint: Complaint, ended: ArenaResult, want: Ring) -> Complain
 
 
 def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    """Words where the sum was returned and x left as it was."""
+    """Return a complaint if the sum was returned and x left as it was, or None."""
     if len(inputs) == 1 or chunks.wrong_sum(ended.returned, inputs, "x"):
         return None
 
@@ -263,7 +261,7 @@ def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
 
 
 def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
-    """Words where a rank did not return a (start, stop) of x."""
+    """Return a complaint if a rank did not return a (start, stop) of x, or None."""
     for rank, got in enumerate(returned):
         if not _is_pair(got):
             came = "nothing" if got is None else shown(got)
@@ -276,7 +274,7 @@ def _no_slices(returned: Sequence[Any], length: int) -> Complaint:
 
 
 def _is_pair(got: Any) -> bool:
-    """Whether it is two whole numbers, in a tuple, a list or a tensor."""
+    """Return whether `got` is two whole numbers, in a tuple, a list or a tensor."""
     if isinstance(got, np.ndarray):
         return got.shape == (2,) and np.issubdtype(got.dtype, np.integer)
     return isinstance(got, tuple) and len(got) == 2 and are_whole(*got)
@@ -302,7 +300,7 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
 
 
 def _numbered(part: Slice, inputs: Sequence[np.ndarray]) -> str:
-    """Which chunk a slice is: ", chunk 2 (elements 4 to 5)", or its elements alone where it is no chunk of the even split."""
+    """Name a slice's chunk, ", chunk 2 (elements 4 to 5)", or its elements alone if the even split has no such chunk."""
     parts = chunks.even_split(len(inputs[0]), len(inputs))
     if part in parts:
         return f", chunk {parts.index(part)} ({chunks.elements(part)})"
@@ -310,7 +308,7 @@ def _numbered(part: Slice, inputs: Sequence[np.ndarray]) -> str:
 
 
 def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> str:
-    """Words where a rank holds a whole sum in another place than it said."""
+    """Return advice if a rank holds a whole sum elsewhere than in its slice; else empty."""
     for number, part in enumerate(chunks.even_split(len(expected), len(inputs))):
         if part[0] < part[1] and same(x[slice(*part)], expected[slice(*part)]):
             whole = f"chunk {number} ({chunks.elements(part)})"
@@ -355,7 +353,7 @@ def _examine_gather(ended: ArenaResult, inputs: list[np.ndarray], bounds: list[S
 
 
 def _wrong_whole(ended: ArenaResult, inputs: Sequence[np.ndarray], bounds: Sequence[Slice]) -> Complaint:
-    """The first rank and slice that does not hold what the slice's owner had."""
+    """Return a complaint about the first rank and slice without the slice owner's values, or None."""
     expected = np.empty_like(inputs[0])
     for owner, part in enumerate(bounds):
         expected[slice(*part)] = inputs[owner][slice(*part)]

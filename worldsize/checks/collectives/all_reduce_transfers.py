@@ -1,8 +1,8 @@
-"""Words for wrong messages: to whom, how many, how large. Reads the recorded transfers alone.
+"""Complaints about wrong messages, from the recorded transfers alone: to whom, how many, how large.
 
-A value proves nothing: a gather and a broadcast give the right sum too, and even the same total bytes as a ring. So
-neighbours, counts, sizes, totals and each rank's share are looked at. Nor do bytes prove that ranks work at once: for
-that rounds are counted, by the order of each rank's calls and by no clock.
+A right value proves nothing: a gather and a broadcast give the same sum, and even the same total bytes, as a ring. So
+checks cover neighbors, counts, sizes, totals, each rank's share, and rounds, counted by the order of each rank's calls,
+by no clock.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
 from worldsize.units import count, times
 
-_ROUNDING = 1e-9
-_LEAST_RANKS = 5  # with fewer, ranks that take turns are hardly slower than ranks that all work at once
-_MOST_ROUNDS = 1.5  # times those that are enough; ranks in turns, even ones and odd ones, need 2 times as many
+_ROUNDING = 1e-9  # of shares, which are quotients
+_LEAST_RANKS = 5  # with fewer, ranks that take turns are hardly slower than concurrent ones
+_MOST_ROUNDS = 1.5  # times the least number; even and odd ranks that take turns need 2 times
 
 
 @dataclass(frozen=True)
 class Ring:
-    """What a ring's messages should be: `steps` a rank, of at most `chunk_bytes`, together `halves` (n − 1) tensors.
+    """The messages that a ring needs: `steps` a rank, of at most `chunk_bytes`, together `halves` (n − 1) tensors.
 
     `halves` is 1 for a reduce-scatter or an all-gather alone, 2 for both.
     """
@@ -40,19 +40,19 @@ class Ring:
 
     @property
     def allows_empty_chunks(self) -> bool:
-        """Whether a chunk may be empty, which need not be sent: `world_size` − 1 chunks can hold the tensor."""
+        """Return whether `world_size` − 1 chunks can hold the tensor: an empty chunk need not be sent."""
         return self.chunk_bytes * (self.world_size - 1) >= self.tensor_bytes
 
     @property
     def share(self) -> float:
-        """What each rank sends, in tensors, where all chunks are equal."""
+        """Return the tensors that each rank sends if all chunks are equal."""
         return self.steps / self.world_size
 
     @property
     def slack(self) -> float:
-        """How far a rank's share may be from that, in tensors: one chunk, or more where chunks have to differ.
+        """Return how far a rank's share may be from `share`, in tensors: one chunk, or more if chunks have to differ.
 
-        In each half a rank sends all chunks but one, and that one may be empty or the largest.
+        In each half a rank sends all chunks but one, which may be empty or the largest.
         """
         even, largest = 1 / self.world_size, self.chunk_bytes / self.tensor_bytes
         if self.chunk_bytes * self.world_size == self.tensor_bytes:
@@ -65,9 +65,9 @@ class Ring:
 
 
 def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
-    """Words for wrong transfers of an all-reduce by a parameter server: each worker sends rank 0 a tensor and gets one back.
+    """Return a complaint about the transfers of a parameter server, or None.
 
-    Nothing else is sent.
+    Each worker sends rank 0 a tensor and gets one back, nothing else.
     """
     for t in by_sender(trace):
         if 0 not in (t.src, t.dst):
@@ -95,9 +95,9 @@ def _not_one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> Comp
 
 
 def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
-    """Words for wrong transfers where every rank is the server of one chunk: on each link at most two messages.
+    """Return a complaint about the transfers of a sharded parameter server, or None.
 
-    One is a chunk on its way to its server, the other a sum on its way back.
+    Each link carries at most two messages: a chunk to its server, and a sum on its way back.
     """
     centre = _hub(trace)
     if centre is not None:
@@ -119,14 +119,14 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
 
 
 def wrong_half(trace: Trace, want: Ring) -> Complaint:
-    """Words for wrong transfers of a reduce-scatter or an all-gather alone, or where none went over the fabric."""
+    """Return a complaint about the transfers of a reduce-scatter or an all-gather alone, also if there are none; else None."""
     return first_complaint([none_sent(trace), off_the_ring(trace, want), wrong_shares(trace, want)])
 
 
 def off_the_ring(trace: Trace, want: Ring) -> Complaint:
-    """Words for wrong transfers round the ranks: each sends `want.steps` messages, all to a neighbour.
+    """Return a complaint if a rank does not send `want.steps` messages, all to a neighbor; else None.
 
-    They go one way first, and perhaps then the other. One with nothing in it counts for an empty chunk alone.
+    A rank may change direction once. An empty message counts only if a chunk may be empty.
     """
     centre = _hub(trace)
     if centre is not None:
@@ -148,7 +148,7 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
 
 
 def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]) -> Complaint:
-    """Name the cause of too many messages by all ranks: empty ones, both ways round, or a step too many in a lap."""
+    """Name why all ranks send too many messages: empty ones, both ways round, or a step too many in a lap; else None."""
     if set(sent_by_each(trace).values()) != {len(targets)}:
         return None
 
@@ -175,7 +175,7 @@ def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]
 
 
 def _not_every_step(trace: Trace, want: Ring) -> Complaint:
-    """Words for a rank with fewer messages than there are steps, where no chunk can be empty."""
+    """Return a complaint if a rank has fewer messages than steps and no chunk can be empty; else None."""
     if want.allows_empty_chunks:
         return None
 
@@ -189,7 +189,7 @@ def _not_every_step(trace: Trace, want: Ring) -> Complaint:
 
 
 def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
-    """Words where a rank sends to one who is no neighbour, or changes its way more than once."""
+    """Return a complaint if a rank sends to a rank that is no neighbor, or changes direction more than once; else None."""
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     for target in targets:
         if target not in (left, right):
@@ -202,9 +202,9 @@ def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
 
 
 def wrong_shares(trace: Trace, want: Ring) -> Complaint:
-    """Words for wrong sizes of transfers: a message over a chunk, a wrong total, or a rank with an uneven part.
+    """Return a complaint about a message over a chunk, a wrong total, or an uneven share of a rank; else None.
 
-    The total must be exact, and each rank's share of it right within one chunk.
+    The total must be exact, and each rank's share right within `Ring.slack`.
     """
     return first_complaint([
         _whole_tensors(trace, want),
@@ -239,9 +239,9 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
 
 
 def too_few(trace: Trace, want: Ring) -> str:
-    """A hint from the transfers, where values are wrong: no rank sent as many messages as there are steps.
+    """Return a hint for wrong values: no rank sent as many messages as there are steps.
 
-    Empty where one did, or where none sent any.
+    Empty if a rank did, or if none sent any.
     """
     most = max(sent_by_each(trace).values(), default=0)
     if not 0 < most < want.steps:
@@ -250,16 +250,16 @@ def too_few(trace: Trace, want: Ring) -> str:
     return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last one missing?"
 
 
-# ---- at once ---------------------------------------------------------------------------------
+# ---- rounds ----------------------------------------------------------------------------------
 
 
 def shows_rounds(want: Ring) -> bool:
-    """Whether rounds tell something: with enough ranks, whose chunks are all equal."""
+    """Return whether rounds tell anything: there are enough ranks, and all chunks are equal."""
     return want.world_size >= _LEAST_RANKS and want.chunk_bytes * want.world_size == want.tensor_bytes
 
 
 def slow(trace: Trace, want: Ring, advice: str) -> Complaint:
-    """Words where transfers that are right one by one do not pass at once: more rounds than they have to take."""
+    """Return a complaint if transfers that are right one by one take over 1.5 times the rounds they need, or None."""
     taken, best = rounds(trace), want.steps
     if taken <= _MOST_ROUNDS * best:
         return None
@@ -271,13 +271,13 @@ def slow(trace: Trace, want: Ring, advice: str) -> Complaint:
     )
 
 
-# ---- of all ----------------------------------------------------------------------------------
+# ---- shared ----------------------------------------------------------------------------------
 
 
 def _hub(trace: Trace) -> int | None:
-    """The one rank that all transfers go to or come from, as through a server; None where there is none.
+    """Return the one rank that all transfers go to or come from, as through a server, or None.
 
-    None also with fewer than three ranks, or with messages on one link alone, where it would say nothing.
+    None also with fewer than three ranks or with messages on one link alone, where a hub tells nothing.
     """
     pairs = set(links(trace))
     if trace.world_size < 3 or len(pairs) < 2:
@@ -301,7 +301,7 @@ def _too_large(trace: Trace, chunk_bytes: int) -> Complaint:
 
 
 def _wrong_total(trace: Trace, want: Ring) -> Complaint:
-    """Words where the bytes that all ranks together send are not exact."""
+    """Return a complaint if the bytes that all ranks together send are not exact, or None."""
     got, expected = trace.total_bytes(), want.steps * want.tensor_bytes
     if got == expected:
         return None

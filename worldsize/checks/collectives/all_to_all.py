@@ -1,15 +1,9 @@
-"""The check of lab 02's all-to-all: row j of rank r's table becomes row r of rank j's, over the fabric.
+"""Check of lab 02's all-to-all: row j of rank r's table becomes row r of rank j's, over the fabric.
 
-Values must be exact; each rank sends every other one message, its block, and all of it is done in n − 1 rounds, in which
-a rank sends one message and receives one. The rounds are the idea and carry most of the points.
-
-n − 1 rounds leave no rank idle: the p-th message that a rank sends travels in round p. So no two ranks may send their
-p-th message to the same rank, and before its p-th message a rank can have received p − 1 at most. Both are read from the
-order of each rank's own calls, never from who was first, so no busy machine changes a verdict; shifts by any order of
-offsets, and pairs by XOR where n is a power of two, keep them. As everywhere in the course a message leaves when it is
-posted, so the order of receives is free once all is sent. Left out: an exchange in fewer rounds that sends blocks more
-than once (J. Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems",
-IEEE Transactions on Parallel and Distributed Systems 8, 1997).
+Values must be exact; each rank sends every other rank one message, its block, in n − 1 rounds, which carry most of the
+points. An exchange in fewer rounds that sends blocks more than once does not pass (J. Bruck et al., "Efficient
+algorithms for all-to-all communications in multiport message-passing systems", IEEE Transactions on Parallel and
+Distributed Systems 8, 1997).
 """
 
 from __future__ import annotations
@@ -43,9 +37,9 @@ SIZES = (
 
 
 def all_to_all(arena: Arena, fn: Callable) -> Verdict:
-    """Check of an all-to-all.
+    """Check an all-to-all.
 
-    `all_to_all(fabric, x)` returns a table of the shape and dtype of x, [world size, elements]: row r came from rank r.
+    `all_to_all(fabric, x)` returns a table of the shape and dtype of x, [world size, elements]; row r came from rank r.
     """
     return judge("all_to_all", POINTS, _cases(arena, fn))
 
@@ -62,9 +56,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """Each rank's table, of shape [world size, length]. Values do not grow with the rank: no sorting puts them in order.
+    """Draw each rank's table, of shape [world size, length], so that sorting by value does not give rank order.
 
-    In float64 none is a whole number or one that a float32 holds.
+    In float64 values are not whole and do not fit float32, except those of every third table.
     """
     grown = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
     if dtype == "float64":
@@ -74,7 +68,7 @@ def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndar
 
 
 def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:
-    """By property. Rounds are counted where values and messages are right."""
+    """Return complaints by property. Rounds are counted only if values and messages are right."""
     wrong = _wrong_values(ended, tables)
     sent = none_sent(ended.trace) or _wrong_messages(ended.trace, tables[0][0].nbytes)
     if wrong:
@@ -122,7 +116,7 @@ def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -
 
 
 def _place(got: np.ndarray, tables: Sequence[np.ndarray]) -> tuple[int, int] | None:
-    """(rank, block) of the table row that this is, or None."""
+    """Return (rank, block) of the table row that `got` is, or None."""
     for rank, table in enumerate(tables):
         for block, expected in enumerate(table):
             if same(got, expected, tolerance=0.0):
@@ -156,12 +150,18 @@ def _wrong_messages(trace: Trace, block_bytes: int) -> Complaint:
 
 
 def more_rounds(trace: Trace) -> Complaint:
-    """Words where an exchange of one message for each ordered pair of ranks takes more than n − 1 rounds."""
+    """Return a complaint if one message for each ordered pair of ranks takes more than n − 1 rounds, or None.
+
+    n − 1 rounds leave no rank idle: each rank's p-th message travels in round p. So no two ranks may send their p-th
+    message to the same rank, and before its p-th message a rank can have received p − 1 at most. Only the order of each
+    rank's own calls counts, so no busy machine changes a verdict. Shifts by any order of offsets pass, and pairs by XOR
+    if n is a power of two. Messages leave when posted, so the order of receives is free once all is sent.
+    """
     return _crowded(trace) or _late(trace)
 
 
 def _crowded(trace: Trace) -> Complaint:
-    """Words where several ranks send to the same one in the same round."""
+    """Return a complaint if several ranks send to the same rank in the same round, or None."""
     sent: dict[int, int] = defaultdict(int)
     senders: dict[tuple[int, int], list[int]] = defaultdict(list)  # by round and receiver
     for t in by_sender(trace):
@@ -180,7 +180,7 @@ def _crowded(trace: Trace) -> Complaint:
 
 
 def _late(trace: Trace) -> Complaint:
-    """Words where a rank sends only after it has received what could have travelled at the same time."""
+    """Return a complaint if a rank receives, before it sends, a message that could travel at the same time; else None."""
     sent: dict[int, int] = defaultdict(int)
     for t in by_sender(trace):
         sent[t.src] += 1

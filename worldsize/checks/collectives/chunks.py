@@ -1,9 +1,8 @@
-"""Words for wrong values: which rank, which chunk, and whose numbers stand there.
+"""Complaints about wrong values: which rank, which chunk, and whose numbers the chunk holds.
 
-Inputs differ by rank and by element, so what a chunk holds tells how it came about: a rank's own values, a sum that
-lacks a rank or counts one twice, a mean, another chunk's sum. Left out: messages (`all_reduce_transfers`), and what
-is right (each check says so). A chunk is named by the even split; a student's own split may differ, so its elements
-are named too.
+Inputs differ by rank and by element, so a chunk's values tell how they came about: a rank's own, a sum that lacks a
+rank or counts it twice, a mean, another chunk's sum. The even split numbers the chunks; a student's split may differ,
+so complaints name elements too.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ from worldsize.checks.verdict import Complaint
 Slice = tuple[int, int]  # (start, stop), in elements
 LOST_DIGITS = "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
 WHOLE = "These are whole numbers, and the values are not: nothing is to be rounded. "
-_MAX_RANKS_TRIED_TWICE = 8  # of more ranks only sums that hold each once are tried
-_MAX_RANKS_TRIED = 12
+_MAX_RANKS_TRIED_TWICE = 8  # with more ranks only sums that hold each at most once are tried
+_MAX_RANKS_TRIED = 12  # 2**12 sums
 
 
 # ---- a split ---------------------------------------------------------------------------------
 
 
 def even_split(length: int, parts: int) -> list[Slice]:
-    """For the words on chunks: the even split of a collective's tensor of `length` elements, `parts` slices.
+    """Return the even split of `length` elements into `parts` consecutive slices.
 
-    They follow each other and differ by one element at most.
+    Their lengths differ by one at most.
     """
     return list(pairwise(length * k // parts for k in range(parts + 1)))
 
 
 def largest_chunk(length: int, parts: int) -> int:
-    """Elements of the largest chunk of the coarsest usual split, which leaves the remainder to one rank."""
+    """Return the length of the largest chunk of the coarsest usual split, which leaves the remainder to one rank."""
     return length // parts + length % parts
 
 
 def cut(tensors: Sequence[np.ndarray], part: Slice) -> list[np.ndarray]:
-    """The same chunk of all tensors."""
+    """Return the same chunk of all tensors."""
     return [x[slice(*part)] for x in tensors]
 
 
 def elements(part: Slice) -> str:
-    """A chunk of a tensor in words, by the places it covers: the slice (2, 4) is "elements 2 to 3"."""
+    """Name the elements of a slice: (2, 4) is "elements 2 to 3"."""
     start, stop = part
     if stop - start == 1:
         return f"element {start}"
@@ -61,9 +60,9 @@ def total(inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost: str = "") -> Complaint:
-    """Words for the first wrong chunk: of `held` (by rank), one that is not the sum of `inputs`; None where all are right.
+    """Return a complaint about the first chunk of `held` (by rank) that is not the sum of `inputs`, or None.
 
-    `what` names the tensor in the reader's words, such as "x"; `lost` says how else a whole sum can be nowhere.
+    `what` names the tensor for the reader, such as "x"; `lost` gives another reason why no rank holds a whole sum.
     """
     expected = total(inputs)
     for rank, got in enumerate(held):
@@ -80,14 +79,14 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
 
 
 def is_like(got: Any, expected: np.ndarray) -> bool:
-    """Whether it is a tensor of the expected shape and dtype, whatever its values."""
+    """Return whether `got` is a tensor of the expected shape and dtype, whatever its values."""
     return isinstance(got, np.ndarray) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
 def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tolerance: float = TOLERANCE) -> str:
-    """Words for the first wrong value in a chunk: which element, what was expected there, and what it holds.
+    """Describe the first wrong value in the chunk `part`: "where: expected 12 in element 3, got 7. ".
 
-    The chunk is `part` of both tensors: "where: expected 12 in element 3, got 7. ". `tolerance` is relative.
+    `got` and `expected` are whole tensors. `tolerance` is relative.
     """
     i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)], tolerance)[0])
     return f"{where}: expected {expected[i]:.14g} in element {i}, got {got[i]:.14g}. "
@@ -100,7 +99,7 @@ def _chunk(number: int, inputs: Sequence[np.ndarray], part: Slice) -> str:
 
 
 def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
-    """What all ranks show together, in words; empty where there is no such pattern."""
+    """Name the mistake that all ranks show together; empty if there is none."""
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
         return "A rank that is alone has the sum already."
@@ -125,7 +124,7 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
 
 
 def _are_copies(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> bool:
-    """Whether every chunk of every rank, but for empty ones, is the same chunk of one rank's inputs."""
+    """Return whether every nonempty chunk of every rank equals the same chunk of one rank's inputs."""
     for part in even_split(len(inputs[0]), len(inputs)):
         alone = cut(inputs, part)
         for chunk in cut(held, part):
@@ -147,13 +146,13 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
 
 def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
-    """Say whether a tensor is what is left of the expected values when each is made a whole number, in one way or another."""
+    """Return whether `got` is `expected` rounded, cut, floored or ceiled to whole numbers, where that changes it."""
     wholes = [make_whole(expected) for make_whole in (np.rint, np.trunc, np.floor, np.ceil)]
     return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
 
 
 def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether sums of float64 differ from the expected ones by no more than adding them up in float32 explains."""
+    """Return whether float64 sums are off by no more than adding up in float32 explains."""
     if expected.dtype != np.float64:
         return False
 
@@ -162,7 +161,7 @@ def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.n
 
 
 def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int) -> str:
-    """Words where `got`, held in place of the chunk `part`, is the sum of another chunk; empty where it is none."""
+    """Return a complaint if `got`, held as the chunk `part`, is the sum of another chunk; else empty."""
     for number, other in enumerate(even_split(len(expected), parts)):
         if other != part and same(got, expected[slice(*other)]):
             return f"This is the sum of chunk {number}: chunks are mixed up. "
@@ -174,9 +173,9 @@ def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int)
 
 
 def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
-    """Whose values a wrong chunk on `rank` is made of, in words: its own, another's, or a sum that lacks one.
+    """Say whose values a wrong chunk on `rank` has: its own, another rank's, or a sum that lacks a rank.
 
-    `got` is the chunk, and `inputs` is cut alike. Empty where it cannot be told.
+    `got` is the chunk, and `inputs` are cut alike. Empty if no sum fits.
     """
     counts = makings(got, inputs)
     if counts is None:
@@ -199,17 +198,17 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
 
 
 def makings(got: np.ndarray, inputs: Sequence[np.ndarray]) -> tuple[int, ...] | None:
-    """Of which ranks' inputs a wrong chunk was added up: how often each went in, 0, 1 or 2 times; None if none fits.
+    """Return how often each rank's inputs went into a wrong chunk, 0, 1 or 2 times; None if nothing fits.
 
-    Of more than 8 ranks each went in once or not at all. A plain sum is found first, if there is one that gives `got`;
-    `inputs` is cut like the chunk.
+    With more than 8 ranks only 0 and 1 are tried, with more than 12 nothing. The plainest fitting sum counts; `inputs`
+    are cut like the chunk.
     """
     if not len(got) or len(inputs) > _MAX_RANKS_TRIED:
         return None
 
     tables = np.asarray(inputs, dtype="float64")
     times = (0, 1, 2) if len(inputs) <= _MAX_RANKS_TRIED_TWICE else (0, 1)
-    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))
+    tried = sorted(product(times, repeat=len(inputs)), key=lambda counts: (max(counts), sum(counts)))  # plain first
     for counts in tried:
         if np.array_equal(np.asarray(counts) @ tables, got):
             return counts

@@ -1,4 +1,4 @@
-"""The check of lab 00: every rank passes its tensor to the next one round a ring."""
+"""Check of lab 00: every rank passes its tensor to the next rank of a ring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUES, MESSAGES, ALONE, AT_LARGE = POINTS
 
 @dataclass(frozen=True)
 class _Ring:
-    """One run: so many ranks, each with a tensor of this shape and dtype."""
+    """A run: the number of ranks, and the shape and dtype of each rank's tensor."""
 
     world_size: int
     shape: tuple[int, ...]
@@ -45,16 +45,16 @@ RINGS = (
     _Ring(2, (4,)),
     _Ring(3, (5,)),
     _Ring(1, (3,)),
-    _Ring(4, (200, 201)),  # 160.8 kB: above what travels in one piece with its header
+    _Ring(4, (200, 201)),  # 160.8 kB: too large to travel in one piece with its header
     _Ring(9, (6,), "int64"),
 )
 
 
 def pass_right(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the first exercise, a message to the right.
+    """Check the first exercise, a message to the right.
 
-    `pass_right(fabric, x)` returns what the rank before sent; x has any shape and any dtype. No verdict depends on luck:
-    the values that ranks get are whole numbers that differ from rank to rank in every element.
+    `pass_right(fabric, x)` returns what the rank before sent; x has any shape and any dtype. No verdict depends on
+    luck: inputs are whole numbers that differ from rank to rank in every element.
     """
     return judge("pass_right", POINTS, _cases(arena, fn))
 
@@ -63,7 +63,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for ring in RINGS:
         drawn = inputs_for(ring.world_size, int(np.prod(ring.shape)), seed, ring.dtype)
-        arena.draws.shuffle(drawn)  # no rank's number can be read off its values
+        arena.draws.shuffle(drawn)  # so that no value gives away its rank
         inputs = [values.reshape(ring.shape) for values in drawn]
         yield Case(
             ring.name,

@@ -1,8 +1,8 @@
-"""Words for wrong messages of a tree: who sends once and to whom, how much, and in how many rounds. Reads the record.
+"""Complaints about wrong messages of a tree, from the recorded transfers: who sends to whom, how much, in how many rounds.
 
-In a round a rank sends at most one message and receives at most one. A tree of n ranks is done in ⌈log2 n⌉ rounds if in
-each of them every rank that can help does; a star and a chain need n − 1. Left out: what the messages hold, and the
-order in which a rank receives, which with `recv` from anyone is not its own choice.
+In a round a rank sends and receives at most one message. A tree of n ranks takes ⌈log2 n⌉ rounds if every rank that can
+help does; a star or a chain needs n − 1. The order of receives is not judged: with `recv` from anyone it is no choice
+of the rank.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from worldsize.units import count
 
 
 def enough(world_size: int) -> int:
-    """The fewest rounds of transfers in which a tree over n ranks can be done, ⌈log2 n⌉.
+    """Return the fewest rounds of a tree over n ranks, ⌈log2 n⌉.
 
-    After k rounds at most 2**k ranks can have heard from one, or one from them.
+    After k rounds a rank can have reached, or heard from, at most 2**k ranks.
     """
     return (world_size - 1).bit_length()
 
@@ -29,9 +29,9 @@ def enough(world_size: int) -> int:
 
 
 def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
-    """Words for wrong transfers of a broadcast tree, where each rank but the root receives the whole tensor once.
+    """Return a complaint about the transfers of a broadcast tree, or None.
 
-    That is one message; the root receives none.
+    Each rank but the root receives the whole tensor in one message; the root receives none.
     """
     for rank in range(trace.world_size):
         into = [t for t in trace.transfers if t.dst == rank]
@@ -45,9 +45,9 @@ def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
 
 
 def rounds_down(trace: Trace, root: int) -> int:
-    """The rounds that the transfers of a broadcast tree took on their way from the root.
+    """Return the rounds that the transfers of a broadcast tree took on their way from the root.
 
-    Each rank sends in the order in which it began its sends.
+    Each rank's sends count in the order in which they began.
     """
     got, last = {root: 0}, defaultdict(int)
     for t in sorted(trace.transfers, key=lambda t: t.start_s):
@@ -57,7 +57,7 @@ def rounds_down(trace: Trace, root: int) -> int:
 
 
 def slow_down(trace: Trace, root: int) -> Complaint:
-    """Words where the transfers of a broadcast tree take more rounds than they have to."""
+    """Return a complaint if the transfers of a broadcast tree take more rounds than needed, or None."""
     taken, best = rounds_down(trace, root), enough(trace.world_size)
     if taken <= best:
         return None
@@ -82,7 +82,7 @@ _HELP = "In every round, let each rank that has the tensor send it to one that h
 
 
 def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
-    """Words for wrong transfers of a reduce tree, where each rank but the root sends one whole tensor."""
+    """Return a complaint unless each rank of a reduce tree but the root sends one whole tensor; else None."""
     return first_complaint([_not_one_from_each(trace, root), _not_whole(trace, tensor_bytes)])
 
 
@@ -99,9 +99,9 @@ def _not_one_from_each(trace: Trace, root: int) -> Complaint:
 
 
 def slow_up(trace: Trace, root: int) -> Complaint:
-    """Words where the transfers of a reduce tree take more rounds than they have to.
+    """Return a complaint if the transfers of a reduce tree take more rounds than needed, or None.
 
-    They do so however receives are ordered.
+    Receives are taken in their best order.
     """
     upward = _below((upper, lower) for lower, upper in links(trace))
     taken, best = _fewest(root, upward), enough(trace.world_size)
@@ -119,11 +119,11 @@ def slow_up(trace: Trace, root: int) -> Complaint:
 _PAIRS = "In every round, let the ranks that still hold something pair up: one of each pair sends to the other."
 
 
-# ---- of both ---------------------------------------------------------------------------------
+# ---- shared ----------------------------------------------------------------------------------
 
 
 def _below(links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """{rank: those below it}, from the upper and the lower rank of every message."""
+    """Return {rank: the ranks below it} from the (upper, lower) ranks of all messages."""
     below: dict[int, list[int]] = defaultdict(list)
     for upper, lower in links:
         below[upper].append(lower)
@@ -132,9 +132,9 @@ def _below(links: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def _fewest(rank: int, below: dict[int, list[int]], seen: frozenset[int] = frozenset()) -> int:
-    """The fewest rounds in which a tree can be gone up to `rank`, or down from it."""
+    """Return the fewest rounds of a tree up to `rank`, or down from it."""
     if rank in seen:
-        return 0  # a circle; the values have told
+        return 0  # a circle, in which values are wrong already
 
     done = 0
     for ready in sorted(_fewest(lower, below, seen | {rank}) for lower in below[rank]):

@@ -1,8 +1,7 @@
-"""The checks of lab 02's two trees: broadcast and reduce, from and to any root, at any world size.
+"""Checks of lab 02's two trees: broadcast and reduce, from and to any root, at any world size.
 
-Values must be exact; the messages must be a tree's: one for every rank but the root, in ⌈log2 n⌉ rounds. Any tree
-that keeps this passes. The rounds are the idea and carry most of the points: a star has all but them. The words come
-from `tree_transfers` (messages) and `chunks` (sums). The binomial tree of these collectives is in R. Thakur,
+Values must be exact, and messages a tree's: one for every rank but the root, in ⌈log2 n⌉ rounds. Rounds carry most of
+the points, since a star has all the rest; any such tree passes. The binomial tree of these collectives is in R. Thakur,
 R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005.
 """
 
@@ -20,13 +19,13 @@ from worldsize.checks.kit.values import all_same, first_difference, inputs_for, 
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
 
-Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is the remainder of the two
+Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is elements % world size
 
-# Four ranks first: with three, a star and a chain are as quick as a tree. Eleven tell a good tree from a middling one,
-# and need a step more than eight. A message of 40,001 numbers is too long to be copied when it is sent. Nineteen need a
-# step more than sixteen, and in it three ranks are reached.
+# Four ranks first: with three, a star and a chain are as quick as a tree. Eleven tell a good tree from a middling one, and
+# need a round more than eight; nineteen need a round more than sixteen, for three ranks. A message of 40,001 numbers is too
+# long to be copied when it is sent.
 SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (6, 9), (11, 6), (19, 22))
-DTYPES = {5: "int64", 6: "float64"}  # by world size, so that a buffer of another dtype shows
+DTYPES = {5: "int64", 6: "float64"}  # by world size; a buffer of a fixed dtype then shows
 BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
 
 BROADCAST = {
@@ -43,7 +42,7 @@ REDUCE = {
 
 @dataclass(frozen=True)
 class TreeRules:
-    """What one of the trees must do: the properties' points, and the functions that say what is wrong with a run.
+    """The rules of a tree: the properties' points, and functions that return a complaint about a run, or None.
 
     `wrong_values(ended, inputs, root)`, `wrong_messages(trace, root, bytes of an input)`, `slow(trace, root)`.
     """
@@ -55,7 +54,7 @@ class TreeRules:
 
 
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of a broadcast down or up one of the trees.
+    """Check a broadcast down a tree.
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
@@ -64,7 +63,7 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
 
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
-    """Check of a reduce down or up one of the trees.
+    """Check a reduce up a tree.
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
@@ -86,9 +85,10 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, rules: TreeRules) -> Iterat
 
 
 def _inputs(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """The ranks' inputs, each of shape [elements]. In float64 none is a whole number, and two lose digits in a float32.
+    """Draw the ranks' inputs, each of shape [elements].
 
-    Their sum is small again, and exact, so that the loss shows.
+    In float64 no value is whole, and two inputs are so large that float32 would lose their digits; their sum is small
+    and exact, so that the loss shows.
     """
     inputs = inputs_for(world_size, length, seed, dtype)
     if dtype == "float64":
@@ -100,7 +100,7 @@ def _inputs(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndar
 
 
 def _examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int, rules: TreeRules) -> dict[str, Complaint]:
-    """By property. Rounds are counted where values and messages are right; words on either say that the values are."""
+    """Return complaints by property. Rounds are counted only if values and messages are right."""
     values, messages, rounds = rules.points
     wrong = rules.wrong_values(ended, inputs, root)
     sent = none_sent(ended.trace) or rules.wrong_messages(ended.trace, root, inputs[0].nbytes)
@@ -114,7 +114,7 @@ def _examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int, rules:
 
 
 def _owner(got: object, inputs: Sequence[np.ndarray]) -> int | None:
-    """The rank whose own tensor this is, or None."""
+    """Return the rank whose own tensor `got` is, or None."""
     for rank, x in enumerate(inputs):
         if same(got, x):
             return rank
@@ -194,7 +194,9 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
 
 
 def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> str:
-    """Say where the root has the sum of the first ranks alone, counted from it, as with too few steps; else empty."""
+    """Return a complaint if the root has the sum of the first ranks alone, counted from it, as with too few steps; else
+    empty.
+    """
     if not chunks.is_like(got, inputs[root]):
         return ""
 
@@ -209,6 +211,6 @@ def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> st
 
 
 def _was_made_whole(got: np.ndarray, expected: np.ndarray, ranks: int) -> bool:
-    """Tell whether a tensor holds whole numbers where no sum is one: the sum was rounded, or every rank's part of it."""
+    """Return whether `got` is whole although a sum is not: the sum was rounded, or every rank's part of it."""
     broken = bool((expected != np.rint(expected)).any())
     return broken and np.array_equal(got, np.rint(got)) and bool(np.abs(got - expected).max() < ranks)

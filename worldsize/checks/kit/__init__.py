@@ -1,1 +1,1 @@
-"""What several checks use: judging a run, comparing values, reading transfers."""
+"""Tools that checks share: judging a run, comparing values, reading transfers."""

@@ -1,6 +1,6 @@
-"""The next step where ranks wait for each other for ever, from their waits: who has ended, who was left out, who sends to whom.
+"""Advice for ranks that wait for each other forever, from their waits: who ended, who was left out, who sends to whom.
 
-Left out: that it is a deadlock, and each rank's wait in words (`failures.deadlock_line`).
+`failures.deadlock_line` states the deadlock and each rank's wait.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from worldsize.failures import Wait
 
 
 def deadlock_advice(waits: Sequence[Wait]) -> str:
-    """One or two sentences on the waits of a deadlock: the ranks that have not ended, each with the call that blocks it.
+    """Return one or two sentences of advice for a deadlock, or an empty text if none fits.
 
-    Empty where there are no waits.
+    `waits` are the ranks that have not ended, each with the call that blocks it.
     """
-    for advice in (_left_out, _other_tag, _all_send, _all_receive, _circle):
+    for advice in (_left_out, _other_tag, _all_send, _all_receive, _circle):  # the general case last
         words = advice(waits)
         if words:
             return words
@@ -71,7 +71,7 @@ def _circle(waits: Sequence[Wait]) -> str:
         seen.append(rank)
         rank = waiting[rank].peer
 
-    if rank not in seen:  # someone waits for anyone
+    if rank not in seen:  # no circle: the last rank waits for anyone, or for a rank that does not wait
         return ""
     round_ = [waiting[r] for r in seen[seen.index(rank) :]]
     return (

@@ -1,4 +1,4 @@
-"""The next step after an error of a library whose words tell what happened, and not what to do about it."""
+"""Advice after a library's error whose message tells what happened, but not what to do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from worldsize.checks.arena import ArenaResult
 
 
 def with_advice(ended: ArenaResult, advice: Mapping[str, str]) -> ArenaResult:
-    """The result with words behind its error, or behind those of a time limit.
+    """Return the result with advice after its message, if it is an error or a timeout.
 
-    They are the first of `advice`, {part of the error: words}, whose part is in it.
+    `advice` is {part of a message: advice}; the first part found in the message decides.
     """
     if ended.state in ("raised", "timeout"):
         for part, words in advice.items():

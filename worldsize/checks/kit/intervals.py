@@ -1,6 +1,6 @@
 """Forecasts as (low, middle, high) in seconds, one for each row: their form, and middles that are off by one factor.
 
-Left out: how often they hold and how wide they may be, which each exercise says itself.
+Each exercise itself states how often forecasts hold and how wide they may be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from worldsize.checks.verdict import Complaint
 
 
 def no_intervals(got: Any, expected: int) -> Complaint:
-    """Words where this is no list of `expected` triples of finite numbers with low ≤ middle ≤ high and a middle above 0."""
+    """Return a complaint unless `got` is `expected` triples of finite low ≤ middle ≤ high with a middle above 0."""
     if not isinstance(got, tuple | list | np.ndarray):
         return f"expected a list of (low, middle, high), one for each of the {expected} rows, got {shown(got)}"
     if len(got) != expected:
@@ -33,14 +33,16 @@ def no_intervals(got: Any, expected: int) -> Complaint:
 
 
 def as_seconds(got: Any) -> np.ndarray:
-    """Seconds `[rows, 3]` of what `no_intervals` let pass."""
+    """Return forecasts that `no_intervals` let pass, as an array of seconds of shape [rows, 3]."""
     return np.array([[number(value) for value in one] for one in got], float).reshape(-1, 3)
 
 
 def one_factor(middle: np.ndarray, measured: np.ndarray, near: float) -> str:
-    """Words where the middles would be right, within `near` on average, but for one factor; else empty."""
+    """Return a complaint if the middles are in milliseconds, or right within `near` on average but for one factor; else
+    empty.
+    """
     ratio = float(np.median(middle / measured))
-    if 500 < ratio < 2000:
+    if 500 < ratio < 2000:  # around 1000, however wrong otherwise
         return "Seconds are asked for, not milliseconds."
     if (ratio > 1.5 or ratio < 0.67) and float(np.abs(middle / ratio / measured - 1).mean()) <= near:
         return f"But for one factor they are right: all are about {ratio:.2g} times as long as measured."

@@ -1,6 +1,6 @@
-"""Judging: run a function on a list of cases, smallest first, and stop at the first case that shows a mistake.
+"""Judging: run a function on a list of cases, in order, and stop at the first case that shows a mistake.
 
-A case's examiner says, property by property, what is wrong; the first words become the verdict's mismatch.
+A case's examiner returns complaints by property; the first one becomes the verdict's mismatch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from worldsize.units import count
 
 @dataclass(frozen=True)
 class Case:
-    """One run of the function: `run()` does it, `examine(ended)` gives {property: what is wrong or None}.
+    """A run of the function: `run()` makes it, `examine(ended)` returns {property: complaint or None}.
 
-    A property that the dict leaves out was not tried by this case. `name` says which case, in the reader's words.
+    A property that the dict leaves out was not tried by this case. `name` tells the reader which case it is.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Case:
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None) -> Verdict:
-    """The judging that checks share: runs case after case, and gives points for every property that held.
+    """Run case after case up to the first that fails, and return a verdict with points for every property that held.
 
-    It must hold in all cases up to and with the first that failed. A run that breaks off earns nothing: what it would
-    have shown was not reached. Where a rank did not wait for an isend, the property `waits` is lost, or the first one.
+    A property must hold in all cases that ran. A run that breaks off earns nothing, since what it would have shown was
+    not reached. If a rank did not wait for an isend, the property `waits` is lost, or the first one.
     """
     tried: dict[str, bool] = {}
     for case in cases:
@@ -45,7 +45,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits:
 
         try:
             found = case.examine(ended)
-        except Exception as error:
+        except Exception as error:  # a function may return anything
             complaint = f"{case.name}: the check could not read what came back ({type(error).__name__}: {str(error)[:200]})"
             return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
 
@@ -77,15 +77,15 @@ def first_complaint(complaints: Iterable[Complaint]) -> Complaint:
 
 
 def with_untried(properties: Iterable[str], found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """Return what a case found, and the first mistake against each property that it therefore left out.
+    """Return `found`, and its first complaint against each property that the case therefore left out.
 
-    For cases that are drawn after fixed ones: who has learnt the fixed ones by heart has shown nothing by them.
+    For drawn cases after fixed ones: an answer that memorized the fixed cases has shown nothing by them.
     """
     return {**dict.fromkeys(properties, first_complaint(found.values())), **found}
 
 
 def though_right(what: str, complaint: Complaint) -> Complaint:
-    """A complaint about something else, where `what` is right: it says so first. None stays None."""
+    """Prefix a complaint with the fact that `what` are right. None stays None."""
     if not complaint:
         return complaint
 
@@ -100,7 +100,7 @@ BY_HAND = "Write the messages yourself, with fabric.isend, send and recv."
 
 
 def none_sent(trace: Trace, advice: str = BY_HAND) -> Complaint:
-    """For judging any run over the fabric: words where nothing was sent. There is no other way to a peer."""
+    """Return a complaint if several ranks sent nothing over the fabric, the only way to a peer; else None."""
     if not trace.transfers and trace.world_size > 1:
         return f"no message passed through the fabric. {advice}"
     return None

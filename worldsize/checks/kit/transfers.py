@@ -1,7 +1,4 @@
-"""The transfers of a run, as checks ask for them: by sender, by receiver, by link; and the declared work beside them.
-
-Left out: what they should be (each check knows), and the transfers of a collective (`collectives`).
-"""
+"""The transfers of a run, as checks ask for them: by sender, receiver or link; and declared work."""
 
 from __future__ import annotations
 
@@ -15,32 +12,32 @@ _LINK = attrgetter("src", "dst")
 
 
 def sent_by_each(trace: Trace) -> Counter[int]:
-    """How many messages each rank sent."""
+    """Count the messages that each rank sent."""
     return Counter(map(_SENDER, trace.transfers))
 
 
 def received_by_each(trace: Trace) -> Counter[int]:
-    """How many messages each rank received."""
+    """Count the messages that each rank received."""
     return Counter(map(_RECEIVER, trace.transfers))
 
 
 def links(trace: Trace) -> list[tuple[int, int]]:
-    """(sender, receiver) of each message."""
+    """Return (sender, receiver) of each message."""
     return list(map(_LINK, trace.transfers))
 
 
 def sizes_on(trace: Trace, src: int, dst: int) -> list[int]:
-    """The bytes of each message from one rank to another."""
+    """Return the bytes of each message from `src` to `dst`."""
     return [t.size_bytes for t in trace.transfers if _LINK(t) == (src, dst)]
 
 
 def by_sender(trace: Trace) -> list[Transfer]:
-    """The messages of rank 0 first, each rank's in its order: the order in time differs from run to run, words should not."""
+    """Return the messages of rank 0 first, each rank's in order: time order differs from run to run, complaints must not."""
     return sorted(trace.transfers, key=attrgetter("src", "start_s"))
 
 
 def from_rank(trace: Trace, rank: int) -> list[Transfer]:
-    """The rank's messages in the order in which it sent them."""
+    """Return the rank's messages in the order in which it sent them."""
     return [t for t in by_sender(trace) if t.src == rank]
 
 
@@ -53,15 +50,15 @@ def declared_work(trace: Trace, rank: int) -> list[Span]:
 
 
 def rounds(trace: Trace) -> int:
-    """In how many rounds a run's messages could pass: in a round a rank sends at most one and receives at most one.
+    """Return the rounds in which a run's messages could pass; in a round a rank sends and receives at most one message.
 
-    A message can leave once everything has arrived that its sender had received before it posted it: L. Lamport's
-    "happened before" (CACM 21, 1978). Only the order of each rank's own calls counts, and no clock: how long anything
-    took, and who was ahead of whom, changes nothing.
+    A message can leave once everything has arrived that its sender received before posting it: L. Lamport's "happened
+    before" (CACM 21, 1978). Only the order of each rank's own calls counts; no clock, duration or head start changes
+    anything.
     """
     calls = _calls(trace)
     posted: list[list[Transfer]] = [[] for _ in calls]
-    arrived: set[int] = set()  # by id of a transfer
+    arrived: set[int] = set()  # id() of transfers
 
     passed = 0
     while True:
@@ -77,7 +74,7 @@ def rounds(trace: Trace) -> int:
 
 
 def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
-    """By rank, its calls in order, the last one first: (message, whether it was received)."""
+    """Return each rank's calls as (message, whether it was received), the last call first."""
     timed: list[list[tuple[float, bool, Transfer]]] = [[] for _ in range(trace.world_size)]
     for t in trace.transfers:
         timed[t.src].append((t.start_s, True, t))
@@ -86,12 +83,12 @@ def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
     calls = []
     for own in timed:
         ordered = sorted(own, key=itemgetter(0, 1))
-        calls.append([(t, not sends) for _, sends, t in reversed(ordered)])
+        calls.append([(t, not sends) for _, sends, t in reversed(ordered)])  # `_go_on` pops from the end
     return calls
 
 
 def _go_on(own: list[tuple[Transfer, bool]], arrived: set[int]) -> list[Transfer]:
-    """What a rank posts until it waits for a message that has not arrived. Takes these calls off its list."""
+    """Pop a rank's calls up to a receive whose message has not arrived, and return the messages that it posts."""
     found = []
     while own:
         t, receives = own[-1]
@@ -104,7 +101,7 @@ def _go_on(own: list[tuple[Transfer, bool]], arrived: set[int]) -> list[Transfer
 
 
 def _leaving(posted: list[list[Transfer]], number: int) -> list[Transfer]:
-    """The messages of one round: of each rank the first for which the receiver is free; another rank chooses first each time."""
+    """Return a round's messages: each rank's first with a free receiver; another rank chooses first in each round."""
     taken: set[int] = set()
     found = []
     for turn in range(len(posted)):

@@ -1,6 +1,6 @@
-"""The rule for arguments: a function returns what the next cell needs, and changes nothing that it was not asked to change.
+"""The rule for arguments: a function changes nothing that it was not asked to change.
 
-Left out: what should come back (each check knows), and tensors that a function is to change in place.
+Each check judges the result itself, and any tensor that a function is to change in place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from worldsize.checks.verdict import Complaint
 
 
 def changed(after: Any, given: Any, name: str, rank: int | None = None) -> Complaint:
-    """Words where an argument is no longer what was handed in; None where it is. Arrays in tuples, lists and dicts count too."""
+    """Return a complaint if an argument is no longer what was handed in, or None. Tuples, lists and dicts are searched."""
     if _alike(after, given):
         return None
     whose = "" if rank is None else f"rank {rank}: "

@@ -1,6 +1,6 @@
-"""What ranks returned, held against what they should have: numbers and tensors, and which mistake gives just that.
+"""Returned numbers and tensors, compared with the expected ones, and the mistake that explains a difference.
 
-A mistake is named by what it would have given: the first one that gives what came back.
+A mistake is named by its result: the first mistake that gives just what came back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from worldsize.checks.verdict import Complaint
 
 TOLERANCE = 1e-6  # relative: float32 holds 7 digits
+# types that can be gone through only once
 LAZY = ("generator", "map", "zip", "chain", "product", "filter", "list_iterator", "islice")
 _OTHER_KIND = re.compile(r"<\w+>")
 
@@ -24,9 +25,9 @@ _OTHER_KIND = re.compile(r"<\w+>")
 
 
 def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") -> list[np.ndarray]:
-    """The ranks' inputs of a case to be judged: whole numbers that differ by rank and by element.
+    """Draw the ranks' inputs of a case, each of shape [length]: whole numbers that differ by rank in every element.
 
-    So sums are exact and a swap shows. Each has shape [length].
+    Sums are exact, and a swap of ranks shows; elements of one rank may be equal.
     """
     generator = np.random.default_rng([seed, world_size, length])
     inputs = []
@@ -38,17 +39,17 @@ def inputs_for(world_size: int, length: int, seed: int, dtype: str = "float32") 
 
 
 def differing(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> np.ndarray:
-    """Where two arrays of one shape differ by more than rounding: a flat array of places.
+    """Return the flat indices at which two arrays of one shape differ by more than rounding.
 
-    `tolerance` is relative to the expected value; `near_zero` is what a difference may be besides, in the values' own
-    unit, for expected values that are sums of larger ones. NaN equals nothing.
+    `tolerance` is relative to the expected value; `near_zero` is absolute, for expected values that are sums of larger
+    ones. NaN equals nothing.
     """
     far = ~np.isclose(got, expected, rtol=tolerance, atol=near_zero)
     return np.flatnonzero(far.reshape(-1))
 
 
 def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 1e-12) -> bool:
-    """Whether what came back is an array of the expected shape, and its values the expected ones but for rounding."""
+    """Return whether `got` is an array of the expected shape, with the expected values but for rounding."""
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         return False
 
@@ -58,10 +59,10 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
 def first_difference(
     got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0
 ) -> Complaint:
-    """Judges a tensor by the expected one: the first element that differs, in words, or None.
+    """Return a complaint about the first element that differs from `expected`, or None.
 
-    None where `got` is `expected`, but for `tolerance` and `near_zero` as in `differing`; words too where there is no
-    tensor, or one of another shape or dtype. `rank` is None for a tensor that no rank stands for.
+    Another shape or dtype, or no tensor at all, is a complaint, too. `tolerance` and `near_zero` are as in `differing`.
+    `rank` is None for a tensor of no rank.
     """
     whose, of_whose = ("", "") if rank is None else (f"rank {rank}: ", f"rank {rank}, ")
     if not isinstance(got, np.ndarray):
@@ -84,40 +85,40 @@ def first_difference(
 
 
 def _apart(one: Any, other: Any) -> tuple[str, str]:
-    """Two numbers that differ, in six digits, or in as many as show it."""
+    """Return two different numbers as text, in six digits, or in 17 if six do not tell them apart."""
     short = f"{one:g}", f"{other:g}"
     return short if short[0] != short[1] else (f"{one:.17g}", f"{other:.17g}")
 
 
 def is_row(got: Any) -> bool:
-    """Whether what came back has places to go through: a list or a tuple, or a tensor of one dimension or more."""
+    """Return whether `got` has items: a list or a tuple, or a tensor of one dimension or more."""
     if isinstance(got, np.ndarray):
         return got.ndim > 0
     return isinstance(got, tuple)
 
 
 def are_whole(*values: Any) -> bool:
-    """Whether all values are whole numbers, of Python or of NumPy."""
+    """Return whether all values are whole numbers, of Python or of NumPy; booleans are not."""
     return not any(isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in values)
 
 
 def is_whole(got: Any) -> bool:
-    """Tell whether this is one whole number, also in a tensor of no dimension: a list that is made of a tensor has such."""
+    """Return whether `got` is a whole number, also as a tensor of no dimension, as in a list made of a tensor."""
     return are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
 
 
 def has_keys(got: Any, *keys: str) -> bool:
-    """Whether what came back is a dict in which these keys are."""
+    """Return whether `got` is a dict with these keys."""
     return isinstance(got, dict) and set(keys) <= set(got)
 
 
 def all_same(held: Iterable[Any], expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 1e-12) -> bool:
-    """Whether every rank holds the expected array, but for rounding."""
+    """Return whether every rank holds the expected array, but for rounding."""
     return all(same(got, expected, tolerance, near_zero) for got in held)
 
 
 def size(value: Any) -> int:
-    """How many values there are in an array, or in lists inside lists, which may differ in length."""
+    """Return the number of values in an array, or in nested lists, which may differ in length."""
     if isinstance(value, (tuple, list)):
         return sum(map(size, value))
     return int(np.size(value))
@@ -140,7 +141,7 @@ def kind_in_words(got: Any) -> str:
         return NOTHING
     if isinstance(got, np.ndarray):
         return f"a tensor of shape {list(got.shape)}"
-    if isinstance(got, str) and _OTHER_KIND.fullmatch(got):  # as `arrays.plain` tells it
+    if isinstance(got, str) and _OTHER_KIND.fullmatch(got):  # `arrays.plain` sends other types as "<name>"
         kind = got.strip("<>")
         advice = " (make it a list, which can be gone through twice)" * (kind in LAZY)
         return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{advice}"
@@ -150,8 +151,7 @@ def kind_in_words(got: Any) -> str:
 
 
 def shown(got: Any, most: int = 60) -> str:
-    """Return what came back as Python writes it: `most` letters of it, and nine digits of a number, which are the same
-    wherever it was computed."""
+    """Return `got` as Python writes it, up to `most` characters; numbers have at most nine digits, the same on any machine."""
     if got is None:
         return NOTHING
     return _MANY_DIGITS.sub(lambda found: f"{float(found[0]):.9g}", repr(got))[:most]
@@ -161,7 +161,7 @@ def shown(got: Any, most: int = 60) -> str:
 
 
 def number(value: Any) -> float | str:
-    """The one value that a student's function returned, as a float, or words that say what came instead."""
+    """Return the one value that a student's function returned, as a float, or a text on what came instead."""
     if value is None:
         return f"got {NOTHING}"
     if isinstance(value, (bool, np.bool_, str)):
@@ -175,7 +175,7 @@ def number(value: Any) -> float | str:
 
 
 def lone_number(value: Any) -> float | str:
-    """As `number`, for a value that the lab's next cell computes with or prints: one in a list or a row is none."""
+    """Return `number(value)`, but reject a number inside a list or a row, which the lab's next cell could not use."""
     found = number(value)
     if isinstance(found, float) and np.ndim(value):
         kind = "a list" if isinstance(value, (tuple, list)) else f"a tensor of shape {list(np.shape(value))}"
@@ -192,10 +192,9 @@ def _size_in_words(value: Any) -> str:
 
 
 def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: float | None = None) -> bool:
-    """Whether a returned value equals the expected one but for rounding.
+    """Return whether a value equals the expected one but for rounding.
 
-    `tolerance` is relative for large numbers. For small ones a difference may be `near_zero`, which is `tolerance` again
-    where it is not given.
+    `tolerance` is relative. `near_zero`, for small numbers, is absolute; its default is `tolerance`.
     """
     if near_zero is None:
         near_zero = tolerance
@@ -204,10 +203,7 @@ def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: 
 
 
 def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]], tolerance: float = TOLERANCE) -> str:
-    """Words for a wrong value: the first of the named mistakes that would have given just this value.
-
-    It is ". This is …"; empty where no mistake gives what was got.
-    """
+    """Return ". This is …" for the first named mistake that gives this wrong value, or an empty text."""
     for complaint, value in mistakes.items():
         found = value() if callable(value) else value
         if math.isfinite(found) and close(got, found, tolerance):
@@ -217,7 +213,7 @@ def first_named(got: float, mistakes: Mapping[str, float | Callable[[], float]],
 
 
 def first_slip(gives_it: Callable[[Any], bool], slips: Mapping[str, Any]) -> str:
-    """Words for wrong arrays: the first of the named slips whose result is what came back; empty where none is."""
+    """Return the first named slip whose result came back, or an empty text."""
     for complaint, given in slips.items():
         if gives_it(given):
             return complaint

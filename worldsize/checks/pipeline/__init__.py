@@ -1,1 +1,1 @@
-"""Checks of lab 03: stages and the schedules by which micro-batches pass through them."""
+"""Checks of lab 03: stages, and the schedules that pass micro-batches through them."""

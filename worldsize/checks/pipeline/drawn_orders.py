@@ -1,6 +1,6 @@
 """Orders of actions for the stages of a pipeline, drawn among those that do not deadlock.
 
-Left out: what the stages compute (`run_stage`), and schedules that have a name (`worldsize.formulas.schedules`).
+`worldsize.formulas.schedules` makes the schedules that have a name.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import numpy as np
 
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, needed
 
-EAGER, FILLED, REVERSED, SHUFFLED = "eager", "filled", "reversed", "shuffled"  # see `drawn_orders`
+EAGER, FILLED, REVERSED, SHUFFLED = "eager", "filled", "reversed", "shuffled"  # `drawn_orders` explains them
 
 Schedules = list[list[Action]]
 
 
 def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.Generator) -> Schedules:
-    """The order of each rank's actions.
+    """Draw the order of each rank's actions.
 
-    EAGER: everything is done as soon as it can be, the first rank's forwards and the last rank's backwards before all else.
-    FILLED: all forwards first. REVERSED: so, and backwards begin with the last micro-batch. SHUFFLED: forwards and backwards
-    have an order of their own, and nothing but the first rank's forwards goes before the rest.
+    EAGER: everything runs as soon as it can, the first rank's forwards and then the last rank's backwards before all
+    else. FILLED: all forwards first. REVERSED: the same, with backwards from the last micro-batch to the first.
+    SHUFFLED: forwards and backwards each have their own random order, and only the first rank's forwards go before the
+    rest.
     """
     micros = range(micro_batches)
     forwards, backwards = [(FORWARD, k) for k in micros], [(BACKWARD, k) for k in micros]
@@ -30,7 +31,7 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
     if way == EAGER:
         return _one_by_one(ranks, forwards, backwards, generator, eager=True)
 
-    while True:
+    while True:  # until a stack, a queue or a sort of the micro-batches fails on every rank
         forwards, backwards = ([(name, k) for k in generator.permutation(micros).tolist()] for name in (FORWARD, BACKWARD))
         orders = _one_by_one(ranks, forwards, backwards, generator, eager=False)
         if forwards != sorted(forwards) and all(map(_takes_one_between, orders)):
@@ -38,7 +39,7 @@ def drawn_orders(ranks: int, micro_batches: int, way: str, generator: np.random.
 
 
 def _takes_one_between(order: list[Action]) -> bool:
-    """Tell whether there is a backward that takes neither the oldest nor the newest, nor the least number, of those in flight."""
+    """Return whether a backward takes neither the oldest, the newest, nor the lowest-numbered micro-batch in flight."""
     held: list[int] = []
     for way, k in order:
         if way == FORWARD:
@@ -67,9 +68,9 @@ def _one_by_one(
 def _next_ones(
     over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Action]], eager: bool
 ) -> list[tuple[int, Action]]:
-    """(rank, action) of all that can be done now and goes before the rest.
+    """Return (rank, action) of all actions that are ready and go before the rest.
 
-    The first rank's forwards come first; where it is `eager` the last rank's backwards come next.
+    The first rank's forwards come first; if `eager`, the last rank's backwards come next.
     """
     ready = []
     for rank in range(ranks):

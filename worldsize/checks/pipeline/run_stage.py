@@ -1,15 +1,8 @@
-"""The check of lab 03's `run_stage`: a model that is split over ranks has the gradients of the whole one.
+"""Check of lab 03's `run_stage`: a model that is split over ranks has the gradients of the whole model.
 
-Each case is a small MLP, cut at random, with a schedule drawn at random among those that do not deadlock. Gradients
-are compared with autograd's on the unsplit model; the messages must be one activation and one gradient for each
-micro-batch and boundary, in the schedule's order. What is sent must not be changed before its wait, and every handle be
-waited for; a `send` that blocks is right where no two stages can block each other by it: in one direction alone. Where
-the first stage goes forward with four micro-batches before its first backward, two that both block are a deadlock in any
-draw. In one case micro-batches pass in two orders that are drawn until a backward takes neither the oldest nor the newest of
-those in flight. In another the layers take a declared time, as in the lab: so a backward is seen where it is done, and not only
-where its gradient is sent. Left out: how long anything takes, and a micro-batch in another's place where all stages
-exchange the same ones, which changes no sum. The split is Y. Huang et al.'s ("GPipe",
-arXiv:1811.06965, 2019).
+Each case is a small MLP, cut at random, with a drawn schedule that does not deadlock. Gradients are compared with
+autograd's on the unsplit model; each boundary must carry one activation and one gradient a micro-batch, in the
+schedule's order. The split is from Y. Huang et al. ("GPipe", arXiv:1811.06965, 2019).
 """
 
 from __future__ import annotations
@@ -41,7 +34,10 @@ POINTS = {
     "so it does in the order of its schedule": 0.7,
 }
 GRADIENTS, MESSAGES, ORDER = POINTS
-SIZES = (  # (ranks, micro-batches, way, dtype)
+# (ranks, micro-batches, way, dtype). A `send` that blocks passes in one direction alone: EAGER with four micro-batches goes
+# forward four times before a backward, so `send` in both directions deadlocks in any draw. SHUFFLED has a backward that takes
+# neither the oldest nor the newest micro-batch in flight.
+SIZES = (
     (3, 1, EAGER, torch.float32),
     (2, 4, EAGER, torch.float32),
     (3, 4, REVERSED, torch.float64),
@@ -50,10 +46,10 @@ SIZES = (  # (ranks, micro-batches, way, dtype)
     (1, 2, EAGER, torch.float32),
     (3, 5, SHUFFLED, torch.float32),
 )
-TIMED = (2, 3, FILLED, torch.float32)  # with a declared time
-ROWS = 3  # of a micro-batch; no number of micro-batches, so that a factor names its mistake
-TOLERANCE = 1e-5  # float32, relative to the largest gradient of the tensor: small ones are sums of large terms
-SMALLEST = 1e-3  # a tensor whose gradients are all smaller counts as if it had one of these
+TIMED = (2, 3, FILLED, torch.float32)  # a declared time shows a backward where it is done, not only where its gradient is sent
+ROWS = 3  # of a micro-batch; unlike the micro-batches in SIZES, so that a factor names its mistake
+TOLERANCE = 1e-5  # float32, relative to the tensor's largest gradient: small ones are sums of large terms
+SMALLEST = 1e-3  # lower bound for that largest gradient
 
 _ADVICE = {
     "'NoneType' object has no attribute 'compute'": (
@@ -69,7 +65,9 @@ _ADVICE = {
 def run_stage(arena: Arena, fn: Callable) -> Verdict:
     """Check that one stage of a pipeline runs its micro-batches as the schedules say.
 
-    `run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order.
+    `run_stage(fabric, part, schedules)` returns the gradients of the part's weights and biases, in their order. Sends
+    must stay unchanged until their wait, and every handle must be waited for. Two micro-batches that all stages
+    exchange change no sum, and pass.
     """
     return judge("run_stage", POINTS, _cases(arena, fn))
 
@@ -97,9 +95,9 @@ def _case_name(ranks: int, micro_batches: int, dtype: torch.dtype) -> str:
 def _parts(
     ranks: int, micro_batches: int, dtype: torch.dtype, generator: np.random.Generator, timed: bool
 ) -> list[dict[str, Any]]:
-    """An MLP with widths that differ from boundary to boundary, one or two layers a stage, as plain arrays.
+    """Return an MLP as plain arrays, by stage, with one or two layers a stage and a different width at each boundary.
 
-    `timed`: its layers declare a time, of 0 s, so that their work has a place between the messages.
+    `timed`: layers declare a time of 0 s, so that their work has a place between the messages.
     """
     layers = generator.integers(1, 3, ranks).tolist()
     widths = (3 + generator.permutation(sum(layers) + 1)).tolist()
@@ -108,7 +106,7 @@ def _parts(
     model = torch.nn.Sequential(*(torch.nn.Linear(*pair, dtype=dtype) for pair in pairwise(widths)))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.uniform_(-0.6, 0.9, generator=torch_generator)  # few ReLUs are shut
+            parameter.uniform_(-0.6, 0.9, generator=torch_generator)  # mostly above 0, so that few ReLUs are shut
 
     rows = ROWS * micro_batches
     x = torch.randn(rows, widths[0], generator=torch_generator, dtype=dtype)
@@ -135,7 +133,7 @@ def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[s
     wrong = _wrong_gradients(ended.returned, parts)
     if wrong:
         wrong += f" Besides, {order}." if order else ""
-        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # an order of wrong work is worth nothing
+        return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # the order of wrong work earns nothing
     return {
         GRADIENTS: None,
         MESSAGES: though_right("the gradients", sent),
@@ -161,7 +159,7 @@ def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> Complaint:
 
 
 def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
-    """Autograd's gradients of the unsplit model's loss on one micro-batch, by rank and parameter."""
+    """Return autograd's gradients of the unsplit model's loss on one micro-batch, by rank and parameter."""
     stages = [build(_tensors(part)) for part in parts]
     out = torch.from_numpy(parts[0]["xs"][micro])
     for stage in stages:
@@ -235,7 +233,7 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
 
 
 def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Words where everything is there, but in the wrong proportion."""
+    """Return a complaint if the gradient is right but for a known factor, or None."""
     m = len(by_micro)
     mean = sum(by_micro) / m
     for factor in (ROWS, ROWS * m):
@@ -253,12 +251,12 @@ def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
 
 
 def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Words where some micro-batches' gradients are there, but not all."""
+    """Return a complaint if only some micro-batches' gradients are there, or None."""
     m, total = len(by_micro), sum(by_micro)
     if m == 1:
         return None
 
-    for k, grad in reversed(list(enumerate(by_micro))):  # the last stays where each clears those before it
+    for k, grad in reversed(list(enumerate(by_micro))):  # the last one remains if each clears those before
         if _close(got, grad) or _close(got, grad / m):
             return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
 
@@ -303,9 +301,9 @@ def _out_of_order(trace: Trace, orders: Schedules) -> Complaint:
 
 
 def _ways_seen(trace: Trace, rank: int) -> list[str]:
-    """A rank's forwards and backwards in their order.
+    """Return a rank's forwards and backwards in their order.
 
-    An action is seen in what it sends, or where it sends nothing, in what it received before.
+    An action is seen in the message that it sends or, if it sends none, in the message that it received.
     """
     seen = []
     for t in trace.transfers:
@@ -322,7 +320,7 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
 
 
 def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
-    """Say where the last rank's layers worked more often than it had gone forward, while forwards alone were asked for."""
+    """Return a complaint if the last rank worked more often than it went forward, before any backward was due; else None."""
     last = trace.world_size - 1
     arrived_s = sorted(t.end_s for t in trace.transfers if t.dst == last)
     begun_s = sorted(span.start_s for span in trace.spans if span.declared and span.rank == last)

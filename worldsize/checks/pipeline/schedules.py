@@ -1,12 +1,9 @@
-"""The checks of lab 03's plain functions: the GPipe schedule, the 1F1B schedule, and balanced cuts.
+"""Checks of lab 03's plain functions: the GPipe schedule, the 1F1B schedule, and balanced cuts.
 
-A schedule is played on paper (`pipeline.play`): every property is one of its dependencies, of its length, or of the
-micro-batches in flight, so that any order with those properties passes. What makes a schedule the one that is asked for
-carries its points: GPipe's order is none of 1F1B, nor an even cut a balanced one. The fixed cases tell mistakes apart; sizes that
-are drawn come after them, up to those of real pipelines, so that a table of schedules earns nothing and no cap of an answer's own
-lies above them by chance. Left out: real ranks (`run_stage`). The schedules are
-Y. Huang et al.'s ("GPipe", arXiv:1811.06965, 2019) and D. Narayanan et al.'s ("PipeDream", SOSP 2019; with a flush in
-"Memory-efficient pipeline-parallel DNN training", ICML 2021, and Megatron-LM, SC 2021).
+A schedule is played on paper (`pipeline.play`) and judged by its dependencies, its length and the micro-batches in
+flight, so any order with those properties passes. The schedules are from Y. Huang et al. ("GPipe", arXiv:1811.06965,
+2019) and D. Narayanan et al. ("PipeDream", SOSP 2019; with a flush in "Memory-efficient pipeline-parallel DNN
+training", ICML 2021, and Megatron-LM, SC 2021).
 """
 
 from __future__ import annotations
@@ -29,12 +26,15 @@ from worldsize.formulas import pipeline
 from worldsize.formulas.pipeline import BACKWARD, FORWARD, Action, Stuck
 from worldsize.units import count
 
-STEPS = {FORWARD: 1, BACKWARD: -1}  # what an action does to the number of micro-batches in flight
+STEPS = {FORWARD: 1, BACKWARD: -1}  # change in the number of micro-batches in flight
 WAYS = tuple(STEPS)
 FORWARD_S, BACKWARD_S = 1, 2  # on paper a backward takes twice as long, as it does for matrices
 SIZES = ((2, 4), (3, 5), (4, 8), (4, 2), (2, 1), (1, 2), (5, 7))  # (stages, micro-batches)
-DRAWN = (((6, 9), (10, 40)), ((17, 33), (64, 130)), ((12, 33), (3, 9)))  # from how many to how many of each
+# Ranges of stages and of micro-batches, up to those of real pipelines: a table of schedules earns nothing, and an answer's
+# limit on sizes shows.
+DRAWN = (((6, 9), (10, 40)), ((17, 33), (64, 130)), ((12, 33), (3, 9)))
 
+# The property that defines a schedule carries most points: GPipe's order is not 1F1B's, nor an even cut a balanced one.
 GPIPE = {
     "every micro-batch goes forward and backward once, and no stage waits for ever": 0.25,
     "all forwards come first, and no stage waits longer than it must": 0.75,
@@ -44,8 +44,8 @@ ONE_F_ONE_B = {
     "no stage waits longer than it must": 0.3,
     "nor does it for holding at most p − s micro-batches on stage s": 1.0,
 }
-ROUNDING = 1e-9  # of sums in another order
-CUT_CASES = (  # (seconds by layer, stages), each with a shortcut that it turns away
+ROUNDING = 1e-9  # relative, for sums in another order
+CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
     ([3, 1, 1, 3], 2),
     ([4, 4, 4, 4, 4], 3),
     ([1, 1, 1, 1, 8], 3),  # fewer stages would do
@@ -58,7 +58,7 @@ CUTS = {"every layer is in one stage, in order": 0.25, "no other cuts have a fas
 
 
 def gpipe(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the schedule of a pipeline in GPipe's order.
+    """Check the schedule of a pipeline in GPipe's order.
 
     `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
     """
@@ -75,7 +75,7 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
 
 
 def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the schedule of a pipeline in the order of PipeDream, 1F1B.
+    """Check the schedule of a pipeline in the order of PipeDream, 1F1B.
 
     `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
     """
@@ -90,7 +90,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
         return {
             complete: None,
             filled: slow,
-            held: slow or _holds_too_many(ended.returned, micro_batches),  # to hold few alone is easy: one at a time
+            held: slow or _holds_too_many(ended.returned, micro_batches),  # holding few is easy for a slow schedule
         }
 
     return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, ONE_F_ONE_B, examine))
@@ -122,14 +122,14 @@ def _of_each_stage(size: tuple[int, int]) -> list[tuple[int, int, int]]:
 
 
 def _part(ended: ArenaResult, own: slice) -> ArenaResult:
-    """A part of what `on_ranks.answers` returned."""
+    """Return the result with only a part of the answers of `on_ranks.answers`."""
     if ended.state != "done":
         return ended
     return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
 
 
 def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
-    """One call for each stage; the first that does not end well stands for all."""
+    """Call the function once for each stage; return the first call that fails, or all answers."""
     returned = []
     for args in calls:
         ended = arena.call(fn, *args)
@@ -193,7 +193,7 @@ def _micros(actions: Sequence[Action], way: str) -> list[int]:
 
 
 def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
-    """Words for a wait that never ends, or for two stages that take the same messages in different orders."""
+    """Return a complaint if a wait never ends, or if two stages take the same messages in different orders; else None."""
     for stage, actions in enumerate(returned):
         before: set[int] = set()
         for way, k in actions:
@@ -232,7 +232,7 @@ def _mixed(returned: Sequence[Sequence[Action]]) -> Complaint:
 
 
 def _slow(returned: Sequence[Sequence[Action]], micro_batches: int) -> Complaint:
-    """Words where it takes longer than m + p − 1 times a forward and a backward."""
+    """Return a complaint if the schedule takes longer than m + p − 1 times a forward and a backward, or None."""
     stages, each_s = len(returned), FORWARD_S + BACKWARD_S
     trace = pipeline.play(returned, FORWARD_S, BACKWARD_S)
     took, least = pipeline.makespan_s(trace) / each_s, micro_batches + stages - 1
@@ -262,7 +262,7 @@ def _holds_too_many(returned: Sequence[Sequence[Action]], micro_batches: int) ->
 
 
 def _short(actions: Sequence[Action]) -> str:
-    """F0 F1 B0 …"""
+    """Return up to 12 actions as text: "F0 F1 B0 …"."""
     if not actions:
         return "nothing"
 
@@ -274,9 +274,9 @@ def _short(actions: Sequence[Action]) -> str:
 
 
 def balanced_cuts(arena: Arena, fn: Callable) -> Verdict:
-    """Check, beside the schedules of a pipeline, of where its layers are cut into stages.
+    """Check the cuts of a pipeline's layers into stages.
 
-    `balanced_cuts(seconds, stages)` returns edges: stage s has layers edges[s] to edges[s + 1].
+    `balanced_cuts(seconds, stages)` returns edges: stage s has layers edges[s] to edges[s + 1] − 1.
     """
     return judge("balanced_cuts", CUTS, _cut_cases(arena, fn))
 
@@ -344,21 +344,21 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
 
 
 def _fastest_slowest(seconds: Sequence[float], stages: int) -> float:
-    """The seconds of the slowest stage under the best cuts: the least sum of neighbouring layers that is enough for all."""
+    """Return the slowest stage's seconds under the best cuts: the least sum of neighboring layers that is enough for all."""
     layers = range(len(seconds))
     sums = sorted(sum(seconds[start : stop + 1]) for start in layers for stop in layers[start:])
     return next(limit for limit in sums if _stages_within(seconds, limit * (1 + ROUNDING)) <= stages)
 
 
 def _least_spread(seconds: Sequence[float], stages: int) -> float:
-    """Return how far the slowest stage must be from the fastest, over all cuts."""
+    """Return the smallest possible gap between the slowest and the fastest stage, over all cuts."""
     ways = ([0, *inner, len(seconds)] for inner in combinations(range(1, len(seconds)), stages - 1))
     sums = ([sum(seconds[start:stop]) for start, stop in pairwise(edges)] for edges in ways)
     return min(max(each) - min(each) for each in sums)
 
 
 def _stages_within(seconds: Sequence[float], limit: float) -> float:
-    """How many stages are needed if none may take more than `limit`; infinite where one layer does."""
+    """Return the number of stages needed if none may take more than `limit`; infinite if one layer does."""
     if max(seconds) > limit:
         return float("inf")
 

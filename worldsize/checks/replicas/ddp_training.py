@@ -1,9 +1,8 @@
-"""The check of a training with DistributedDataParallel and a DistributedSampler, epoch for epoch.
+"""Check of a training with DistributedDataParallel and a DistributedSampler, epoch by epoch.
 
-The model is a line, so that the training of one process on the ranks' shares is a few rows of NumPy: that is what the
-weights are held against, and slips are told by the weights that they lead to. Every rank has numbers of its own in y, so
-that none can work out the others' gradients by itself. Left out: what travelled, which happens inside the submission's
-own process group. S. Li et al., "PyTorch Distributed", VLDB 2020.
+The model is a line, so a few rows of NumPy give the right weights and those that known slips lead to. Every rank has
+its own y, so no rank can compute another's gradients; messages stay unchecked, inside the submission's own process
+group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ POINTS = {
     "model and examples are moved to the device": 0.0,
 }
 ALIKE, TOGETHER, ORDERS, PARTS, MOVED = POINTS
-SHIFT, SCALE = 0.37, 1.7  # what the check's own build adds to the weights, and its loss to the mean squared error's 1
-PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's examples in a step); DDP starts slowly, so two ranks
+SHIFT, SCALE = 0.37, 1.7  # the check's own build adds SHIFT to the weights; its loss is SCALE x the mean squared error
+PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's batch size); two ranks, because DDP starts slowly
 EPOCHS, INPUTS = 3, 2
 USUAL_DECAYS, USUAL_MOMENTA = (1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 0.1), (0.5, 0.9, 0.99)
-NEAR_ZERO = 1e-8  # weights may be float32, and come near 0 on their way from others near 1
+NEAR_ZERO = 1e-8  # weights may be float32, and pass near 0 between values near 1
 
 Inputs = list[dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class DdpTrainingRun:
-    """One training: every rank has all examples, with y and weights of its own to begin with."""
+    """A training in which every rank has all examples, with its own y and initial weights."""
 
     inputs: Inputs
     batch_size: int
@@ -58,20 +57,20 @@ class DdpTrainingRun:
         return len(self.inputs[0]["x"])
 
     def orders(self, anew: bool = True) -> list[list[list[int]]]:
-        """[epoch][rank] -> the indices in order; `anew` is False where set_epoch is forgotten."""
-        return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]
+        """Return the indices in order, by epoch and rank; `anew=False` forgets set_epoch."""
+        return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]  # 0: the sampler's default seed
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"
 
 
 def train_ddp(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a training with DDP.
+    """Check a training with DDP.
 
     `train_ddp(data, epochs, batch_size, rate, build, loss)` returns the weights after each epoch, [weight…, bias] each.
-    The first training has the lab's own `build` and `loss`, the second one others.
+    The first training uses the lab's own `build` and `loss`, the second one the check's.
 
-    data has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
+    `data` has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
     """
     return judge("train_ddp", POINTS, _cases(arena, fn))
 
@@ -108,20 +107,18 @@ def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
     return DdpTrainingRun(inputs, batch_size, rate=float(generator.uniform(0.05, 0.1)))
 
 
-# ---- what should come out --------------------------------------------------------------------
+# ---- expected weights ------------------------------------------------------------------------
 
 
 def history(
     lesson: DdpTrainingRun, orders: Sequence, start: int = 0, scale: float = 1.0, keep: float = 0.0, decay: float = 0.0,
     owners: Sequence[int] | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """What training with DDP must come to, computed in NumPy.
+    """Return the weights after each epoch of DDP training, computed in NumPy. Shape [epochs, inputs + 1].
 
-    The weights after each epoch, [epochs, inputs + 1], where each step takes the mean of the ranks' mean gradients.
-
-    Gradients are multiplied by `scale`, and `keep` times the step before is added: 1 where they are never set to zero, a
-    momentum else. `decay` times the weights is added to each gradient. `owners`: whose y each share is
-    taken from; else its own rank's.
+    Each step takes the mean of the ranks' mean gradients, times `scale`, plus `keep` times the step before (1 if
+    gradients are never zeroed, else a momentum), plus `decay` times the weights. `start` is the rank whose weights come
+    first. `owners` are the ranks whose y the shares use; by default each share's own rank.
     """
     owners = range(lesson.n) if owners is None else owners
     given = lesson.inputs[start]
@@ -144,7 +141,7 @@ def history(
 
 
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
-    """What mistakes lead to on each rank, with their names."""
+    """Return {complaint: the weights on each rank} of known mistakes."""
     n, orders = lesson.n, lesson.orders()
     every = list(range(lesson.count))
     padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
@@ -199,7 +196,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     }
 
 
-# ---- what came out ---------------------------------------------------------------------------
+# ---- complaints ------------------------------------------------------------------------------
 
 
 def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
@@ -225,7 +222,7 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
 
 
 def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Complaint]:
-    """`returned` is what `ddp_parts.with_model_and_loss` saw on each rank; `lesson` has the model's shift, the loss' scale."""
+    """Examine the records of `ddp_parts.with_model_and_loss`. `lesson` has the model's shift and the loss's scale."""
     histories = [of_rank["returned"] for of_rank in returned]
     for rank, got in enumerate(histories):
         complaint = _no_history(got, rank)
@@ -273,7 +270,7 @@ def _no_history(got: Any, rank: int) -> Complaint:
 
 
 def rows_of(got: Any) -> np.ndarray:
-    """The rows of a history, each of which may be one tensor or a list of a tensor for each parameter."""
+    """Return the rows of a history; a row may be one tensor, or a list with a tensor for each parameter."""
     return np.stack([_flat(row) for row in got])
 
 
@@ -303,7 +300,7 @@ def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.n
 
 
 def _told_apart(got: np.ndarray, expected: np.ndarray) -> tuple[str, str]:
-    """Both as text, with as many digits as it takes until they differ."""
+    """Return both as text, with enough digits (at most 9) to differ."""
     for digits in (4, 6, 9):
         one, other = (np.array2string(values, precision=digits) for values in (got, expected))
         if one != other:

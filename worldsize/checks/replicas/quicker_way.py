@@ -1,9 +1,8 @@
-"""The check of `quicker_way`: replicas or stages, by the seconds of a step and by what a rank has to hold.
+"""Check of `quicker_way`: replicas or stages, by the seconds of a step and the memory of a rank.
 
-Each question is drawn so that one mistake answers it wrongly; which mistake it was is read from the pattern of the answers. With
-two answers to choose from, 30 questions are guessed with chance 2 ** -30. Left out: micro-batches, activations in
-memory.
-The comparison is A. Krizhevsky's, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997, 2014.
+Each question is drawn so that one slip answers it wrongly, and the pattern of answers names the slip; 30 questions with
+two answers each are guessed with chance 2 ** -30. Micro-batches and activations in memory are left out. The comparison
+is from A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997, 2014.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ POINTS = {
 }
 SOONER, FITS = POINTS
 REPLICAS, STAGES = "replicas", "stages"
-CLEAR = 0.03  # of the longer step: how far the two ways are apart, also by a slip
+CLEAR = 0.03  # of the longer step: the least gap between the two ways, by the right rule and by the slip's
 TIMES = 2  # questions for each slip
 TRIES = 20_000
-NO_LIMIT = 10**15
+NO_LIMIT = 10**15  # bytes: more than any model drawn here needs
 
 
 class SpreadSetting(NamedTuple):
-    """The arguments of `quicker_way`, in their order."""
+    """The arguments of `quicker_way`, in order."""
 
     batch: int
     example_s: float
@@ -65,13 +64,13 @@ Seconds = Callable[[SpreadSetting], float]
 
 
 def replicas_s(q: SpreadSetting) -> float:
-    """A step of replicas: the largest share's work, then a ring all-reduce of all gradients."""
+    """Return the seconds of a step of replicas: the largest share's work, then a ring all-reduce of all gradients."""
     work_s = -(-q.batch // q.n) * q.example_s * q.n
     return parallelism.seconds_data_parallel(q.n, work_s, q.model_bytes, Link(q.bytes_per_s, q.alpha_s))
 
 
 def stages_s(q: SpreadSetting) -> float:
-    """A step of stages, one after the other: all work, and two messages of the whole batch at every boundary."""
+    """Return the seconds of a step of stages: all work in turn, and two messages of the whole batch at every boundary."""
     work_s = q.batch * q.example_s
     return parallelism.seconds_model_parallel(q.batch, work_s, q.boundary_bytes, Link(q.bytes_per_s, q.alpha_s))
 
@@ -81,7 +80,7 @@ def right(q: SpreadSetting) -> str | None:
 
 
 def fits(q: SpreadSetting) -> dict[str, bool]:
-    """A rank holds parameters and as many bytes of gradients: of the whole model, or of its stage."""
+    """Return which ways fit. A rank holds parameters and as many bytes of gradients: the model's, or its stage's."""
     return {REPLICAS: 2 * q.model_bytes <= q.memory_bytes, STAGES: 2 * max(q.stage_bytes) <= q.memory_bytes}
 
 
@@ -101,7 +100,7 @@ def _passing(q: SpreadSetting) -> float:
     return stages_s(q) - q.batch * q.example_s
 
 
-# {words: seconds of replicas, seconds of stages}
+# {complaint: (seconds of replicas, seconds of stages)}
 SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "Stages work one after the other, since each needs what the one before makes; only replicas share the work.":
         (replicas_s, lambda q: stages_s(q) - q.batch * q.example_s * (1 - 1 / q.n)),
@@ -144,7 +143,7 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
         (lambda q: replicas_s(q) + 2 * (q.n - 1) / q.n * q.model_bytes * (q.batch - 1) / q.bytes_per_s, stages_s),
     "That is the slower way.": (stages_s, replicas_s),
 }  # fmt: skip
-# {words: what fits}
+# {complaint: which ways fit}
 UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
     "A way that needs more memory than there is cannot be chosen.": lambda q: {REPLICAS: True, STAGES: True},
     "A rank holds its gradients as well, as many bytes as its parameters.":
@@ -170,7 +169,7 @@ UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
 
 
 def by_slip(q: SpreadSetting, words: str) -> str | None:
-    """What the slip answers."""
+    """Return the answer that the slip gives."""
     if words in UNFIT:
         return _chosen(q, replicas_s(q), stages_s(q), UNFIT[words](q))
     replicas, stages = (seconds(q) for seconds in SLIPS[words])
@@ -181,7 +180,7 @@ def by_slip(q: SpreadSetting, words: str) -> str | None:
 
 
 def quicker_way(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a decision between replicas and stages.
+    """Check a decision between replicas and stages.
 
     `quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes)` returns "replicas",
     "stages" or None.
@@ -203,7 +202,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[SpreadSetting]:
-    """Questions for each slip, in any order, and for each two slips that would give the same answers to them."""
+    """Draw questions for each slip, and for each pair of slips that answer those alike; return them shuffled."""
     asked = [question_for(words, limited, draws) for words in slips for _ in range(TIMES)]
     for one, other in combinations(slips, 2):
         if all(by_slip(q, one) == by_slip(q, other) for q in asked):
@@ -213,11 +212,14 @@ def _telling(slips: Sequence[str], limited: bool, draws: random.Random) -> list[
 
 
 def question_for(words: str, limited: bool, draws: random.Random, unlike: str | None = None) -> SpreadSetting:
-    """A question that the slip answers wrongly, and by far; or one that it answers unlike another slip."""
+    """Draw a question that the slip `words` answers wrongly, or unlike the slip `unlike`, with times clearly apart.
+
+    Raises AssertionError if no draw fits.
+    """
     for _ in range(TRIES):
         q = _drawn(limited, draws)
         expected = right(q) if unlike is None else by_slip(q, unlike)
-        if by_slip(q, words) == expected:  # as most draws; cheap to tell
+        if by_slip(q, words) == expected:  # most draws end here, so the cheap test comes first
             continue
         if _clear(replicas_s(q), stages_s(q)) and all(_clear(*_seconds_by(q, slip)) for slip in (words, unlike or words)):
             return q
@@ -244,7 +246,7 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
     bytes_per_s, alpha_s = between(2e6, 1e8), between(1e-5, 2e-2)
     moved_s = parallelism.bytes_data_parallel(n, sum(stage_bytes)) / n / bytes_per_s
     memory = NO_LIMIT
-    if limited:
+    if limited:  # often just at the limit of a right or a wrong rule
         edges = [2 * sum(stage_bytes), 2 * max(stage_bytes), sum(stage_bytes), max(stage_bytes), round(2 * sum(stage_bytes) / n)]
         edges.append(2 * min(stage_bytes))
         memory = round(draws.choice(edges) * draws.choice([1, 1, between(0.6, 1.6)]))

@@ -1,7 +1,7 @@
-"""Words for wrong averages: weights at the start, gradients, and the weights after each step of a training.
+"""Complaints about wrong averages: weights at the start, gradients, and the weights after each training step.
 
-A mistake has a signature: a sum is n means, a mean of means weighs ranks and not examples, replicas that began apart
-stay exactly as far apart. Left out: messages, and what is run (`replicas`).
+Each mistake leaves a signature: a sum is n means, a mean of means weighs ranks instead of examples, and replicas with
+different starts stay equally far apart. `replicas.py` runs the cases and judges the messages.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from worldsize.checks.verdict import Complaint
 from worldsize.units import number
 
 Arrays = Sequence[np.ndarray]
-# weights are copied, and all else is float64: what is added up in another order differs by less
+# weights are copied, and all else is float64: sums in another order differ by less
 NEAR_ZERO = 1e-9
 EXACT = {"tolerance": 1e-11, "near_zero": NEAR_ZERO}
-CUT = 1.0  # a mean that is put into a tensor of whole numbers is cut
+CUT = 1.0  # a mean written into an integer tensor loses its fraction
 
 
 # ---- the start -------------------------------------------------------------------------------
 
 
 def wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arrays]) -> Complaint:
-    """Words for the mistake when replicas do not start alike: a tensor that is a sum, a mean or a rank's own, not rank 0's.
+    """Return a complaint if replicas do not start with rank 0's weights, or None.
 
-    They name the first tensor of `held[rank]`, the list, that is not rank 0's, or whose memory is not. `noted[rank]` is what
-    `on_ranks.in_memory` saw.
+    The complaint names the first tensor in the lists `held[rank]` that differs from rank 0's, or else the first whose
+    memory differs. `noted[rank]` is the record of `on_ranks.in_memory`.
     """
     returned = [of_rank["returned"] for of_rank in noted]
     found = _first_wrong(held, inputs[0])
@@ -79,10 +79,10 @@ def _own_start(given: Any, expected: Arrays, rank: int, k: int) -> str:
 
 
 def wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts: Sequence[int]) -> Complaint:
-    """Words for replicas' wrong gradient averages: the first tensor that is not the mean over all examples.
+    """Return a complaint if a gradient is not the mean over all examples, or None.
 
-    It is one of `held[rank]`, the list, or its memory (`noted`, by `on_ranks.in_memory`); `inputs` are the means by rank,
-    each over its own examples.
+    The complaint names the first wrong tensor in the lists `held[rank]`, or else in memory (`noted`, from
+    `on_ranks.in_memory`). `inputs[rank]` holds the means over that rank's own examples.
     """
     returned = [of_rank["returned"] for of_rank in noted]
     means = _combine(inputs, np.divide(counts, sum(counts)))
@@ -105,10 +105,10 @@ def wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts
 
 def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:
     n, total = len(counts), sum(counts)
-    shares = np.divide(counts, total)  # of all examples
+    shares = np.divide(counts, total)  # of all examples, by rank
     if np.isnan(got).any() and 0 in counts:
         empty = counts.index(0)
-        if rank and not counts[rank]:  # the ranks before it hold the mean
+        if rank and not counts[rank]:  # `_first_wrong` takes ranks in order, so earlier ones are right
             return (
                 f"Other ranks hold the mean, but rank {rank}, which has no examples, still holds its NaN. gradient = … makes a "
                 f"new tensor: put the zeros into this one (zero_), and the sum comes into it."
@@ -147,7 +147,7 @@ def _times_the_mean(got: np.ndarray, mean: np.ndarray) -> str:
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
-    """The weighted sum over the ranks, tensor by tensor; a rank with no examples, whose mean is NaN, is left out."""
+    """Return the weighted sum over the ranks, by tensor; skip ranks without examples, whose first tensor is all NaN."""
     total = [np.zeros_like(x) for x in inputs[0]]
     for own, weight in zip(inputs, weights, strict=True):
         if not np.isnan(own[0]).all():
@@ -159,7 +159,7 @@ def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndar
 
 
 def _not_in_place(noted: Sequence[Any], expected: Arrays) -> Complaint:
-    """Words where the list holds the right numbers, and the memory of the tensors that were handed in does not."""
+    """Return a complaint if the list is right but the memory of the tensors handed in is not, or None."""
     found = _first_wrong([of_rank["memory"] for of_rank in noted], expected)
     if not found:
         return None
@@ -179,7 +179,7 @@ def _not_in_place(noted: Sequence[Any], expected: Arrays) -> Complaint:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A line to be learnt by `world_size` ranks from `count` examples, in batches of `batch_size`."""
+    """A training in which `world_size` ranks fit a line to `count` examples, in batches of `batch_size`."""
 
     seed: int
     world_size: int
@@ -194,7 +194,7 @@ class TrainingRun:
 
     @property
     def sizes(self) -> list[int]:
-        """How many examples each step's batch has."""
+        """Return the number of examples in each step's batch."""
         of_epoch = [min(self.batch_size, self.count - first) for first in range(0, self.count, self.batch_size)]
         return of_epoch * self.epochs
 
@@ -204,7 +204,7 @@ class TrainingRun:
         return x, 3 * x - 2 + generator.normal(size=self.count)
 
     def starts(self) -> list[list[np.ndarray]]:
-        """[slope] and [intercept] of every rank."""
+        """Return every rank's [slope] and [intercept]."""
         generator = np.random.default_rng([self.seed, 1])
         return [[generator.normal(size=1) + rank, generator.normal(size=1) - rank] for rank in range(self.world_size)]
 
@@ -214,9 +214,9 @@ class TrainingRun:
         return arena.ranks(fn, self.starts()[:world_size], *plan, shift, scale, driver=on_ranks.with_parts)
 
     def descent(self, factor: float = 1.0, begins: np.ndarray | None = None) -> np.ndarray:
-        """The weights after every step with the whole batch, `factor` times the learning rate. Shape [steps, 2].
+        """Return the weights after every full-batch step, at `factor` times the learning rate. Shape [epochs, 2].
 
-        `begins`: the weights after the first step, where they are not what they should be.
+        `begins` replaces the weights after the first step.
         """
         x, y = self.examples()
         history = [] if begins is None else [begins]
@@ -237,9 +237,9 @@ class TrainingRun:
 
 
 def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.ndarray | None) -> Complaint:
-    """Words for the mistake in a training of replicas: the first step at which a rank's line differs from the expected one.
+    """Return a complaint about the first step at which a rank's line differs from the expected one, or None.
 
-    They differ from `expected`, [steps, 2]; None for that looks at the shape alone.
+    `expected` has shape [steps, 2]. If it is None, only the shape of rank 0's history is checked.
     """
     for rank, got in enumerate(returned):
         complaint = no_history(got, lesson, rank)
@@ -259,14 +259,14 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
 
 
 class HasSteps(Protocol):
-    """A training of so many steps."""
+    """A training with a known number of steps."""
 
     @property
     def steps(self) -> int: ...
 
 
 def no_history(got: Any, lesson: HasSteps, rank: int) -> Complaint:
-    """Words for what is no tensor of the line's two weights after each step."""
+    """Return a complaint if `got` is not a float tensor of shape [steps, 2], or None."""
     shape = [lesson.steps, 2]
     came = kind_in_words(got)
     if isinstance(got, np.ndarray):
@@ -278,9 +278,9 @@ def no_history(got: Any, lesson: HasSteps, rank: int) -> Complaint:
 
 
 def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.ndarray]) -> Complaint:
-    """Say where the weights that were handed in are not those after the last step, or their memory does not hold them.
+    """Return a complaint if the weights handed in, or their memory, do not hold the last step's weights; else None.
 
-    `held[rank]` is the list afterwards, `noted` what `on_ranks.with_parts` saw, `history` the right weights.
+    `held[rank]` is the list afterwards, `noted[rank]` the record of `on_ranks.with_parts`, `history` the right weights.
     """
     last = [history[-1][:1], history[-1][1:]]
     found = _first_wrong(held, last)
@@ -293,7 +293,7 @@ def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.
 
 
 def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
-    """What all ranks show together."""
+    """Name the mistake that all ranks' histories show together."""
     if any(np.isnan(got).any() for got in returned):
         return "A rank that takes no example in a step has NaN for a gradient, and that has spread."
 
@@ -316,7 +316,7 @@ def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step:
 
 
 def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
-    """Say where every step has all examples, so that each follows from the one before."""
+    """Name the mistake in a full-batch training, where each step follows from the one before, or None."""
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: note them after it."
@@ -334,7 +334,7 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
 
 
 def _shares_words(lesson: TrainingRun, step: int) -> str:
-    begun = step % (lesson.steps // lesson.epochs) * lesson.batch_size  # examples that the epoch has taken before
+    begun = step % (lesson.steps // lesson.epochs) * lesson.batch_size  # examples of the epoch's earlier steps
     size = min(lesson.batch_size, lesson.count - begun)
 
     together = "The ranks agree with each other, but not with one process. "
@@ -352,18 +352,18 @@ def _line(weights: np.ndarray) -> str:
     return f"slope {weights[0]:.6g} and intercept {weights[1]:.6g}"
 
 
-# ---- of all ----------------------------------------------------------------------------------
+# ---- shared ----------------------------------------------------------------------------------
 
 
 def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> bool:
-    """Whether two arrays are the same but for rounding, where NaN, the mean over no examples, equals NaN."""
+    """Return whether two arrays agree within rounding. NaN, the mean over no examples, equals NaN."""
     apart = differing(got, expected, tolerance, near_zero)
     both_nan = np.isnan(got) & np.isnan(expected)
     return bool(both_nan.reshape(-1)[apart].all())
 
 
 def _first_wrong(held: Sequence[Any], expected: Arrays) -> tuple[int, int, Any] | None:
-    """The first rank, and of its list the first tensor, that is not the expected one: (rank, which one, what it holds)."""
+    """Return the first wrong tensor of the first rank that has one, as (rank, index in the list, value), or None."""
     for rank, tensors in enumerate(held):
         for k, right in enumerate(expected):
             got = _tensor(tensors, k)
@@ -382,13 +382,13 @@ def _element(rank: int, k: int, got: Any, expected: np.ndarray) -> str:
     if got.shape != expected.shape:
         return f"{where}: expected shape {list(expected.shape)}, got {list(got.shape)}"
 
-    far = differing(got, expected, **EXACT)
+    far = differing(got, expected, **EXACT)  # NaN differs from NaN here: skip elements where both are
     i = int(next(place for place in far if not np.isnan(got.reshape(-1)[place]) or not np.isnan(expected.reshape(-1)[place])))
     return f"{where}, element {i}: expected {expected.reshape(-1)[i]:.10g}, got {got.reshape(-1)[i]:.10g}"
 
 
 def _tensor(returned: Any, k: int) -> Any:
-    """The k-th tensor of a list; None where it is no list, or a shorter one."""
-    if isinstance(returned, tuple) and len(returned) > k:
+    """Return the k-th tensor of a list, or None if `returned` is no list or too short."""
+    if isinstance(returned, tuple) and len(returned) > k:  # `arrays.plain` turns lists into tuples
         return returned[k]
     return None

@@ -1,9 +1,8 @@
-"""The checks of replicas: the same start, the average of gradients, and a training that equals one process.
+"""Checks of replicas: the same start, averaged gradients, and a training that equals one process.
 
-Values must be those of one process with the whole batch, on every rank; the messages may take any route, but no more
-bytes than they need. The words for gradients and for trainings are in `replica_mistakes`.
-Gradient averaging and its pitfalls: P. Goyal et al., arXiv:1706.02677, 2017; S. Li et al., "PyTorch Distributed",
-VLDB 2020, for the broadcast at the start.
+Every rank must hold the values of one process with the whole batch; messages may take any route, but no more bytes than
+needed. Averaging and its pitfalls: P. Goyal et al., arXiv:1706.02677, 2017; the broadcast at the start: S. Li et al.,
+"PyTorch Distributed", VLDB 2020.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ TRAIN = {
 }
 
 COUNTS = ((4, 4, 4), (2, 1, 1, 1), (5, 3), (1, 1, 1, 0), (0, 3), (7,))  # examples by rank
-FAULTY = (3, 0, 2)  # the last of these ranks has NaN for the gradient of its examples
+FAULTY = (3, 0, 2)  # examples by rank; the last rank has examples, but a NaN gradient
 START_SIZES = (3, 4, 2, 1)
-MORE_RANKS = (5, 8)  # from how many to how many in the cases that are drawn
-# float64 and int64 hold what float32 would round; the last is as BatchNorm's counter of batches
+MORE_RANKS = (5, 8)  # range of world sizes in the drawn cases
+# float64 and int64 hold digits that float32 would round; the int64 scalar is like BatchNorm's counter of batches
 SHAPES = (((2, 3), "float32"), ((3,), "float64"), ((), "int64"))
-LARGE = 2**25  # float32 has no odd numbers from here on
+LARGE = 2**25  # float32 has no odd numbers beyond 2**24
 GRADIENT_SHAPES = ((3, 2), (5,))
-LINE_BYTES = 16  # a slope and an intercept, or the gradient of each
-COUNT_BYTES = 8  # what a number that travels along with each tensor may take
+LINE_BYTES = 16  # slope and intercept in float64, or their gradients
+COUNT_BYTES = 8  # allowance for a number sent along with each tensor
 
 
 def same_start(arena: Arena, fn: Callable) -> Verdict:
-    """Check that replicas start alike: `same_start(fabric, weights)` puts rank 0's weights on all ranks, in place.
+    """Check that replicas start alike: `same_start(fabric, weights)` copies rank 0's weights to all ranks, in place.
 
     `weights` is a list of tensors, of any shapes and dtypes.
     """
@@ -79,9 +78,10 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
 
 def average_gradients(arena: Arena, fn: Callable) -> Verdict:
-    """Check of replicas, their gradients: every rank is to hold the mean over the ranks' examples.
+    """Check that every rank ends with the mean gradient over all ranks' examples.
 
-    `average_gradients(fabric, gradients, counts)` leaves the mean over all examples, in place; `counts` are the examples by rank.
+    `average_gradients(fabric, gradients, counts)` works in place. `gradients` are the means over the rank's own
+    examples, `counts` the examples by rank.
     """
     values, uneven, messages = AVERAGE
 
@@ -112,11 +112,12 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
 
 
 def train_replicas(arena: Arena, fn: Callable) -> Verdict:
-    """Check that replicas train as one process does: they return the weights after each step.
+    """Check that replicas train as one process does.
 
-    `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)`: the model is a line,
-    `weights` its [slope] and [intercept], which differ by rank at the start; the loss is the mean squared error. x and y
-    have shape [examples]; in one of the cases y differs by rank. `begin` and `average` are the check's own.
+    `train_replicas(fabric, weights, x, y, batch_size, epochs, learning_rate, begin, average)` returns the weights after
+    each step. The model is a line: `weights` are [slope] and [intercept], which differ by rank at the start. The loss
+    is the mean squared error. x and y have shape [examples]; in one case y differs by rank. The check supplies `begin`
+    and `average`.
     """
     return judge("train_replicas", TRAIN, _trainings(arena, fn))
 
@@ -128,7 +129,7 @@ def _weights(n: int, seed: int) -> list[Arrays]:
     generator = np.random.default_rng([seed, n])
 
     def one(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # no rank's is the mean
+        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # squared: no rank has the mean
         if dtype == "int64":
             numbers = numbers + LARGE + numbers % 2 + 1  # odd
         if dtype == "float64":
@@ -139,7 +140,10 @@ def _weights(n: int, seed: int) -> list[Arrays]:
 
 
 def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
-    """Numbers that differ by rank and element, no float32s; NaN, as a mean over no examples is, where a rank has none."""
+    """Draw gradients that differ by rank and element and that float32 would round.
+
+    A rank without examples has NaN, as a mean over no examples is.
+    """
     generator = np.random.default_rng([seed, *counts])
 
     def one(rank: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -152,9 +156,10 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
 
 
 def _drawn_counts(arena: Arena) -> list[int]:
-    """Counts of more ranks, in no order; one or two have no examples, and the last, whom a short list would miss, has some.
+    """Draw counts for more ranks, in no order: one or two ranks have no examples.
 
-    Two of them have more examples than there are ranks: so no sum of some of the counts is the number of ranks.
+    The last rank, which a short list misses, has some. Any two nonzero counts exceed the number of ranks together, so
+    no sum of several counts equals it.
     """
     n = arena.draws.randint(*MORE_RANKS)
     empty = arena.draws.sample(range(n - 1), arena.draws.randint(1, 2))
@@ -165,7 +170,7 @@ def _drawn_counts(arena: Arena) -> list[int]:
 
 
 def _messages_besides(sent: Complaint, values: Complaint) -> Complaint:
-    """What is wrong about the messages, where the values may be wrong, too."""
+    """Return the complaint about messages, and say that the values are right if they are."""
     if sent is None or values:
         return sent
     return f"the values are right, but {sent}"
@@ -204,7 +209,7 @@ def _more_than_an_all_reduce(ended: ArenaResult, gradients: Arrays) -> Complaint
 
 
 def _trainings(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Whole batches, whose result is known; a training that shows who took which; batches beside a rank that is alone."""
+    """Yield whole batches with a known result, a training that shows each rank's examples, and batches beside a rank alone."""
     descent, replicas, parts, _ = TRAIN
     seed = arena.draws.getrandbits(32)
 
@@ -231,14 +236,14 @@ def _trainings(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn_training(arena: Arena, seed: int) -> TrainingRun:
-    """More ranks; where a batch has fewer examples than there are ranks, some take none in any step."""
+    """Draw a training with more ranks. If a batch has fewer examples than ranks, some ranks take none."""
     draws = arena.draws
     count, batch_size = draws.randint(20, 30), draws.randint(3, 9)
     return TrainingRun(seed, draws.randint(*MORE_RANKS), count, batch_size, epochs=3, learning_rate=draws.uniform(0.01, 0.1))
 
 
 def _shares(arena: Arena, fn: Callable) -> Case:
-    """Ranks with numbers of their own, and with a begin and an average that no other can stand for."""
+    """Return a case in which each rank has its own y, and only the check's `begin` and `average` give the right weights."""
     _, replicas, parts, orders = TRAIN
     lesson = SharesTaken.drawn(arena.draws)
 
@@ -252,7 +257,7 @@ def _shares(arena: Arena, fn: Callable) -> Case:
 
 
 def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
-    """The lesson on all its ranks, after one rank alone had it; the first that does not end well stands for both."""
+    """Return a case that trains on one rank alone, then on all ranks; if the first run fails, it stands for both."""
     descent, replicas, parts, orders = TRAIN
     alone: list[ArenaResult] = []
 
@@ -279,7 +284,7 @@ def _beside_one_alone(arena: Arena, fn: Callable, lesson: TrainingRun) -> Case:
 
 
 def _left_behind(runs: Sequence[ArenaResult], lesson: TrainingRun, history: np.ndarray) -> Complaint:
-    """Say where a training has not left the last weights in those that it was given, or has changed the examples."""
+    """Return a complaint if a training did not leave the last weights in its arguments, or changed x or y; else None."""
     given = dict(zip(("x", "y"), lesson.examples(), strict=True))
     found = [replica_mistakes.not_trained(ended.inputs, ended.returned, history) for ended in runs]
     for ended in runs:
@@ -294,7 +299,7 @@ def _histories(ended: ArenaResult) -> list:
 
 
 def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int]) -> Complaint:
-    """Where the weights are wrong: were the counts that `average` got the batch's?"""
+    """Extend a complaint about the weights if `average` got counts that do not add up to the batch."""
     if complaint is None:
         return None
 
@@ -313,12 +318,12 @@ def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int])
 
 
 def _expected_bytes(world_size: int, steps: int) -> int:
-    """What `begin` and `average` send."""
-    return LINE_BYTES * (world_size - 1) * (1 + 2 * steps)
+    """Return the bytes that `begin` and `average` send."""
+    return LINE_BYTES * (world_size - 1) * (1 + 2 * steps)  # a broadcast, then an all-reduce at every step
 
 
 def _silent(ended: ArenaResult, steps: int) -> Complaint:
-    """Ranks that hear less of each other than their gradients have each trained on all examples."""
+    """Return a complaint if ranks exchange too little to average gradients: each trained on all examples by itself."""
     if ended.trace.total_bytes() < _expected_bytes(ended.trace.world_size, steps):
         return _wrong_bytes(ended, steps)
     return None

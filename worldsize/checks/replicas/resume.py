@@ -1,9 +1,8 @@
-"""The check of a training that saves on one rank, loads on all, and goes on where it ended.
+"""Check of a training that saves on one rank, loads on all, and resumes where the last run ended.
 
-The check plays everything that is shared: the training of an epoch, the file, and the barrier. It asks two ranks, one
-after the other, and puts what they did side by side; a rank other than 0 reads the file as it must have been at its
-last barrier, which is the oldest that it may find. Left out: a file that is cut off in the middle (Lab 15).
-Save on one process, load on all: the tutorial of PyTorch's DistributedDataParallel.
+The check scripts everything shared (the training of an epoch, the file, the barrier), runs two ranks one after the
+other and compares their events; a rank other than 0 reads the file as of its last barrier, the oldest state it may
+find. Saving on one process and loading on all is from the tutorial of PyTorch's DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ POINTS = {
 }
 SAVES, WAITS, RESUMES = POINTS
 KEYS = ("epoch", "model", "optimizer")
-PLANS = ((0, 3), (2, 5), (3, 4), (4, 4), (5, 3))  # (epochs that the file holds, epochs asked for)
-# lists of numbers in float64, which travel as they are; another training's differ by far more
+PLANS = ((0, 3), (2, 5), (3, 4), (4, 4), (5, 3))  # (epochs in the file, epochs asked for)
+# float64 lists travel unchanged; the states of another training differ by far more
 CLOSE = {"tolerance": 1e-5, "near_zero": 1e-9}
 
 
 @dataclass(frozen=True)
 class RankEvent:
-    """What a rank did, and with what: the epoch that it trained, the checkpoint that it saved."""
+    """An action of a rank and its object: the epoch that it trained, the checkpoint that it saved."""
 
     kind: Literal["train", "save", "wait", "load", "end"]
     what: Any = None
@@ -48,7 +47,7 @@ WAIT, LOAD = RankEvent("wait"), RankEvent("load")
 
 @dataclass
 class RankScript:
-    """One rank's surroundings. `begun` is what the file holds at the start, `events` what the rank did."""
+    """The surroundings of a rank. `begun` is the file's content at the start, `events` the rank's actions."""
 
     rank: int
     begun: dict | None
@@ -62,7 +61,7 @@ class RankScript:
         return list(trained(model, optimizer, epoch))
 
     def save(self, checkpoint: Any) -> None:
-        self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))
+        self.events.append(RankEvent("save", copy.deepcopy(checkpoint)))  # the function may change its states later
 
     def load(self) -> Any:
         self.events.append(LOAD)
@@ -74,7 +73,7 @@ class RankScript:
     def _file(self) -> Any:
         if self.rank_0 is None:
             written = self.events
-        else:  # what rank 0 has written for certain when this rank has passed so many barriers
+        else:  # only writes before rank 0's barrier of the same number are certain
             barriers = len(self.all_of("wait"))
             written = _until(self.rank_0.events, barriers)
 
@@ -86,13 +85,13 @@ class RankScript:
 
     @property
     def loaded_last(self) -> bool:
-        """Tell whether nothing was trained or saved after the last load; waiting does no harm."""
+        """Return whether nothing was trained or saved after the last load; barriers may follow."""
         done = self.all_of("train", "save", "load")
         return bool(done) and done[-1].kind == "load"
 
 
 def _until(events: list[RankEvent], barriers: int) -> list[RankEvent]:
-    """The events up to the barrier of that number, counted from 1; none for 0."""
+    """Return the events up to barrier number `barriers`, counted from 1; none for 0 or if that barrier was never reached."""
     waits = [place for place, event in enumerate(events) if event.kind == "wait"]
     if barriers == 0 or barriers > len(waits):
         return []
@@ -100,21 +99,21 @@ def _until(events: list[RankEvent], barriers: int) -> list[RankEvent]:
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
-    """Where a training resumes is told by its weights: the scripted epoch has momentum that remembers.
+    """Train a scripted epoch and return the new model and optimizer state.
 
-    The scripted training of an epoch: momentum that remembers, weights that depend on all three.
+    Momentum remembers earlier epochs and the weights depend on all three arguments, so they show where a training resumed.
     """
     momentum = [0.5 * m + epoch + 1 for m in optimizer]
     return [w - 0.1 * m for w, m in zip(model, momentum, strict=True)], momentum
 
 
 def train_resumable(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a training that can resume from a checkpoint.
+    """Check a training that can resume from a checkpoint.
 
     `train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, barrier)` returns the last checkpoint.
 
-    model and optimizer are states to begin with, `train_epoch(model, optimizer, epoch)` returns new ones, and `load()`
-    is None where there is no file yet. A checkpoint is a dict with "epoch", "model" and "optimizer".
+    `model` and `optimizer` are states to begin with, and `train_epoch(model, optimizer, epoch)` returns new ones.
+    `load()` returns None if there is no file yet. A checkpoint is a dict with "epoch", "model" and "optimizer".
     """
 
     def cases() -> Iterator[Case]:
@@ -144,7 +143,7 @@ def _three(draws: random.Random, low: float, high: float) -> list[float]:
 
 
 def _begun(done: int, draws: random.Random) -> dict | None:
-    """A file that some earlier training left: its states follow from nothing that the function is given."""
+    """Draw the file of an earlier training, whose states do not follow from the function's arguments; None if `done` is 0."""
     if not done:
         return None
 
@@ -161,7 +160,7 @@ def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tup
 def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:
     held = _right(script.begun, epochs, start)
     resumes = _wrong_training(script, held, start)
-    if resumes and len(held) == 1:  # what it saved and where it waited belong to an epoch too many
+    if resumes and len(held) == 1:  # no epoch was left, so its saves and barriers mean nothing
         return {RESUMES: resumes}
 
     return {
@@ -172,7 +171,7 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
 
 
 def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
-    """The checkpoint to begin with, and the one after each epoch."""
+    """Return the checkpoint to begin with, and the one after each epoch."""
     held = [begun or {"epoch": 0, "model": start[0], "optimizer": start[1]}]
     for epoch in range(held[0]["epoch"], epochs):
         model, optimizer = trained(held[-1]["model"], held[-1]["optimizer"], epoch)
@@ -180,7 +179,7 @@ def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
     return held
 
 
-# ---- what it saved ---------------------------------------------------------------------------
+# ---- saves -----------------------------------------------------------------------------------
 
 
 def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
@@ -230,13 +229,13 @@ def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
 
 
 def _lacks(got: Any) -> list[str]:
-    """The keys of a checkpoint that it has not."""
+    """Return the keys that a checkpoint lacks: all of them if `got` is no dict."""
     if not isinstance(got, dict):
         return list(KEYS)
     return [key for key in KEYS if key not in got]
 
 
-# ---- how it went on --------------------------------------------------------------------------
+# ---- resuming --------------------------------------------------------------------------------
 
 
 def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Complaint:
@@ -264,11 +263,11 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
     return None
 
 
-# ---- where it waited -------------------------------------------------------------------------
+# ---- barriers and the end --------------------------------------------------------------------
 
 
 def _wrong_meeting(script: RankScript) -> Complaint:
-    """Rank 1's meetings against rank 0's: where they differ, both would wait for ever."""
+    """Return a complaint if rank 1's barriers differ from rank 0's, so that both would wait forever; else None."""
     if script.rank_0 is None:
         return None
 
@@ -312,7 +311,7 @@ def _what_came(got: Any, script: RankScript) -> str:
     return kind_in_words(got)
 
 
-# ---- small things ----------------------------------------------------------------------------
+# ---- helpers ---------------------------------------------------------------------------------
 
 
 def _same_numbers(got: Any, right: Any) -> bool:

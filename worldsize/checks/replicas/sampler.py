@@ -1,8 +1,7 @@
-"""The checks of DistributedSampler by hand and of an evaluation that its padding does not spoil.
+"""Checks of a hand-written DistributedSampler, and of an evaluation that its padding does not spoil.
 
-The sampler is held against the library's, because to be equal to it is the exercise: it is no answer, since the lab
-asks for the rule and names it. An accuracy is a closed form: right ones over examples.
-The sampler pads so that all ranks take equally many steps: S. Li et al., "PyTorch Distributed", VLDB 2020.
+The sampler must equal the library's, because the lab asks for its rule by name; an accuracy must equal right
+predictions over examples. Padding gives all ranks equally many steps: S. Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ EXACT = {
     "also where a rank has padding alone": 0.5,
 }
 PLANS = ((3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
-DRAWN = (4, range(14, 120, 4))  # the first of them: how many examples is drawn, always two too few to share out evenly
+DRAWN = (4, range(14, 120, 4))  # comes first; the drawn number of examples is always two too few to share out evenly
 EVEN, PADDED, ALL_PADDING = EXACT
-COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, which property)
+COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, property)
 LABELS = 4
-MORE = 12  # sets of outcomes besides the one that tells slips apart
-FOR_WORDS, TRIES = 150, 1000  # draws of which the most telling is taken, and those after which there is none
-# float32 is right to 7 digits, and two accuracies over so few examples differ by far more
+MORE = 12  # sets of outcomes after the one that tells slips apart
+FOR_WORDS, TRIES = 150, 1000  # draws before the most telling one is taken, and before giving up
+# float32 holds 7 digits; two accuracies over so few examples differ by far more
 ACCURACY = {"tolerance": 1e-5, "near_zero": 1e-6}
 
-Epoch = list[list[int]]  # by rank, the indices that it takes
+Epoch = list[list[int]]  # [rank] -> its indices
 
 
 # ---- the sampler -----------------------------------------------------------------------------
 
 
 def my_share(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a sampler as DistributedSampler is one.
+    """Check a sampler against torch's DistributedSampler.
 
-    `my_share(count, rank, world_size, seed, epoch)`: the indices that this rank takes in that epoch.
+    `my_share(count, rank, world_size, seed, epoch)` returns the rank's indices in that epoch.
     """
     return judge("my_share", SHARE, _share_cases(arena, fn))
 
@@ -72,7 +71,7 @@ def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
-    """What torch's DistributedSampler deals to each of n ranks, with which a student's sampler is compared."""
+    """Return the indices that torch's DistributedSampler deals to each of `n` ranks."""
     from torch.utils.data import DistributedSampler
 
     samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]
@@ -83,7 +82,7 @@ def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
 
 
 def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
-    """A seed and an epoch with which the library's own shares could not be taken for a mistake, as by chance they may."""
+    """Draw a seed and an epoch whose right shares do not look like a mistake by chance."""
     while True:
         seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
         shares, later = (library(count, n, seed, when) for when in (epoch, epoch + 1))
@@ -92,7 +91,7 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
 
 
 def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
-    """`answered["returned"]` is every rank's share of this epoch, then rank 0's of the next."""
+    """Examine every rank's share of this epoch, then rank 0's share of the next: `answered["returned"]`."""
     even, shuffled, equal = SHARE
     returned = answered["returned"]
     for rank, got in enumerate(returned):
@@ -153,7 +152,7 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
 
 
 def _of_fewer(shares: Epoch, count: int) -> bool:
-    """Whether these look like shares of fewer examples: other ones on each rank, and more are missing than padding makes up."""
+    """Return whether shares seem cut from fewer examples: ranks differ, and more are missing than padding makes up."""
     missing = set(range(count)).difference(*shares)
     return len(missing) >= len(shares) and len(set(map(frozenset, shares))) > 1
 
@@ -173,7 +172,8 @@ def _why_missing(shares: Epoch, got: int, each: int) -> str:
 
 
 def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Complaint:
-    """`later` is rank 0's share of the next epoch."""
+    """Return a complaint if nothing was shuffled, or if `later`, rank 0's next epoch, repeats this one; else None."""
+    # few examples may come in this order by chance
     if count > 4 and _dealt(shares, count) == list(range(count)):
         return "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch."
     if len(shares[0]) > 2 and later == shares[0]:
@@ -185,7 +185,7 @@ def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Com
 
 
 def _dealt(shares: Epoch, count: int) -> list[int]:
-    """The order that was dealt out like cards to give these shares, without its padding."""
+    """Return the order that gives these shares when dealt out like cards, without its padding."""
     rounds = zip(*shares, strict=True)
     return list(chain(*rounds))[:count]
 
@@ -212,14 +212,14 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
 
 
 def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the sampler's other half: over padded shares the accuracy on every rank must still be exact.
+    """Check an evaluation over padded shares: the accuracy must be exact on every rank.
 
-    `exact_accuracy(share, count)`: the accuracy over `count` examples, in a process group.
-    `share` is {"predicted": [k], "labels": [k]}, this rank's examples as DistributedSampler deals them unshuffled.
+    `exact_accuracy(share, count)` returns the accuracy over `count` examples, in a process group. `share` is
+    {"predicted": [k], "labels": [k]}, the rank's examples as DistributedSampler deals them unshuffled.
 
-    No named mistake passes by luck: in both cases with padding beside examples, outcomes are drawn anew until each of them
-    gives another accuracy, which 162 of 512 and 32 of 128 outcomes do. A mistake with no name, which counts one example for
-    another, is right where the two are alike: in each of 24 more sets of outcomes with chance 1/2, in all of them 6e-8.
+    No named mistake passes by luck: in both cases with padding beside examples, outcomes are redrawn until every named
+    mistake gives a wrong accuracy, as 162 of 512 and 32 of 128 outcomes do. An unnamed mistake, which counts one
+    example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
     return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
 
@@ -241,7 +241,10 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
 
 
 def _wrong_in_some_set(returned: Sequence[Any], told: Sequence[np.ndarray], n: int) -> Complaint:
-    """`returned[rank]` is what the rank returned for each set of outcomes. The first set is the one that tells slips apart."""
+    """Return the first complaint over all sets of outcomes, or None. `returned[rank]` has a value for each set.
+
+    The first set is the one that tells slips apart.
+    """
     complaints = (_wrong_accuracy(values, right, n) for values, right in zip(zip(*returned, strict=True), told, strict=True))
     return next(filter(None, complaints), None)
 
@@ -252,9 +255,9 @@ _ALL_MEET = {
 
 
 def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
-    """Which examples are predicted right: so that no mistake gives the exact accuracy, and each one of its own, as far as can be.
+    """Draw which examples are predicted right, so that as many slips as possible give accuracies of their own.
 
-    Where there is padding beside examples, none does: other outcomes are drawn until it is so.
+    If there is padding beside examples, no slip may give the exact accuracy. Raises AssertionError if no draw does.
     """
     best, most = None, 0
     for tried in range(TRIES):
@@ -305,7 +308,7 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Compl
 
 
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
-    """What mistakes give on each rank, with their names."""
+    """Return {complaint: the accuracy on each rank} of known mistakes."""
     count, order = len(right), _order(len(right), n)
     padded = [right[order[rank::n]] for rank in range(n)]
     total = right[order].sum()

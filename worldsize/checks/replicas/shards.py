@@ -1,18 +1,7 @@
-"""The check of a shuffled epoch cut into shards: every example once, and the same batches on any number of ranks.
+"""Check of shards: a shuffled epoch, cut into batches and shares, with the same batches on any number of ranks.
 
-Each rank is asked on its own, as each would ask itself; what they answer is put side by side. Strided or contiguous
-shares pass, in any order and with any generator of their own.
-
-A shuffle puts no two examples into one batch for every seed, and no example into the same step for every seed; to rotate
-or to reverse the order does, and so do batches whose members never change. With SEEDS consecutive seeds a right shuffle
-does the first for a given pair with chance ((b - 1)/(N - 1))^SEEDS, N examples in batches of b, and the second for a given
-example with chance (b/N)^(SEEDS - 1): over all pairs and all examples together with N = 128, b = 16, SEEDS = 12 less than
-1e-7. A rotation cuts a batch's neighbours at b places: with fewer seeds than b some pair is never parted.
-Two seeds give the same batches of 18 examples, 8, 8 and 2, with chance 8! 8! 2!/18! = 5e-7 (ENOUGH; it is looked at in two
-plans, of which the other has 20 examples or more, 8, 8 and 4: 2e-8 at most). How many examples the first plan has is drawn.
-Worlds up to 33 ranks, batches below the number of ranks or above that of the examples, and a batch of one are asked in one
-process; they are drawn too, and there two seeds give the same batches with less than 1e-10. Left out: any other flaw of a
-generator.
+Each call answers for one rank, and the check compares the answers. Strided and contiguous shares pass, in any order and
+from any generator.
 """
 
 from __future__ import annotations
@@ -37,22 +26,30 @@ POINTS = {
 }
 ONCE, SAME, EVEN = POINTS
 PLANS = ((4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
-DRAWN = (3, range(20, 340, 8), 8)  # the first of them: how many examples is drawn
-MORE = (  # from how many to how many of each; asked together
+DRAWN = (3, range(20, 340, 8), 8)  # comes first; the number of examples is drawn
+# ranges of (world size, examples, batch size), asked in one process: many ranks, batches smaller than the world or larger
+# than the data, batches of one
+MORE = (
     ((9, 33), (60, 120), (34, 50)),
     ((5, 33), (40, 70), (2, 16)),
     ((2, 9), (10, 30), (1, 1)),
     ((2, 6), (5, 11), (12, 40)),
     ((9, 33), (1, 8), (1, 8)),
 )
-ENOUGH = 18  # examples: two shuffles of fewer may give the same batches by chance
-MANY, OF_MANY, SEEDS = 128, 16, 12  # examples, batch size and seeds by which it is told whether an order is a shuffle
+# Two shuffles of fewer examples may give the same batches by chance. For 18 (8, 8 and 2) the chance is 8! 8! 2!/18! = 5e-7,
+# for DRAWN's 20 or more (8, 8 and 4) 2e-8 at most, for MORE below 1e-10.
+ENOUGH = 18
+# N = 128 examples, b = 16 a batch, and consecutive seeds. No shuffle keeps two examples in one batch, or an example in one
+# step, for every seed; rotations, reversals and batches with fixed members do. A right shuffle does the first for a pair with
+# chance ((b - 1)/(N - 1))^SEEDS, the second for an example with (b/N)^(SEEDS - 1): over all pairs and examples below 1e-7.
+# A rotation parts neighbors at b places only, so with fewer seeds than b it never parts some pair.
+MANY, OF_MANY, SEEDS = 128, 16, 12
 
-Epoch = list[list[list[int]]]  # [rank][step] -> the indices that it takes
+Epoch = list[list[list[int]]]  # [rank][step] -> the rank's indices
 
 
 def shards(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a rank's shard of the data: its indices for every step of an epoch, none twice and none left out.
+    """Check a rank's shards of the data: its indices for every step of an epoch, no example twice and none left out.
 
     `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
     """
@@ -90,7 +87,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
-    """(seed, rank, world size) of each call: all ranks, then a rank that is alone, then all with another seed."""
+    """Return (seed, rank, world size) of each call: all ranks, a rank alone, then all ranks with another seed."""
     together = list(product([seed], range(world_size), [world_size]))
     reseeded = list(product([seed + 1], range(world_size), [world_size]))
     return [*together, (seed, 0, 1), *reseeded]
@@ -122,7 +119,7 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
 
 
 def _examine_all(answered: dict[str, Any], plans: Sequence[tuple[int, int, int]]) -> dict[str, Complaint]:
-    """The first plan in which something is wrong, with its name; `answered` has all of them one after the other."""
+    """Return the complaints of the first plan with a mistake, with its name; `answered` holds all plans in a row."""
     first = 0
     for plan in plans:
         returned = answered["returned"][first : (first := first + 2 * plan[0] + 1)]
@@ -138,7 +135,7 @@ def _named(world_size: int, count: int, batch_size: int) -> str:
 
 
 def _no_steps(got: Any, rank: int) -> Complaint:
-    """Words where it is no list of steps with lists of whole numbers in them."""
+    """Return a complaint if `got` is not a list of steps, each a list of whole numbers; else None."""
     shape = "a list of steps, each a list of this rank's indices"
     if not is_row(got):
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
@@ -171,7 +168,7 @@ def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:
 
 
 def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
-    takers: list[list[int]] = [[] for _ in range(count)]  # by example, the ranks that take it
+    takers: list[list[int]] = [[] for _ in range(count)]  # [example] -> ranks that take it
     for rank, steps in enumerate(epoch):
         for example in chain(*steps):
             if not 0 <= example < count:
@@ -198,7 +195,7 @@ def _why_twice(epoch: Epoch, count: int) -> str:
 
 
 def _taken(epoch: Epoch) -> int:
-    """How many examples all ranks together take."""
+    """Count the examples that all ranks together take."""
     return len(list(chain(*chain(*epoch))))
 
 
@@ -276,7 +273,10 @@ def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
 
 
 def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint:
-    """Words where a generator of the process gives the same numbers after each of two calls."""
+    """Return a complaint if a call resets one of the process's global generators, or None.
+
+    `drawn[name]` holds the numbers that the generator gave after each of two calls.
+    """
     for name, (one, other) in drawn.items():
         if tuple(one) == tuple(other):
             return f"{whose} resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"
@@ -296,7 +296,7 @@ OWN = {
 
 
 def _no_shuffle(returned: Sequence[Any]) -> Complaint:
-    """`returned`: the epoch of a rank that is alone, for each of the seeds."""
+    """Return a complaint if the epochs of a rank alone, one for each seed, are not shuffles of the examples."""
     epochs = []
     for got in returned:
         complaint = _no_steps(got, 0)
@@ -328,7 +328,7 @@ def _steps_of_examples(epoch: list[list[int]]) -> dict[int, int]:
 
 
 def _batches(epoch: Epoch) -> list[list[int]]:
-    """By step, what all ranks together take, in ascending order."""
+    """Return, by step, the examples that all ranks together take, in ascending order."""
     return [sorted(chain(*shares)) for shares in zip(*epoch, strict=False)]
 
 

@@ -1,13 +1,9 @@
-"""Who took which example, step by step: a training of replicas on examples whose numbers differ from rank to rank.
+"""A training that shows which rank took which example, because the examples' y differ from rank to rank.
 
-On equal examples a rank that takes the whole batch is not told from one that takes its share and hears of the others'.
-Here y of example e on rank r is a power of two of its own, so the sum over a step's batch says, bit by bit, whose examples
-are in it, whichever power is drawn for which; and the sum is worked out from the weights before and after the step. Any shares
-of any batches will do, as long as an epoch takes every example once and the next one takes them in another order. `begin` adds
-a number to the weights of rank 0, and `average` gives a part of the mean, so what is not done by them has other weights.
-
-Two epochs of COUNT examples in batches of BATCH have the same batches with chance 7! 7! 4!/18! = 1e-7; among three epochs
-some two have with less than 3e-7. Left out: what travels (`replicas`), and a line with other x than 1 (`replica_mistakes`).
+Every y is its own power of two, so the sum over a batch, computed from the weights before and after a step, shows bit
+by bit whose examples it contains; any shares pass, if an epoch takes every example once and the next one reorders them.
+`begin` adds a number to rank 0's weights and `average` returns a part of the mean, so a training without them ends with
+other weights.
 """
 
 from __future__ import annotations
@@ -27,8 +23,9 @@ from worldsize.checks.kit.values import all_same
 from worldsize.checks.replicas.replica_mistakes import no_history
 from worldsize.checks.verdict import Complaint
 
+# Two shuffled epochs have the same batches with chance 7! 7! 4!/18! = 1e-7; some two of three epochs with less than 3e-7.
 COUNT, BATCH, EPOCHS = 18, 7, 3
-NEAR = 0.005  # of the smallest y, 1: float64 leaves a thousandth at most
+NEAR = 0.005  # relative to the smallest y, 1; float64 is off by a thousandth at most
 
 SHARE = "Each rank is to take its share of the batch, and the gradients are to be averaged."
 CALL = "The start and the average are parameters: call begin and average."
@@ -36,7 +33,7 @@ CALL = "The start and the average are parameters: call begin and average."
 
 @dataclass(frozen=True)
 class PartsUsed:
-    """How a training may have begun and averaged: the right way, or without the check's parts."""
+    """A way to begin and average: with the check's `begin` and `average`, or without them."""
 
     shifted: bool
     scaled: bool
@@ -53,7 +50,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class FoundShares:
-    """What a training's weights tell: what is wrong about its shares, its use of begin and average, its epochs' orders."""
+    """Complaints about a training: its shares, its use of `begin` and `average`, its epochs' orders."""
 
     together: Complaint = None
     parts: Complaint = None
@@ -62,14 +59,14 @@ class FoundShares:
 
 @dataclass(frozen=True)
 class SharesTaken:
-    """A line learnt by `world_size` ranks, each with a y of its own; `begin` adds `shift`, `average` gives `scale` x the mean.
+    """A training of a line by `world_size` ranks, each with its own y.
 
-    `powers[rank * COUNT + example]` is the power of two that this rank's y of this example is.
+    `begin` adds `shift`, `average` gives `scale` x the mean. `powers[rank * COUNT + example]` is the exponent of that y.
     """
 
     powers: tuple[int, ...]
     shift: float = 0.37
-    scale: float = 0.618034  # so that what is not done by `average` is no whole sum
+    scale: float = 0.618034  # no simple fraction, so a mean taken without `average` is no whole sum
     world_size: int = 2
     learning_rate: float = 0.2
 
@@ -83,15 +80,15 @@ class SharesTaken:
 
     @property
     def sizes(self) -> list[int]:
-        """How many examples each step's batch has."""
+        """Return the number of examples in each step's batch."""
         return [self._size(step) for step in range(self.steps)]
 
     def starts(self) -> list[list[np.ndarray]]:
-        """[slope] and [intercept] of every rank."""
+        """Return every rank's [slope] and [intercept]."""
         return [[np.array([2.0 + rank]), np.array([-1.0 - 3 * rank])] for rank in range(self.world_size)]
 
     def targets(self) -> np.ndarray:
-        """y by rank and example. Shape [ranks, examples]."""
+        """Return y by rank and example. Shape [ranks, examples]."""
         return (2.0 ** np.array(self.powers)).reshape(self.world_size, COUNT)
 
     @classmethod
@@ -102,10 +99,10 @@ class SharesTaken:
         plan = (np.ones(COUNT), ByRank(tuple(self.targets())), BATCH, EPOCHS, self.learning_rate)
         return arena.ranks(fn, self.starts(), *plan, self.shift, self.scale, driver=on_ranks.with_parts)
 
-    # ---- what the weights tell ---------------------------------------------------------------
+    # ---- reading the weights -----------------------------------------------------------------
 
     def found(self, returned: Sequence[Any]) -> FoundShares:
-        """`returned`: the weights after each step, by rank. Shape [steps, 2] each."""
+        """Return the complaints. `returned[rank]` has the weights after each step, of shape [steps, 2]."""
         for rank, got in enumerate(returned):
             complaint = no_history(got, self, rank)
             if complaint:
@@ -122,12 +119,12 @@ class SharesTaken:
         whole = [(way, taken) for way, taken in first if taken is not None]
         if not whole:
             return FoundShares(self._no_mean(0))
-        # another way's sum may be a whole number by luck, but hardly one of as many examples
+        # another way's sum may be whole by luck, but hardly with the right number of examples
         way, _ = next((one for one in whole if one[1].sum() == self._size(0)), whole[0])
         return self._followed(returned[0], way)
 
     def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
-        """The steps one after the other: in which batch each example was."""
+        """Follow the steps, collect each batch's examples, and return the complaints."""
         batches = []
         for step in range(self.steps):
             taken = self._taken(history, step, way, rank=0)
@@ -144,16 +141,16 @@ class SharesTaken:
         return FoundShares(_not_once(epochs), way.words, _alike(epochs))
 
     def _taken(self, history: np.ndarray, step: int, way: PartsUsed, rank: int, times: int = 1) -> np.ndarray | None:
-        """Which examples of which rank are in the step, 1 or 0: shape [ranks, examples]. None where the step is no mean.
+        """Return 1 for each example of each rank in the step, else 0: shape [ranks, examples]. None if the step is no mean.
 
-        `times`: how many times the sum is a whole number.
+        `times` multiplies the sum, which must then be a whole number.
         """
         before = self._line_before(history, step, way, rank)
         size = self._size(step)
         factor = 2 * self.learning_rate * (self.scale if way.scaled else 1.0)
 
         totals = times * (size * before.sum() - (before - history[step]) * size / factor)
-        total = np.rint(totals[0])
+        total = np.rint(totals[0])  # x is 1, so slope and intercept move alike
         if np.any(np.abs(totals - total) > NEAR * times) or not 0 <= total < times * 2 * self.targets().max():
             return None
         return int(total) // self.targets().astype(int) % 2
@@ -166,7 +163,7 @@ class SharesTaken:
     def _size(self, step: int) -> int:
         return min(BATCH, COUNT - step % self.steps_in_epoch * BATCH)
 
-    # ---- words -------------------------------------------------------------------------------
+    # ---- complaints --------------------------------------------------------------------------
 
     def _wrong_shares(self, taken: np.ndarray, step: int) -> Complaint:
         shares = taken.sum(axis=1)

@@ -1,1 +1,1 @@
-"""Checks of labs 07, 08 and 09: what runs in tasks of TensorFlow."""
+"""Checks of labs 07, 08 and 09: towers, replicas, workers and servers of TensorFlow."""

@@ -1,9 +1,8 @@
-"""The check of a between-graph worker: a real cluster of two parameter servers and two workers, in one launch.
+"""Check of a between-graph worker: a real cluster of two parameter servers and two workers, in one launch.
 
-The check brings the graph. Its gradient is a constant of each worker, so that the weights at the end tell exactly how
-often each worker's gradient was applied, in whatever order. Devices are noted while the graph is built; where they are
-wrong, nothing is run. Filling the variables is noted, and so is how long a session would wait at its end for a thread
-that does not end by itself; nobody waits for it. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
+The check supplies the graph, with a constant gradient for each worker, so the final weights show how often each
+gradient was applied, in any order. Devices are noted while the graph is built; wrong ones stop the run before its first
+step. M. Abadi et al., "TensorFlow", OSDI 2016, section 4.4.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.engines.cluster import Cluster
 
 POINTS = {
-    "variables on all servers, the rest on the worker's own": 0.0,  # seen in the worker's own process alone
-    "worker 0 is the chief, and no other": 0.0,  # and this, and the next
+    "variables on all servers, the rest on the worker's own": 0.0,  # observable only in the worker's own process
+    "worker 0 is the chief, and no other": 0.0,  # likewise, and so is the next
     "2 s at most for threads": 0.0,
     "steps until the session stops, each in the list": 0.75,
     "one set of weights for all, changed by every step": 1.25,
 }
 PLACES, CHIEF, THREADS, STEPS, WEIGHTS = POINTS
 WORKERS, SERVERS = 2, 2
-MOST_GRACE_S = 2.0
+MOST_GRACE_S = 2.0  # a closing session's wait for stuck threads is only noted: nobody waits
 LATE = "Do all workers meet at the same servers, and does worker 0's session get is_chief=True, and no other's?"
 
 
 def between_graph(arena: Arena, fn: Callable) -> Verdict:
-    """Check of between-graph replication in TensorFlow 1.
+    """Check between-graph replication in TensorFlow 1.
 
-    `between_graph(config, build)` on each of two workers; `build(is_chief)` returns (fetches, hooks).
+    `between_graph(config, build)` runs on each of two workers; `build(is_chief)` returns (fetches, hooks).
     """
     inputs: list[Any] = []
     for worker, count in enumerate(arena.draws.sample(range(3, 15), WORKERS)):
@@ -53,7 +52,7 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
     return judge("between_graph", POINTS, [case])
 
 
-# ---- what is wrong ---------------------------------------------------------------------------
+# ---- complaints ------------------------------------------------------------------------------
 
 
 _ADVICE = {

@@ -1,8 +1,8 @@
-"""The check of what a chief does with a coordinator: an exact score, from parts that workers count.
+"""Check of a chief's work with a coordinator: an exact score, from parts that workers count.
 
-The coordinator is played by the rules of TensorFlow's: closures run in any order once they are waited for, one whose
-worker was lost runs again. The check decides here which closure runs when, and answers each from afar, so that it sees
-what was asked for, and when. Left out: real tasks (lab 09 runs those), a lost server (`recovery`).
+The check plays the coordinator by TensorFlow's rules: closures run in any order once they are waited for, and the
+closure of a lost worker runs again. Every closure calls the check, which picks the next one and notes each request.
+`recovery.py` tests a lost server.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Examine = Callable[[str, Any], dict[str, Complaint]]
 
 
 class PlayedCoordinator:
-    """The coordinator as a check plays it: which closures are under way, and which of them runs next.
+    """A coordinator as a check plays it: which closures are under way, and which of them runs next.
 
-    When one is waited for, all that are scheduled run, in the order of `chance`; every `repeats`th runs twice. The closures
-    themselves are where the student's function is, and are known here by their numbers.
+    A wait runs all scheduled closures, in random order; every `repeats`th runs twice. The closures themselves stay in
+    the student's process; the check knows their numbers.
     """
 
     def __init__(self, seed: int, repeats: int = 0) -> None:
@@ -60,16 +60,16 @@ class PlayedCoordinator:
         self._pending: list[int] = []
         self._wave: list[int] | None = None
         self.running: int | None = None
-        self.waves: list[int] = []  # how many closures were under way at each wait
+        self.waves: list[int] = []  # closures under way at each wait
 
     @property
     def seen(self) -> dict[str, Callable]:
-        """What the driver's coordinator calls from afar."""
+        """Return the calls that the driver's coordinator makes from its process."""
         return {"schedule": self.schedule, "next": self.next, "stop": self.stop}
 
     @property
     def left(self) -> bool:
-        """Whether something was scheduled and never waited for."""
+        """Return whether a closure was scheduled and never waited for."""
         return bool(self._pending)
 
     def schedule(self) -> int:
@@ -78,7 +78,7 @@ class PlayedCoordinator:
         return self._scheduled - 1
 
     def next(self) -> int | None:
-        """The closure that runs now, the one before it being over; None where all that were waited for are over."""
+        """End the running closure and return the next one, or None at the end of the wait."""
         if self._wave is None:
             self._wave = self._begun()
         if not self._wave:
@@ -89,7 +89,7 @@ class PlayedCoordinator:
         return self.running
 
     def stop(self) -> None:
-        """No closure runs any more; what was waited for and has not run is given up."""
+        """End the wait, and drop its closures that have not run."""
         self._wave, self.running = None, None
 
     def _begun(self) -> list[int]:
@@ -109,9 +109,9 @@ class PlayedCoordinator:
 
 
 def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], examine: Examine) -> Iterator[Case]:
-    """For checks of TensorFlow, which starts slowly: cases that one run answers, row by row, and is made but once.
+    """Yield a case for each name, all answered by one run, because TensorFlow starts slowly.
 
-    The run returns a list with a row for each name; `examine(name, row)` says what is wrong with it.
+    The run returns a list with a row for each name; `examine(name, row)` returns the row's complaints.
     """
     ran: list[ArenaResult] = []
 
@@ -130,9 +130,9 @@ def cases_of_one_run(run: Callable[[], ArenaResult], names: Iterable[str], exami
 
 
 def score(arena: Arena, fn: Callable) -> Verdict:
-    """Check of closures that a coordinator schedules.
+    """Check closures that a coordinator schedules.
 
-    `score(coordinator, right_in, parts)`: the share of right answers over all parts; right_in(part) -> (right, of).
+    `score(coordinator, right_in, parts)` returns the share of right answers over all parts; right_in(part) -> (right, of).
     """
     return judge("score", SCORE_POINTS, _score_cases(arena, fn))
 
@@ -154,18 +154,19 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _drawn_truth(draws: random.Random) -> list[list[int]]:
-    """[right answers, examples] of six parts, drawn until no mistake of `_hides_mistakes` gives the right share by luck."""
+    """Draw [right answers, examples] of six parts, until no mistake of `_hides_mistakes` gives the right share by luck."""
     while True:
         sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
         truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
-        truth[3] = list(truth[1])  # two parts have the same answers, and both count
+        truth[3] = list(truth[1])  # parts with equal answers both count; a set drops one
         if not _hides_mistakes(truth):
             return truth
 
 
 def _hides_mistakes(truth: list[list[int]]) -> bool:
-    """Tell whether one part, a mean of shares, the wrong answers, a set of the parts, or any three that count twice have the
-    share of all."""
+    """Return whether a mistake has the right share by luck: one part alone, a mean of shares, the wrong answers, a set
+    of the parts, or any three parts, which could then count twice unseen.
+    """
     share = Fraction(*np.sum(truth, axis=0).tolist())
     shares = [Fraction(*part) for part in truth]
     twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
@@ -173,25 +174,25 @@ def _hides_mistakes(truth: list[list[int]]) -> bool:
 
 
 def _of_a_set(truth: list[list[int]]) -> Fraction:
-    """The share of right answers where parts with the same answers count once."""
+    """Return the share of right answers if parts with equal answers count once."""
     return Fraction(*np.sum(list(set(map(tuple, truth))), axis=0).tolist())
 
 
 class PlayedParts:
-    """The parts whose right answers are counted on a played coordinator, and each question after one of them."""
+    """Parts whose right answers are counted on a played coordinator, and a record of each request."""
 
     def __init__(self, truth: list[list[int]], coordinator: PlayedCoordinator) -> None:
         self.truth, self.coordinator = truth, coordinator
         self.asked: list[int] = []
-        self.on_the_chief = False  # whether one was asked for in no closure
+        self.on_the_chief = False  # whether `right_in` was called outside a closure
 
     @property
     def seen(self) -> dict[str, Any]:
-        """What the driver gets."""
+        """Return what the driver gets."""
         return {"parts": len(self.truth), "right_in": self.right_in, "coordinator": self.coordinator.seen}
 
     def right_in(self, part: Any) -> list[int]:
-        """[right answers, examples] of a part. Raises ValueError for a part that is not there."""
+        """Return [right answers, examples] of a part. Raises ValueError for a part out of range."""
         k = int(number(part))
         if not 0 <= k < len(self.truth):
             raise ValueError(f"right_in: expected a part from 0 to {len(self.truth) - 1}, got {k}")

@@ -1,9 +1,8 @@
-"""The check of a learning rate that falls in stairs: plain numbers in, one number out.
+"""Check of a learning rate that falls in stairs: plain numbers in, one number out.
 
-The rule is that of the classic CIFAR-10 script: a factor whenever so many epochs are over, counted in steps that all
-towers take together. Left out: steps so near a fall that rounding the stairs' length decides.
-No luck is in it: the cases that tell mistakes apart are fixed, and what is drawn (the start, the factor, one more plan) is
-never a value that a mistake takes.
+The rule is the classic CIFAR-10 script's: a factor after every so many epochs, counted in steps that all towers take
+together. Fixed cases tell mistakes apart, and drawn values (the start, the factor, one more plan) are never a
+mistake's, so no verdict depends on luck. Steps so near a fall that rounding decides are left out.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from worldsize.units import count
 POINTS = {"one tower: falls in stairs, by the factor": 0.25, "more towers: an epoch has fewer steps": 0.75}
 ONE, MORE = POINTS
 IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: do it in a cell of its own, before this one."}
-EXACT = 1e-5  # a float32 factor is off by 6e-8, 13 times over after 13 falls: Keras's own schedule is float32
+EXACT = 1e-5  # Keras's own schedule is float32: its factor is off by 6e-8, its rate by 13 times that after 13 falls
 
 
 @dataclass(frozen=True)
 class DecayPlan:
-    """A rate that begins at `start`, and is multiplied by `factor` after every so many epochs."""
+    """A rate that begins at `start` and is multiplied by `factor` after every `epochs_per_decay` epochs."""
 
     examples: int
     batch: int
@@ -38,7 +37,7 @@ class DecayPlan:
 
     @property
     def steps(self) -> float:
-        """How many steps a stair is long."""
+        """Return the length of a stair in steps."""
         return self.examples * self.epochs_per_decay / (self.batch * self.towers)
 
     def falls(self, step: int) -> int:
@@ -53,9 +52,9 @@ class DecayPlan:
 
 
 def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a learning rate that is decayed by towers' steps.
+    """Check a learning rate that decays with the steps of towers.
 
-    `decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1)`: a number.
+    `decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1)` returns a number.
     """
     return judge("decayed_rate", POINTS, _cases(arena, fn))
 
@@ -65,7 +64,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     start, factor = round(draws.uniform(0.15, 0.5), 3), round(draws.uniform(0.5, 0.8), 2)
 
     one = DecayPlan(600, 6, towers=1, epochs_per_decay=2, start=start, factor=factor)
-    for step in (0, 2650, 199, 200):  # one far on, where no two mistakes give the same, then the edge of a stair
+    for step in (0, 2650, 199, 200):  # 2650 is far on, where no two mistakes agree; 199 and 200 are the edge of a stair
         yield _case(arena, fn, step, one, ONE)
 
     four = replace(one, examples=2400, towers=4, epochs_per_decay=3)
@@ -73,7 +72,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield _case(arena, fn, step, four, MORE)
 
     broken = replace(one, examples=1000, batch=30, towers=4, epochs_per_decay=3)  # 8.33 steps an epoch, 25 a stair
-    for step in (245, 265):  # 10 stairs of 24, and not yet 10 of 27
+    for step in (245, 265):  # past 10 stairs of 24 (8 steps an epoch), and not yet 10 of 27 (9 steps)
         yield _case(arena, fn, step, broken, MORE)
 
     examples, batch, towers, epochs = (draws.randint(*span) for span in ((5000, 9000), (10, 50), (2, 8), (2, 9)))
@@ -104,7 +103,7 @@ def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:
     if close(got / wanted, 1.0, EXACT):
         return None
 
-    # a mistake that would give the right rate here is none
+    # skip mistakes that give the right rate here
     found = {complaint: value / wanted for complaint, value in _mistakes(step, plan).items()}
     telling = {complaint: ratio for complaint, ratio in found.items() if not close(ratio, 1.0, EXACT)}
     named = first_named(got / wanted, telling, EXACT)

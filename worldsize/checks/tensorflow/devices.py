@@ -1,9 +1,8 @@
-"""Checks of lab 08 that are about devices: which are not there, and a sum that meets in a tree.
+"""Checks of lab 08 on devices: which of a list are missing, and a sum that meets in a tree.
 
-Both run in one process with as many logical CPUs as the check asks for, and no GPU. A sum's answer is its traced graph,
-which is run and read in a process without the student's code, on copies that are drawn later: a tensor that an
-operation on another device takes is sent there, once.
-The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005).
+Both run in one process with as many logical CPUs as the check asks for, and no GPU. The answer of `tree_sum` is its
+traced graph, which a process without the student's code runs on copies drawn later; a tensor is sent once to each other
+device that takes it. The tree is the binomial one of Thakur, Rabenseifner and Gropp (IJHPCA 19, 2005).
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ TREE = {
     "every device gets the sum": 0.5,
     "in a tree: at most ⌈log₂ n⌉ copies into or out of a device, 2⌈log₂ n⌉ moves in a row": 1.0,
 }
-FAR = (60, 160)  # indices that no machine's GPUs reach
+FAR = (60, 160)  # GPU indices that no machine has
 SIZES = (2, 3, 4, 1, 5, 6, 8, 11)
-IN_FLOAT32 = 8  # so many powers of ten add up exactly in float32; more copies are float64
-MEAN = 1e-3  # of a sum: float32 holds eight powers of ten to 7 digits, and other mistakes are far from it
+IN_FLOAT32 = 8  # powers of ten that add up exactly in float32; more copies are float64
+MEAN = 1e-3  # relative: float32 holds 7 of the sum's 8 digits, and other mistakes are far off
 
 
 # ---- missing devices -------------------------------------------------------------------------
 
 
 def missing_devices(arena: Arena, fn: Callable) -> Verdict:
-    """Check of asking TensorFlow for its devices.
+    """Check a query of TensorFlow's devices.
 
-    `missing_devices(devices)` returns those names that this process has no device for, as they are spelled there.
+    `missing_devices(devices)` returns the names that this process has no device for, spelled as given.
     """
-    n = 11 + arena.draws.randrange(3)  # numbers of two digits: a name's last letter is not its number
+    n = 11 + arena.draws.randrange(3)  # two digits: a name's last character is not its number
     far = arena.draws.randrange(*FAR)
     cases = [
         ["CPU:0", f"CPU:{n - 1}"],
@@ -117,7 +116,7 @@ def _not_noticed(expected: list[str], got: tuple[str, ...]) -> str:
 
 
 def _plain(name: str) -> str:
-    """'/device:cpu:1' -> 'CPU:1'."""
+    """Return kind and number: '/device:cpu:1' -> 'CPU:1'."""
     found = re.search(r"(\w+):(\d+)$", name)
     if found is None:
         return name
@@ -128,7 +127,7 @@ def _plain(name: str) -> str:
 
 
 def tree_sum(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a sum over TensorFlow's devices in a tree.
+    """Check a sum over TensorFlow's devices in a tree.
 
     `tree_sum(copies, devices)` returns the sum of the copies, once for each device; copy k is on device k.
     """
@@ -164,7 +163,7 @@ def _dtype(n: int) -> str:
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
-    """Words for each property of TREE; a pattern counts where the sums are right."""
+    """Return a complaint or None for each property of TREE; judge the pattern only if the sums are right."""
     if "kind" in row:
         return dict.fromkeys(TREE, f"expected a list of {n} sums, one for each device, got {row['kind']}")
 
@@ -209,7 +208,7 @@ def _wrong_with_others(sums: tuple[np.ndarray, ...], copies: np.ndarray) -> Comp
 
 
 def _miscounted(digits: str) -> str:
-    """By the digits of a sum, whose copy is in it several times, or not at all."""
+    """Name the copy that a sum counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
     for device, digit in enumerate(digits):
         if digit not in "01":
             return f"The copy of device {device} is in it {digit} times."

@@ -1,7 +1,6 @@
-"""The check of an audit: how many updates the optimizer's counter lost, and how many the weights.
+"""Check of an audit: how many updates the optimizer's counter lost, and how many the weights.
 
-The numbers come from a run that is played here, with a gradient that is the same at every step. Left out: who loses
-updates, and why (lab 09 runs it).
+The check plays the run, with the same gradient at every step. Lab 09 shows real losses and their cause.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from worldsize.checks.verdict import Complaint, Verdict
 POINTS = {"what the counter lost": 0.25, "what the weights lost": 0.75}
 COUNTER, WEIGHTS = POINTS
 NAMES = {"counter": COUNTER, "weights": WEIGHTS}
-LABS_RATE = 0.1  # a global of the notebook, which is not the rate that is handed in
-WHOLE = 1e-9  # a number of updates is whole
-DRIFT = 1e-5  # how far off many small steps are in float32, as a share of the way; far above one rounding (6e-8)
+LABS_RATE = 0.1  # the notebook's global rate, unlike the argument
+WHOLE = 1e-9  # tolerance for a whole number of updates
+DRIFT = 1e-5  # error of many small float32 steps, as a share of the way; far above one rounding (6e-8)
 _ZERO = "Where the gradient is 0 the weight does not move, and 0 / 0 is NaN: leave that element out."
 _ADVICE = {"cannot convert float NaN": _ZERO, "cannot convert float infinity": _ZERO}
-UNROUNDED = 1e-3  # what a mistake gives may not have been rounded, and comes from float32
+UNROUNDED = 1e-3  # tolerance for a slip's number, which is float32 and perhaps unrounded
 
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A run: updates made by each closure, how many of them were lost where, and a gradient.
+    """A played run: the updates of each closure, the updates lost by counter and weights, and the gradient.
 
-    `drift`: the share by which the weights went too far, so that neither cutting down nor up gives the count by luck.
+    `drift`: the share by which the weights went too far, so that rounding in one direction never gives the count by luck.
     """
 
     name: str
@@ -51,9 +50,9 @@ class PlayedRun:
 
 
 def audit(arena: Arena, fn: Callable) -> Verdict:
-    """Check of an audit that finds lost updates on parameter servers.
+    """Check an audit that finds lost updates on parameter servers.
 
-    `audit(made, iterations, before, after, rate, gradient)`: {"counter": lost there, "weights": lost there}.
+    `audit(made, iterations, before, after, rate, gradient)` returns {"counter": lost there, "weights": lost there}.
     """
     return judge("audit", POINTS, _cases(arena, fn))
 
@@ -75,13 +74,13 @@ def _runs(seed: int) -> Iterator[PlayedRun]:
 
     plain = PlayedRun("nothing is lost", [1] * steps, counter=0, weights=0, gradient=ones, rate=0.125, before=zeros)
     yield plain
-    counter, lost = int(generator.integers(61, 100)), int(generator.integers(20, 31))  # so that no two mistakes agree here
+    counter, lost = int(generator.integers(61, 100)), int(generator.integers(20, 31))  # ranges in which no two mistakes agree
     yield replace(plain, name="the counter loses, and so do the weights", counter=counter, weights=lost, rate=0.5)
 
     uneven, signs = np.array([[[0.0], [2.0], [-3.0]], [[1.0], [1.0], [-1.0]]], "float32")
-    # with the gradient's signs, so that no mean of them is nothing; from 4 on, so that begun at 0 is more than one update off
+    # the gradient's signs keep every mean off 0; from 4 on, a start taken for 0 is more than one update off
     start = signs * generator.integers(4, 9, (3, 1)).astype("float32")
-    lost = int(generator.integers(5, 19))  # less than a third, so that no two mistakes give the same number
+    lost = int(generator.integers(5, 19))  # few, so that no two mistakes give the same number
     name = "the weights lose, and the gradient has a 0"
     yield PlayedRun(name, [1] * steps, counter=3, weights=lost, gradient=uneven, rate=0.5, before=start, drift=-DRIFT)
 
@@ -117,7 +116,7 @@ def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
 
 
 def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, float]:
-    """What slips would have given."""
+    """Return {complaint: the number that the slip gives}."""
     made, closures = sum(run.made), len(run.made)
     (other,) = NAMES.keys() - {name}
     every = {

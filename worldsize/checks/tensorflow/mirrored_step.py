@@ -1,8 +1,8 @@
-"""The check of a training step on the replicas of a mirrored model.
+"""Check of a training step on the replicas of a mirrored model.
 
-Replicas are logical CPUs under a real MirroredStrategy, in one process; shares of a batch differ in length, one is empty.
-Weights are held against NumPy's: softmax regression with an L2 penalty, on all examples at once.
-The rule for the loss is that of TensorFlow's guide "Custom training with tf.distribute.Strategy".
+Replicas are logical CPUs under a real MirroredStrategy, in one process; their shares differ in length, and one is
+empty. NumPy gives the right weights: softmax regression with an L2 penalty, on all examples at once. The rule for the
+loss is from TensorFlow's guide "Custom training with tf.distribute.Strategy".
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ STEP = {
     "unequal shares: weights as on one device": 1.0,
     "it returns the mean loss of the step": 0.5,
 }
+# [case][step][replica] -> examples; the last two cases have unequal shares
 STEPS = (((4, 4), (4, 4)), ((3, 3), (3, 3)), ((4, 3), (2, 1)), ((2, 1, 0), (2, 1, 0)))
 FEATURES, CLASSES, RATE, L2 = 5, 3, 0.5, 0.25
-# float32, and a softmax of sums over a few examples: TensorFlow adds in another order than NumPy, in float64, does
+# TensorFlow's softmax sums are float32, and in another order than NumPy's float64
 TOLERANCE = 1e-5
-RETURNED = 1e-4  # the second step's loss comes from weights that are a little off already
+RETURNED = 1e-4  # the second step starts from weights that are slightly off
 WEIGHTS = {"tolerance": 1e-4, "near_zero": 1e-5}
 
 
 def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a training step on a mirrored model's replicas, which returns the mean loss with the penalties.
+    """Check a training step on a mirrored model's replicas, which returns the mean loss with the penalties.
 
-    The function is `mirrored_step(strategy, model, optimizer, x, y)`; it is called for all replicas at once.
+    `mirrored_step(strategy, model, optimizer, x, y)` is called once for all replicas.
     """
     generator = np.random.default_rng(arena.draws.getrandbits(64))
     cases = []
@@ -63,14 +64,14 @@ def _examples(generator: np.random.Generator, count: int) -> tuple[np.ndarray, n
     return generator.normal(size=(count, FEATURES)).astype("float32"), generator.integers(0, CLASSES, count)
 
 
-# ---- what should come out --------------------------------------------------------------------
+# ---- expected steps --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class OneDeviceStep:
     """A step as one device takes it, with the examples of all replicas.
 
-    `slopes` and `losses` are each replica's, added up over its own.
+    `slopes` and `losses` are sums over each replica's own examples.
     """
 
     before: np.ndarray
@@ -88,17 +89,17 @@ class OneDeviceStep:
 
     @property
     def parts(self) -> list[float]:
-        """Compute what each replica returns of the loss, penalties too."""
+        """Return each replica's part of the loss, penalties included."""
         return [own / sum(self.counts) + self.cost / len(self.counts) for own in self.losses]
 
     @property
     def penalty(self) -> np.ndarray:
-        """The gradient of the penalties."""
+        """Return the gradient of the penalties."""
         return 2 * L2 * self.before
 
     @property
     def cost(self) -> float:
-        """The penalties, which the loss does not have in it."""
+        """Return the penalties, which `loss` excludes."""
         return L2 * float((self.before**2).sum())
 
     @property
@@ -113,7 +114,7 @@ def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.nd
 
 
 def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """The gradient and the loss, added up over a replica's examples."""
+    """Return the gradient and the loss, summed over a replica's examples."""
     logits = x.astype(float) @ weights
     logits -= logits.max(1, keepdims=True)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -123,11 +124,11 @@ def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndar
     return x.astype(float).T @ chances, float(-np.log(picked).sum())
 
 
-# ---- what is wrong ---------------------------------------------------------------------------
+# ---- complaints ------------------------------------------------------------------------------
 
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
-    """What is wrong about the weights, and about what was returned."""
+    """Return the complaints about the weights and about the returned loss."""
     how = "eager"
     if case["traced"]:
         how = "in a tf.function"
@@ -182,7 +183,7 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
 
     moved = (step.before - copy) / RATE
     n, total, mean, penalty = len(step.counts), sum(step.counts), step.mean, step.penalty
-    means = sum(slope / max(1, count) for slope, count in zip(step.slopes, step.counts, strict=True))
+    means = sum(slope / max(1, count) for slope, count in zip(step.slopes, step.counts, strict=True))  # an empty share adds 0
     signatures = [
         (0 * mean, "The weights have not moved: are the gradients applied?"),
         (n * (mean + penalty), f"The step is {n} times the mean gradient: {_TIMES}"),

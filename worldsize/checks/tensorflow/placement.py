@@ -1,7 +1,7 @@
-"""The check of placing variables on parameter servers by their bytes: sizes go in, numbers of servers come out.
+"""Check of placing variables on parameter servers by bytes: sizes go in, server numbers come out.
 
-The rule is greedy and sees one variable at a time, as TensorFlow asks a `ps_strategy`: each goes to a server that holds
-the fewest bytes at that moment. Any of several equal ones will do. Left out: variables cut into parts.
+The rule is greedy, since TensorFlow asks a `ps_strategy` about one variable at a time: each variable goes to a server
+that holds the fewest bytes at that moment, any of several equal ones. Variables cut into parts are left out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ POINTS = {"a server for each variable, in their order": 0.5, "the one that holds
 
 
 def place_variables(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the placement of TensorFlow's variables on parameter servers: the least loaded one takes the next.
+    """Check the placement of TensorFlow's variables on parameter servers: the least loaded server takes the next.
 
-    `place_variables(sizes_bytes, servers)` returns a list of numbers of servers.
+    `place_variables(sizes_bytes, servers)` returns a list of server numbers.
     """
     return judge("place_variables", POINTS, _cases(arena, fn))
 
@@ -36,7 +36,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in zip(lengths, (2, 3, 4), strict=True)]
 
     for number, (sizes, servers) in enumerate(fixed + drawn):
-        untried = POINTS if number >= len(fixed) else ()
+        untried = POINTS if number >= len(fixed) else ()  # failing a drawn case fails all: a memorized table earns nothing
         yield Case(
             f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",
             lambda sizes=sizes, servers=servers: arena.call(fn, list(sizes), servers),

@@ -1,9 +1,8 @@
-"""The check of a training that outlives its parameter server: checkpoints, a new start, the last one restored.
+"""Check of a training that survives the loss of its parameter server: checkpoints, a new start, the newest one restored.
 
-The check plays the server from afar (`PlayedServer`): a lost one breaks off `join`, or the `schedule` after it, with
-UnavailableError, and what it held is gone. Every step adds other numbers to the weights, so that the weights at the end
-tell which steps are in them. A new chief is another process, which has the folder's files and nothing else of the
-first. Left out: real tasks (lab 09 runs those).
+The check plays the server from another process (`PlayedServer`): a loss makes `join`, or the `schedule` after it, raise
+UnavailableError, and the server's variables are gone. Every step adds other numbers to the weights, so the final
+weights show which steps they contain; a new chief is another process, with nothing but the folder's files.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ POINTS = {
     "a new chief goes on where the folder's checkpoint is": 0.5,
 }
 DONE, LOST, RESUMED = POINTS
-MOST_STARTS, MOST_TRIED = 6, 200
+MOST_STARTS, MOST_TRIED = 6, 200  # with more starts or steps a training counts as endless
 
 Update = tuple[float, ...]  # what a step adds to the three weights
 
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """`steps` in all, a checkpoint after `every`; the server is gone when `lost` steps have been tried.
+    """A training of `steps` steps with a checkpoint after `every`; the server is lost at the attempts in `lost`.
 
-    `after` is how many of them an earlier chief was asked for, in another process. `eager`: steps run while the chief
-    still schedules, so that the loss comes out of `schedule`. `broken`: what this step raises is no loss of a server.
+    `after`: the steps that an earlier chief was asked for, in another process. `eager`: steps run while the chief still
+    schedules, so that `schedule` raises the loss. `broken`: the step whose error is not the loss of a server.
     """
 
     steps: int
@@ -50,7 +49,7 @@ class RecoveryPlan:
     broken: int = 0
 
 
-# by the case's name: what it is held for, and the plan
+# case name -> (properties, plan)
 FIRST = {
     "10 steps, every 4": ((DONE,), RecoveryPlan(10, 4)),
     "10 steps, every 4, the server is lost in step 6": ((LOST,), RecoveryPlan(10, 4, lost=(6,))),
@@ -58,27 +57,29 @@ FIRST = {
     "10 steps, every 4, the loss in step 5 comes out of schedule": ((LOST,), RecoveryPlan(10, 4, lost=(5,), eager=True)),
     "10 steps, every 4, step 7 raises InvalidArgumentError, on a server that is there": ((LOST,), RecoveryPlan(10, 4, broken=7)),
 }
-LATER = {  # what an earlier chief kept elsewhere than in the folder was no checkpoint, which all of it is about
+LATER = {  # the first case tests all properties: a checkpoint outside the folder is none
     "13 steps, every 4, after an earlier chief has done 10": (tuple(POINTS), RecoveryPlan(13, 4, after=10)),
     "8 steps, every 2, after an earlier chief has done 4": ((RESUMED,), RecoveryPlan(8, 2, after=4)),
 }
 
 
 def train_through(arena: Arena, fn: Callable) -> Verdict:
-    """Check of recovery from a lost parameter server.
+    """Check recovery from a lost parameter server.
 
-    `train_through(start, steps, every, folder)`: the state after `steps` steps; start() -> (coordinator, step, state).
+    `train_through(start, steps, every, folder)` returns the state after `steps` steps; start() -> (coordinator, step,
+    state).
     """
     return judge("train_through", POINTS, _cases(arena, fn))
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Two runs: what needs one chief and the earlier chiefs, then those who come after them."""
+    """Yield the cases of two runs: first the lone and the earlier chiefs, then the chiefs that follow the earlier ones."""
     plans = {name: plan for name, (_, plan) in (FIRST | LATER).items()}
     seeds = {name: arena.draws.getrandbits(31) for name in plans}
     first = {name: PlayedServer(plans[name], seeds[name]) for name in FIRST}
+    # another seed, so that the earlier chief's updates are not the later one's
     early = {name: PlayedServer(RecoveryPlan(plans[name].after, plans[name].every), seeds[name] + 1) for name in LATER}
-    left: dict[str, dict] = {}  # files, by the name of the later case
+    left: dict[str, dict] = {}  # files by name of the later case
 
     def run() -> ArenaResult:
         ended = arena.tensorflow(fn, [[server.seen({}) for server in (*first.values(), *early.values())]], driver=through)
@@ -97,7 +98,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _files(row: Any) -> dict[str, np.ndarray]:
-    """The files that a chief left, as far as they are files."""
+    """Return the files that a chief left, {name: bytes}; drop anything else."""
     files = row.get("files") if isinstance(row, dict) else None
     if not isinstance(files, dict):
         return {}
@@ -108,9 +109,9 @@ def _files(row: Any) -> dict[str, np.ndarray]:
 
 
 class PlayedServer:
-    """The servers that one chief meets: when one is lost, and what every step adds. `begun` is what its folder may hold.
+    """The servers that one chief meets: when one is lost, and the update that every step adds.
 
-    Both are lists of updates, or of steps: those of which the weights are made.
+    `begun` returns what the folder's checkpoint may hold: lists of updates, each list a sum that the weights may be.
     """
 
     def __init__(self, plan: RecoveryPlan, seed: int, begun: Callable[[], list[list[Update]]] = lambda: [[]]) -> None:
@@ -122,12 +123,12 @@ class PlayedServer:
         self._tried = 0
 
     def seen(self, files: dict[str, np.ndarray]) -> dict[str, Any]:
-        """What the driver gets."""
+        """Return what the driver gets."""
         calls = {"start": self.start, "schedule": self.schedule, "next": self.next, "stop": self.stop, "step": self.step}
         return {"steps": self.plan.steps, "every": self.plan.every, "eager": self.plan.eager, "files": files, "seen": calls}
 
     def start(self) -> int | None:
-        """The number of a new server; None where there were far more than are lost."""
+        """Return the number of a new server, or None after `MOST_STARTS`, far more than are lost."""
         if len(self._lost) >= MOST_STARTS:
             return None
 
@@ -149,17 +150,18 @@ class PlayedServer:
 
     @property
     def most_at_once(self) -> int:
-        """The most steps that were under way when one was waited for."""
+        """Return the most steps that were under way at one wait."""
         return max((wave for coordinator in self._coordinators for wave in coordinator.waves), default=0)
 
     @property
     def scheduled(self) -> bool:
-        """Whether anything was handed to a coordinator."""
+        """Return whether any step was handed to a coordinator and waited for."""
         return any(coordinator.waves for coordinator in self._coordinators)
 
     def step(self, server: int) -> list[float] | None:
-        """What a step adds to the weights, one number where it raises an error of its own; None where its server is lost,
-        nothing where there were far too many."""
+        """Return what a step adds to the weights: one number if it raises its own error, None if its server is lost, an
+        empty list after far too many steps.
+        """
         self._tried += 1
         if self._tried > MOST_TRIED:
             return []
@@ -175,7 +177,10 @@ class PlayedServer:
         return list(update)
 
     def ends(self) -> list[list[Update]]:
-        """The steps that the weights at the end may be made of: a loss costs those since a checkpoint, fewer than `every`."""
+        """Return the lists of updates that the final weights may contain.
+
+        A loss costs the steps since a checkpoint, fewer than `every`.
+        """
         found = [list(begun) for begun in self._begun()]
         for server, added in enumerate(self._added):
             if server and self._lost[server - 1]:
@@ -185,7 +190,7 @@ class PlayedServer:
         return found
 
 
-# ---- in words --------------------------------------------------------------------------------
+# ---- complaints ------------------------------------------------------------------------------
 
 
 def _wrong(row: dict, server: PlayedServer) -> Complaint:
@@ -241,7 +246,7 @@ _REFUSED = "the server was lost, and steps were handed to its coordinator again 
 
 
 def _one_by_one(server: PlayedServer) -> Complaint:
-    """Words where each step was waited for by itself; shorter rounds than `every` are allowed."""
+    """Return a complaint if steps ran on the chief, or one at a time; rounds shorter than `every` pass."""
     plan = server.plan
     if not server.scheduled:
         return "the steps ran on the chief itself: hand them to coordinator.schedule, and the workers run them"
@@ -302,7 +307,7 @@ def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
 
 
 def _wrong_weights(got: Any, server: PlayedServer) -> Complaint:
-    """Words where the weights are not made of the steps that ran and were not lost, as many as were asked for."""
+    """Return a complaint if the weights are not the sum of the steps that ran and were not lost, or None."""
     whole = [steps for steps in server.ends() if len(steps) == server.plan.steps]
     if not whole:
         ran = " or ".join(sorted({str(len(steps)) for steps in server.ends()}))

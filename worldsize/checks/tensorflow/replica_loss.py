@@ -1,7 +1,7 @@
-"""The check of a replica's loss: what all replicas return must add up to the mean over all examples, plus the penalty.
+"""Check of a replica's loss: the values of all replicas must add up to the mean over all examples, plus the penalty.
 
-Replicas are logical CPUs under a real MirroredStrategy; shares of a batch differ in length, and one is empty. A mistake
-is named by what it would have given. Left out: gradients (`mirrored_step`). Why means of means are wrong is lab 04's.
+Replicas are logical CPUs under a real MirroredStrategy; shares of a batch differ in length, and one is empty. Lab 04
+shows why means of means are wrong; `mirrored_step.py` checks gradients.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PENALIZED = ((4, 4), (3, 2, 1))
 
 
 def replica_loss(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the loss of one replica, which is to be scaled for the global batch.
+    """Check the loss of one replica, scaled for the global batch.
 
-    `replica_loss(losses, penalty, global_batch)`: what the replicas return adds up to mean + penalty.
+    `replica_loss(losses, penalty, global_batch)`: the values of all replicas add up to mean + penalty.
     """
     generator = np.random.default_rng(arena.draws.getrandbits(64))
     even, uneven, once = LOSS
@@ -74,7 +74,7 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
     if close(added, expected, TOLERANCE):
         return None
 
-    means = sum(float(share.sum()) / max(1, len(share)) for share in shares)
+    means = sum(float(share.sum()) / max(1, len(share)) for share in shares)  # an empty share adds 0
     mistakes = {
         "This is the mean of each replica added up: divide by all examples of the step, global_batch, not by a replica's own": (
             means + penalty

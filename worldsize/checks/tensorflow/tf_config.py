@@ -1,7 +1,7 @@
-"""The check of a task's `TF_CONFIG`: every task names the same cluster, and itself by its type and its place in it.
+"""Check of a task's `TF_CONFIG`: every task names the same cluster, and itself by its type and its index there.
 
-Every rank is asked for its own text, on hosts with fresh names; how many there are is drawn in the first plan. Left out:
-whether TensorFlow finds the hosts.
+Every rank is asked for its own text, on hosts with fresh names; the first plan's number of hosts is drawn. TensorFlow
+never contacts the hosts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from worldsize.checks.verdict import Complaint, Verdict
 POINTS = {"the cluster has every host in its place": 0.5, "each task names itself": 0.5}
 CLUSTER, TASK = POINTS
 PLANS = ((3, 0), (6, 2), (1, 0))  # (hosts, parameter servers)
-DRAWN = ((2, 9), (1, 4))  # from how many to how many workers, the chief left out, and parameter servers
+DRAWN = ((2, 9), (1, 4))  # ranges of workers, besides the chief, and of parameter servers
 
 Jobs = dict[str, list[str]]
 
 
 def cluster_config(arena: Arena, fn: Callable) -> Verdict:
-    """Check of the text of TF_CONFIG.
+    """Check the text of TF_CONFIG.
 
-    `cluster_config(hosts, ps, rank)`: the text of TF_CONFIG on hosts[rank]; a chief, workers, then `ps` servers.
+    `cluster_config(hosts, ps, rank)` returns the text for hosts[rank]; the hosts are a chief, workers, then `ps` servers.
     """
     return judge("cluster_config", POINTS, _cases(arena, fn))
 
@@ -45,7 +45,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
-    """One call for each host; the first that does not end well stands for all."""
+    """Call the function once for each host; return the first call that fails, or all answers."""
     returned = []
     for rank in range(len(hosts)):
         ended = arena.call(fn, list(hosts), ps, rank)
@@ -56,14 +56,14 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
 
 
 def _hosts(arena: Arena, count: int) -> list[str]:
-    """Addresses with fresh names, never in the order of the alphabet, forwards or backwards: their places are given."""
+    """Draw fresh host names, in neither ascending nor descending order: an answer that sorts them fails."""
     lowest, *others = sorted(arena.draws.sample(range(10, 100), count))
     arena.draws.shuffle(others)
     return [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
 
 
 def _examine_all(returned: Sequence[Any], hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
-    """By property, the first that is wrong over all hosts."""
+    """Return, by property, the first complaint over all hosts."""
     found: dict[str, Complaint] = {}
     for rank, text in enumerate(returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
@@ -140,7 +140,7 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
 
     if got != index:
         complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
-        if got in (rank, rank - 1):
+        if got in (rank, rank - 1):  # counted over all hosts, or over all but the chief
             complaint += " It is counted within its own type, not over all hosts."
         return complaint
 

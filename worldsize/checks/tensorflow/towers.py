@@ -1,7 +1,7 @@
-"""The check of lab 07's towers: their gradients averaged, variable by variable, and the steps that follow from it.
+"""Check of lab 07's towers: gradients averaged variable by variable, and the steps that follow.
 
-The function is called as a tower program calls it, inside a `tf.function`, with towers on logical devices. What it gave
-comes back as arrays, and which variable stood beside each. Left out: on which device it averages.
+The function runs as in a tower program, inside a `tf.function` with towers on logical devices; gradients come back as
+arrays, each with its variable. The device that averages is not checked.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ POINTS = {
 SHAPES = ((3,), (2, 4), (), (2, 2, 3))
 DTYPES = ("float32", "float32", "float32", "float64")
 MOST_TOWERS = 4
-EXACT = 1e-5  # of the largest weight: float32 was off by 2e-7 at most after five steps, in 3,000 drawn trainings
+EXACT = 1e-5  # relative to the largest weight; float32 was off by 2e-7 at most after five steps, in 3,000 drawn trainings
 STEPS, RATE, FEATURES, ROWS = 5, 0.1, 3, 8
 
 
 def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
-    """Check of towers: `average_tower_gradients(towers)` returns the mean gradient of each variable.
+    """Check towers: `average_tower_gradients(towers)` returns the mean gradient of each variable.
 
-    It gets lists of (gradient, variable), one a tower; one such list comes back.
+    `towers` has a list of (gradient, variable) for each tower; the result is one such list.
     """
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     cases = [_gradients(generator, n) for n in (1, 2, 3, MOST_TOWERS)]
@@ -47,7 +47,7 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
-    """[tower][variable], whole numbers that differ by tower and element."""
+    """Draw gradients by tower and variable: whole numbers that differ by tower and element."""
     towers = []
     for k in range(n):
         drawn = [generator.integers(1, 100, shape) + 1000.0 * k for shape in SHAPES]
@@ -73,7 +73,7 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
 
         return {**found, steps: _wrong_steps(weights, broke, lesson)}
 
-    devices = MOST_TOWERS + 1
+    devices = MOST_TOWERS + 1  # CPU:0 holds the driver's variables, CPU:(k + 1) its tower k
     return Case(
         "gradients of four variables",
         lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),
@@ -81,7 +81,7 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
     )
 
 
-# ---- what is wrong ---------------------------------------------------------------------------
+# ---- complaints ------------------------------------------------------------------------------
 
 
 _BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) gives them variable by variable."

@@ -1,8 +1,7 @@
-"""The check of a worker's share of a data set: at each step all workers together take one global batch.
+"""Check of a worker's share of a data set: in each step all workers together take one global batch.
 
-Each worker's data set is made and read out in one process, then they are put side by side. Any way to share out a
-batch passes. Examples in an order by chance make the batches of the first data set, whose size is drawn, once in
-12! / 4!³ = 34,650 times at most, of all six less than once in 10¹². Left out: how a strategy feeds it to replicas.
+One process builds and reads every worker's data set, and the check compares them; any way to share out a batch passes.
+A strategy's feeding of replicas is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ STEPS, BATCH, EQUAL = POINTS
 PLANS = (  # (examples, global batch, workers, whether the data set knows its length)
     (11, 4, 2, True), (10, 4, 2, True), (14, 6, 3, True), (7, 3, 1, True), (14, 4, 2, False)
 )
-DRAWN = ((3, 8), (2, 9))  # the first of them, two workers: from how many to how many steps, and examples of a worker in a step
+# The first plan, for two workers: ranges of steps, and of a worker's examples in a step. Randomly ordered examples give its
+# batches with chance 4!³ / 12! = 1 / 34,650 at most, and those of all six plans below 1e-12.
+DRAWN = ((3, 8), (2, 9))
 UNKNOWN = (
     " The length of this data set is unknown, as with one that reads from a stream: len() raises and cardinality() is "
     "negative. Do without: drop_remainder=True."
@@ -39,13 +40,13 @@ IN_TURN = (
     "workers take whole global batches in turn, so that a step has one for each of them. Every global batch is shared by all "
     "workers: cut it, then give each a slice of it."
 )
-FACTOR = 10  # an example's label is its number times this
+FACTOR = 10  # label = number x FACTOR
 
 
 def worker_share(arena: Arena, fn: Callable) -> Verdict:
-    """Check of a worker's share of a data set in TensorFlow.
+    """Check a worker's share of a data set in TensorFlow.
 
-    `worker_share(dataset, global_batch, workers, index)`: the batched data set of one worker.
+    `worker_share(dataset, global_batch, workers, index)` returns the batched data set of one worker.
     """
     return judge("worker_share", POINTS, _cases(arena, fn))
 
@@ -72,6 +73,7 @@ def _examine(
     found = _wrong(tables, first, examples, batch, workers)
     if known:
         return found
+    # only some complaints end with a full stop
     return {STEPS: next((f"{words}.{UNKNOWN}".replace("..", ".") for words in found.values() if words), None)}
 
 
@@ -93,7 +95,7 @@ def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers
 
 
 def _in_turn(taken: list[list[list[int]]], batch: int) -> bool:
-    """Whether workers take whole global batches, each another one."""
+    """Return whether workers take whole global batches, each a different one."""
     steps = list(chain(*taken))
     every = list(chain(*steps))
     whole = all(step == list(range(step[0], step[0] + batch)) for step in steps if step)
@@ -101,12 +103,12 @@ def _in_turn(taken: list[list[list[int]]], batch: int) -> bool:
 
 
 def _taken(table: Any, first: int) -> list[list[int]]:
-    """By step, the examples that a worker takes, counted from 0."""
+    """Return, by step, the examples that a worker takes, counted from 0."""
     return [[int(number) - first for number in numbers] for numbers, _ in table]
 
 
 def _no_steps(table: Any) -> Complaint:
-    """Words where it is no list of steps, each with numbers and labels."""
+    """Return a complaint if the table is not a list of steps with numbers and labels, or None."""
     if isinstance(table, str):
         if table.endswith("None"):
             return table.removesuffix("None") + NOTHING
@@ -160,7 +162,7 @@ def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> C
         wanted = list(range(step * batch, min((step + 1) * batch, examples)))
         if sorted(together) == wanted:
             continue
-        if not wanted:  # a step too many, which has words of its own
+        if not wanted:  # a step too many, which `_wrong_lengths` reports
             return None
 
         shown = "; ".join(f"worker {worker} takes {part}" for worker, part in enumerate(parts))
