@@ -45,7 +45,7 @@ ALL = Selection()
 class Batch:
     """The result of `grade`: a row for each file, and how many of them this call `graded` or `kept`.
 
-    `gone` are earlier rows whose file no longer exists; `folder` holds all of it.
+    `gone` are earlier rows whose file no longer exists; `folder` is the whole folder of grades.
     """
 
     rows: tuple[GradeRow, ...]

@@ -61,7 +61,7 @@ class Desk:
 
 
 class WorkerLost(RuntimeError):
-    """A worker gave no row; the message tells a person why."""
+    """The end of a worker that gave no row; the message says why, for a person."""
 
 
 class Worker:

@@ -46,7 +46,7 @@ _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 
 
 class BrokenRelease(RuntimeError):
-    """The release's own set-up cells do not run in the sandbox."""
+    """A release whose own set-up cells do not run in the sandbox."""
 
 
 @dataclass(frozen=True)
