@@ -1,8 +1,7 @@
 """Processes of a submission that save files into one folder: started, heard, killed together.
 
-The first process of a tree gives up what a rank gives up, starts the writers and says how they ended; it runs no line of
-the submission's. Each writer hands over, before it runs a cell, the descriptor from which its calls are heard. Left out: who
-answers them (`warden`).
+The root process gives up what a rank gives up, starts the writers and reports how they ended; it runs no line of the
+submission's. Before a writer runs a cell, it hands over the descriptor from which its calls are heard (`warden`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _POST_BYTES = 1024
 class WatchedWriter:
     """A writer as the warden knows it: the file that it should save, and how far it has come.
 
-    Its calls are heard from `listener`; one that is `held` is not answered yet. It is `ready` when its cells have run, and
-    `begun` when it was told to save. `told` is what it said at its end, `code` its exit status.
+    `listener` hears its calls; a call that is `held` has no answer yet. `ready` means that its cells have run, `begun`
+    that it was told to save. `told` is its last report, `code` its exit status.
     """
 
     name: str
@@ -56,7 +55,7 @@ class WatchedWriter:
 
 
 class WriterTree:
-    """The processes of writers that share a folder of their own: killed together, read from outside."""
+    """Writers that share a folder of their own: killed together, read from outside."""
 
     def __init__(
         self, order: dict[str, Any], job: dict[str, Any], isolated: Isolation, fork: Callable[[], int],
@@ -83,7 +82,7 @@ class WriterTree:
             write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
     def _hear_of_them(self) -> None:
-        """The folder, and from each writer, before it runs a cell, its number and from where its calls are heard."""
+        """Receive the folder and, before a writer runs a cell, its number and its calls' descriptor."""
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
@@ -128,7 +127,7 @@ class WriterTree:
 def _begin(
     order: dict[str, Any], isolated: Isolation, post: socket.socket, said: int, lines: Sequence[PipeEnds]
 ) -> NoReturn:
-    """The first process of a tree: it gives up what ranks give up, starts the writers, and says how each of them ended."""
+    """Run the root process: give up what ranks give up, start the writers, and report how each ended."""
     try:
         os.setsid()
         privileges.end_with_parent()
@@ -171,9 +170,9 @@ def _write_as(order: dict[str, Any], number: int, line: PipeEnds, post: socket.s
 
 
 def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
-    """From now on this thread's calls wait for the warden, which gets the descriptor that they are heard from.
+    """Make this thread's calls wait for the warden, and send it the descriptor from which they are heard.
 
-    A filter is one thread's, and lets no descriptor be sent: so another thread, which ends at once, sends it.
+    A filter covers one thread and lets it send no descriptor, so another thread, which ends at once, sends it.
     """
     came = threading.Event()
     listeners: list[int] = []
@@ -192,7 +191,7 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
     finally:
         came.set()
         helper.join()
-    os.close(listeners[0])  # else a writer could answer itself
+    os.close(listeners[0])  # else a writer could answer its own calls
 
 
 # ---- lines -----------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> N
 
 
 def _received(post: socket.socket) -> tuple[bytes, list[int], int]:
-    """A message of a process that starts: its bytes, its descriptors, and the number of the process that sent it."""
+    """Return a starting process's message: its bytes, its descriptors, and its sender's process number."""
     room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(struct.calcsize("i"))
     data, more, _, _ = post.recvmsg(_POST_BYTES, room)
     descriptors: list[int] = []

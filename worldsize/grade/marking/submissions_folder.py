@@ -313,7 +313,7 @@ def _student(form: re.Match) -> str:
 
 
 def _late(form: re.Match | None) -> str:
-    """Return "late" if Canvas marked the name as past the due date, else "" (no mark)."""
+    """Return "late" if Canvas marked the name as past the due date."""
     return "late" if form and form.groupdict().get("late") else ""
 
 
