@@ -1,4 +1,4 @@
-"""One rank of a submission, isolated: its cells in order, its function, and the result.
+"""A rank of a submission, isolated: its cells in order, its function, and the result.
 
 All of this runs in the submission's own process, so the grader trusts none of it: the broker keeps the record and
 checks every frame. torch is imported only where a mode needs it, since TensorFlow's server has none.

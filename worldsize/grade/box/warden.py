@@ -58,7 +58,7 @@ def _tried(
     rows: list[dict[str, Any]] = []
     changed: set[str] = set()
     for scenario in scenarios:
-        # no more changes: the save would end as it did before
+        # the folder never changes that often: this save would end like the last one
         if rows and is_past_the_last_change(scenario, rows[-1]):
             rows.append(rows[-1])
             continue
@@ -105,7 +105,7 @@ def _rows_of(value: Any) -> list[Any]:
 
 
 class _WatchedSave:
-    """One save from its beginning to its end, or to its death at a byte or at a change of the folder."""
+    """A save from its beginning to its end, or to its death at a byte or at a change of the folder."""
 
     def __init__(self, tree: WriterTree, save: dict[str, Any]) -> None:
         self._tree, self._record, self._here = tree, tree.record, save["dies"] == "here"
