@@ -69,8 +69,7 @@ class BrokerWire:
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
         """Do declared work, which begins and ends when the broker says so.
 
-        Only afterwards does the broker tell the weights by which the columns of `x` are multiplied, so no rank can skip
-        the wait.
+        Only then does the broker tell the weights on the columns of `x`, so no rank can skip the wait.
         """
         message: dict[str, Any] = {"op": "compute", "seconds": float(seconds)}
         if x is None or x.dtype not in WEIGHED or not x.dim():

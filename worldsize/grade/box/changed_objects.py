@@ -39,7 +39,7 @@ def _is_changed(place: str, name: str, value: Any) -> bool:
         kept, code = _before[place, name]
         defined_here = place.startswith(getattr(_function(value), "__module__", "") or place)
         return value is not kept or (defined_here and _code(value) is not code)
-    return getattr(_function(value), "__module__", None) == _STUDENTS  # new: not the student's if its module was imported later
+    return getattr(_function(value), "__module__", None) == _STUDENTS  # a new name counts only if it is the student's
 
 
 def _members() -> Iterator[tuple[str, str, Any]]:

@@ -19,7 +19,7 @@ Isolation = Literal["own", "fresh", "unsafe"]
 
 
 def confine(order: dict[str, Any], isolated: Isolation) -> None:
-    """Give up, for good, what the server's `order` to start a rank says."""
+    """Confine this process for good, as the server's `order` to start a rank says."""
     privileges.be_ended_first()
     address_bytes = order.get("address_bytes") or limits.size_bytes() + order["memory_bytes"]
     if isolated == "own":
@@ -42,7 +42,7 @@ def confine(order: dict[str, Any], isolated: Isolation) -> None:
 
 
 def hide_for_many(order: dict[str, Any]) -> None:
-    """In a fresh sandbox for several processes of one submission, hide other processes from all of them.
+    """Hide other processes from all processes of one submission, in a fresh sandbox that serves several.
 
     Afterwards no process can read its own size, so `order` gets the address limit of each.
     """

@@ -1,7 +1,7 @@
 """Play all ranks of a case in one sandboxed process, in simulated time, and report how they ended.
 
 Each rank has its own copy of the submission's cells, so ranks share names no more than separate processes do.
-Everything runs beside the submission's code, so the grader treats the report as words and arrays
+Everything runs beside the submission's code, so the grader takes the report as unproven text and arrays
 (`host.played_result`).
 """
 

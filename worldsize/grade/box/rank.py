@@ -63,7 +63,7 @@ def tell_end(
 
 
 def _told_failure(failure: Failure) -> dict[str, Any]:
-    """Return the failure as plain data, which the grader takes only as words."""
+    """Return the failure as plain data, which the grader takes only as text."""
     told = asdict(failure)
     told["frames"] = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
     return told
@@ -113,7 +113,7 @@ def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: li
 def play_rank(
     channel: BrokerChannel, rank: int, world_size: int, function: Callable, args: list, driver: Callable | None = None
 ) -> dict[str, Any]:
-    """Run a rank over the broker's fabric, a submission's or one that the check plays, and return its report."""
+    """Run a rank over the broker's fabric, whether a submission's or the check's, and return its report."""
     from worldsize.fabric.interface import Fabric
     from worldsize.grade.box.broker_wire import BrokerWire
 
@@ -135,8 +135,8 @@ def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: lis
 def driver_of(job: dict) -> Callable | None:
     """Return the check's function that a rank calls in place of the submission's, which becomes its argument.
 
-    Its results deserve no more trust than the submission's: both run in the same process. Raises ValueError for another
-    module.
+    A driver's results deserve no more trust than the submission's: both run in one process. Raises ValueError for other
+    modules.
     """
     if not job["driver"]:
         return None
@@ -242,10 +242,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
 
 
 def silence_output() -> None:
-    """Redirect a rank's input, output and errors to /dev/null.
-
-    A submission may print any amount.
-    """
+    """Redirect a rank's input, output and errors to /dev/null, since a submission may print any amount."""
     nowhere = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

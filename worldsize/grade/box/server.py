@@ -1,8 +1,7 @@
 """The server inside a sandbox: it imports torch or TensorFlow before any submission comes, then forks ranks on request.
 
-Orders come as JSON over a packet socket, with the far ends of the rank's line. A forked process is the first of its own
-PID namespace, enters its other namespaces, and only then reads from that line; the server itself never reads a
-submission.
+Orders come as JSON over a packet socket, with the far ends of a rank's line. A forked process is the first of its own
+PID namespace, enters its other namespaces, and only then reads from that line; the server reads no submission.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
 def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
-    """Serve orders from the descriptor `control` until it closes.
-
-    This is the entry point of the server.
-    """
+    """Serve orders from the descriptor `control` until it closes, as the server's entry point."""
     gc.disable()  # collections take a fifth of the imports' time
     isolated = _isolation(own_namespaces, nobody)
     if isolated == "own":
@@ -125,7 +121,7 @@ class _Server:
     def _kill(self, number: int) -> None:
         for process, its in self._ranks.items():
             if its == number:
-                with suppress(ProcessLookupError):  # its setsid may be still to come
+                with suppress(ProcessLookupError):  # it may not have called setsid yet
                     os.killpg(process, signal.SIGKILL)
                 os.kill(process, signal.SIGKILL)
 

@@ -34,17 +34,14 @@ class Stub:
         return self
 
     def __iter__(self) -> Any:
-        return iter((self, self))  # lab, check = open_lab("06")
+        return iter((self, self))  # for `lab, check = open_lab("06")`
 
     def __bool__(self) -> bool:
         return False
 
 
 def names() -> list[str]:
-    """Return the names that the stub of the notebook's front provides.
-
-    They are the front's `__all__`.
-    """
+    """Return the names that the stub of the notebook's front provides: the front's `__all__`."""
     spec = find_spec("worldsize")
     tree = ast.parse((Path(spec.origin).parent / "notebook.py").read_text(encoding="utf-8"))
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]

@@ -1,8 +1,8 @@
 """The warden of writers: start each in its own process, see every call by which it touches files, and kill it.
 
-The warden lies in the sandbox, out of the submission's reach, and runs none of its code. The kernel holds a writer
-before each call that could change a folder (`isolation.notifications`), so that "killed", "left" and "on disk" are
-seen, and not told; the report has the form of `checks.drivers.killed_writer`.
+The warden runs in the sandbox, out of the submission's reach, and runs none of its code. The kernel holds a writer
+before each call that could change a folder (`isolation.notifications`), so "killed", "left" and "on disk" are observed,
+not reported. A warden's rows have the form of `checks.drivers.killed_writer`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Processes of a submission that save files into one folder: started, heard, killed together.
+"""Processes of a submission that save files into one folder: started, watched and killed together.
 
 The root process gives up what a rank gives up, starts the writers and reports how they ended; it runs no line of the
-submission's. Before a writer runs a cell, it hands over the descriptor from which its calls are heard (`warden`).
+submission's. Before a writer runs a cell, it hands over the listener, the descriptor that receives its calls
+(`warden`).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _POST_BYTES = 1024
 
 @dataclass
 class WatchedWriter:
-    """A writer as the warden knows it: the file that it should save, and how far it has come.
+    """A writer as the warden knows it: the file to save, and how far the writer has come.
 
-    `listener` hears its calls; a call that is `held` has no answer yet. `ready` means that its cells have run, `begun`
-    that it was told to save. `told` is its last report, `code` its exit status.
+    `listener` receives its calls; a call that is `held` has no answer yet. `ready` means that its cells have run,
+    `begun` that it was told to save. `told` is its last report, `code` its exit status.
     """
 
     name: str
@@ -55,7 +56,7 @@ class WatchedWriter:
 
 
 class WriterTree:
-    """Writers that share a folder of their own: killed together, read from outside."""
+    """Writers that share a folder of their own: read from outside, killed together."""
 
     def __init__(
         self, order: dict[str, Any], job: dict[str, Any], isolated: Isolation, fork: Callable[[], int],
@@ -82,7 +83,7 @@ class WriterTree:
             write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
     def _hear_of_them(self) -> None:
-        """Receive the folder and, before a writer runs a cell, its number and its calls' descriptor."""
+        """Receive the folder and, before a writer runs a cell, its number and its listener."""
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
@@ -97,7 +98,7 @@ class WriterTree:
                 one.listener, one.process = descriptors[0], process
 
     def end(self) -> None:
-        """Kill what is left, and wait until nothing is."""
+        """Kill the remaining processes, and wait until all are gone."""
         with suppress(ProcessLookupError):
             os.kill(self._root, signal.SIGKILL)
         for one in self.writers:
@@ -170,7 +171,7 @@ def _write_as(order: dict[str, Any], number: int, line: PipeEnds, post: socket.s
 
 
 def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
-    """Make this thread's calls wait for the warden, and send it the descriptor from which they are heard.
+    """Make this thread's calls wait for the warden, and send it the listener, which receives them.
 
     A filter covers one thread and lets it send no descriptor, so another thread, which ends at once, sends it.
     """

@@ -1,5 +1,4 @@
-"""The grader's arena: every way to run a student's function, each run in fresh sandboxes, with nothing kept between
-runs.
+"""The grader's arena: every way to run a student's function, in fresh sandboxes, with nothing kept between runs.
 
 A check passes plain values and gets plain values back. A callable that `call` or `tensorflow` passes stays in the
 grader, and is called remotely.
@@ -211,10 +210,9 @@ class LastRunReached(Exception):
 
 
 class CountingArena:
-    """An arena that counts the `runs` of `arena`, and notes the `ways` used and whether the latest run was
-    `over_fabric`.
+    """A wrapper of `arena` that counts its `runs`, and notes the `ways` used.
 
-    The run number `last` raises LastRunReached.
+    `over_fabric` tells of the latest run. Run number `last` raises LastRunReached.
     """
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:

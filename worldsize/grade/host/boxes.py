@@ -1,4 +1,4 @@
-"""The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, heard, ended.
+"""The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, watched, ended.
 
 `broker.py` handles what crosses a rank's own line.
 """
@@ -76,7 +76,7 @@ class Server:
             self.close()
             raise NoSandbox(bubblewrap.refused(said))
 
-        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
+        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # the server is bubblewrap's child's child
 
     def _last_words(self) -> str:
         """Return the last line that the server itself wrote; no rank can write there."""
@@ -153,10 +153,9 @@ class Sandbox:
     def spawn(
         self, count: int = 1, framework: Framework = "torch", together: bool = False, watched: bool = False
     ) -> tuple[int, list[PipeEnds]]:
-        """Start a rank in its own namespaces, or `count` ranks `together` in the same; return a number and a line to
-        each.
+        """Start a rank in its own namespaces, or `count` ranks `together` in the same.
 
-        With `watched`, the line leads to the writers' warden.
+        Returns a number and a line to each rank; with `watched`, the line leads to the writers' warden.
         """
         server = self._server(self._framework(framework))
         self._latest += 1
@@ -183,7 +182,7 @@ class Sandbox:
         return self._latest, [ours for ours, _ in pairs]
 
     def _server(self, framework: Framework) -> Server:
-        """Return a ready server: the one that runs, or a new one for each rank in mode `FRESH`."""
+        """Return a ready server: the running one, or a new one for each rank in mode `FRESH`."""
         running = [server for server in self._servers if server.framework == framework]
         if running and self.mode != FRESH:
             return running[0]

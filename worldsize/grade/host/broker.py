@@ -38,7 +38,7 @@ _QUIET_S = 1.0  # silence after which a rank with several threads counts as wait
 class PostedMessage:
     """A message on its way: its sender, its number there, its kind, and its row in the sender's record.
 
-    Its first byte leaves at `leaves_s`, its last byte at `left_s`.
+    The first byte leaves at `leaves_s`, the last byte at `left_s`.
     """
 
     src: int

@@ -1,4 +1,4 @@
-"""A rank as the grader sees it: two pipes that never block, in frames, and how the rank ended.
+"""A rank as the grader sees it: two non-blocking pipes of frames, and how the rank ended.
 
 `broker.py` and `run.py` give the frames their meaning.
 """

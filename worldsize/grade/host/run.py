@@ -98,7 +98,7 @@ class GradedRun:
     def go(self) -> RunResult:
         """Run until the outcome is known. Raises SandboxLost if a sandbox ends by itself."""
         message = self.meter.too_much(self.sandbox.processes())
-        if message:  # as at every later run of this submission
+        if message:  # every later run of this submission ends here too
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
         with self.meter.paused():
             self._peers = self._start()

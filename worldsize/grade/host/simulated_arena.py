@@ -36,7 +36,7 @@ class PlayLost(Exception):
 
 
 class SimulatedSandboxArena(SandboxArena):
-    """An arena that plays the functions that `cells` make, each case in an order drawn from `orders`."""
+    """An arena that plays the functions that `cells` make, each case in an event order drawn from `orders`."""
 
     def __init__(
         self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random, orders: random.Random

@@ -1,6 +1,6 @@
-"""Reports of a submission's process about itself, taken as words for a person and nothing more.
+"""Reports of a submission's process about itself, taken as text for a person and nothing more.
 
-`engines.plain_values` checks the form of values, and `checks` what they are worth.
+`engines.plain_values` checks the form of values, and `checks` judges them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def changed_of(frame: dict) -> set[str]:
 
 
 def failure_of(rank: int, frame: dict) -> Failure:
-    """Return a rank's report of its own failure, taken as words for a person and nothing more."""
+    """Return a rank's report of its own failure, taken as text for a person and nothing more."""
     rows = frame.get("frames")
     if not isinstance(rows, list):
         rows = []

@@ -2,8 +2,8 @@
 
 A submission sees `/usr`, this Python, its packages and this package without the exercises' answers, all read-only, and
 five devices; no network, no home, no inherited environment. Where ranks can have their own namespaces inside, one
-sandbox serves a whole job ("own"); elsewhere every rank gets a fresh sandbox ("fresh"), which is slower with the same
-result.
+sandbox serves a whole job ("own"); elsewhere every rank gets a fresh sandbox ("fresh"), with the same result but
+slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A cgroup for what a submission runs (cgroups(7)): the kernel itself keeps its memory and its tasks within the limits.
+"""A cgroup for a submission's processes (cgroups(7)), in which the kernel itself limits memory and tasks.
 
-Cgroups are made below this process' own, and only if that is this machine's root, a container's, or handed over to this
-user: those of a service or a session have another keeper. A server joins after its imports, so that only later memory
-and forks count.
+A cgroup is made only below this process's own, if that is the machine's root, a container's, or handed over to this
+user: a service's or session's has another keeper. A server joins after its imports, so that only later memory and forks
+count.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ class Hierarchy:
 
 
 class SandboxCgroup:
-    """The cgroup of a sandbox: one folder in every hierarchy, made when the first process joins.
-
-    It has no folder where none can be made.
-    """
+    """The cgroup of a sandbox: one folder in every hierarchy that allows it, made when the first process joins."""
 
     _numbers = itertools.count(1)
 
@@ -165,7 +162,7 @@ def _found() -> Iterator[Hierarchy]:
 
 
 def _own_paths() -> dict[str, str]:
-    """Return this process' path in each hierarchy, by controller; "" is the key of version 2."""
+    """Return this process's path in each hierarchy, by controller; "" is the key of version 2."""
     paths = {}
     for row in (_SELF / "cgroup").read_text().splitlines():
         _, controllers, path = row.split(":", 2)
@@ -174,7 +171,7 @@ def _own_paths() -> dict[str, str]:
 
 
 def _handed_over(mount: Path, root: str, path: str) -> Path | None:
-    """Return the folder of this process' cgroup if it may keep cgroups there, else None."""
+    """Return the folder of this process's cgroup if it may keep cgroups there, else None."""
     if path == root:
         home = mount
     elif Path(path).is_relative_to(root):
@@ -202,7 +199,7 @@ def _is_delegated(home: Path) -> bool:
 
 
 def _can_limit(home: Path) -> bool:
-    """Return whether cgroups of version 2 in `home` can have limits, which needs that no process is beside them.
+    """Return whether cgroups of version 2 in `home` can have limits, which allows no process beside them.
 
     If all processes there are this grading's, they move into a leaf; otherwise none moves.
     """
@@ -260,7 +257,7 @@ def _remove(folder: Path, wait_s: float) -> None:
 
 
 def _started(process: int) -> int:
-    """Return a process' start in ticks after boot, -1 if there is no such process or only a zombie."""
+    """Return a process's start in ticks after boot, -1 if there is no such process or only a zombie."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

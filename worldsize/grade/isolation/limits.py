@@ -1,8 +1,7 @@
-"""Limits on a submission, and their watch: time, processor, memory, processes, threads and bytes of all its ranks
-together.
+"""Limits on a submission and their watch: time, processor, memory, processes, threads and bytes of all its ranks.
 
 The kernel keeps some limits for each process (`privileges`); a submission as a whole is metered from outside, because
-many processes within their limits are still too much. Memory is a process' own (RssAnon and RssShmem), beyond the
+many processes within their limits are still too much. Memory is a process's own (RssAnon and RssShmem), beyond the
 server's pages that a rank begins with.
 """
 
@@ -38,9 +37,9 @@ class Limits:
     cpu_s: float = 150.0
     memory_bytes: int = 2_000_000_000
     processes: int = 150
-    threads: int = 3_000  # a cluster of TensorFlow has some hundreds
+    threads: int = 3_000  # a TensorFlow cluster has some hundreds
     carried_bytes: int = 400_000_000  # messages, results and calls, together
-    held_bytes: int = 64_000_000  # messages that nobody has taken yet, and frames on their way
+    held_bytes: int = 64_000_000  # messages not taken yet, and frames on their way
     result_bytes: int = 48_000_000  # of all ranks of one run
     tmp_bytes: int = 64_000_000
 
@@ -54,7 +53,7 @@ class Limits:
 class Meter:
     """The resources that a submission has used. `lost_s` are seconds that other work took from its ended runs.
 
-    `lost_now` returns those of the current run.
+    `lost_now` returns the seconds lost by the current run.
     """
 
     limits: Limits
@@ -198,7 +197,7 @@ def _children_files(process: int) -> Iterator[Path]:
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
-    """Return a process' own memory in bytes and its number of threads; 0, 0 if it is gone."""
+    """Return a process's own memory in bytes and its number of threads; 0, 0 if it is gone."""
     try:
         rows = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
@@ -239,6 +238,6 @@ def limit_one(kind: int, most: int) -> None:
 
 
 def size_bytes() -> int:
-    """Return this process' address space, to which its limit is added; needs a readable /proc."""
+    """Return this process's address space, to which its limit is added; needs a readable /proc."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

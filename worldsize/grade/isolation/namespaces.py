@@ -1,7 +1,7 @@
 """A rank's own namespaces: only its own files to write, no network, no view of other processes.
 
-They are entered before a byte of a submission arrives, and by calls (`libc`), because a fork of a warm interpreter
-cannot start another program. `bubblewrap.py` decides what is mounted at all.
+A rank enters them before a byte of a submission arrives, by system calls (`libc`): a fork of a warm interpreter cannot
+start another program. `bubblewrap.py` decides what is mounted at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x4000
 
 
 def enter_namespaces() -> None:
-    """Put this process' only child into its own user and PID namespaces, where it may make and leave more.
+    """Put this process's only child into its own user and PID namespaces, where it may make and leave more.
 
     Returns in the child. The parent waits, and exits with the child's status.
     """
@@ -33,7 +33,7 @@ def enter_namespaces() -> None:
 class PidNamespace:
     """A source of new PID namespaces, for a process that called `enter_namespaces` and stays outside them.
 
-    `home` is the descriptor of its own namespace, by which it returns.
+    `home` is the descriptor of that process's own namespace, by which it returns.
     """
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class PidNamespace:
 
 
 def unshare_rest() -> None:
-    """Enter a new user, mount, network, memory and host name namespace."""
+    """Enter a new user, mount, network, IPC and host name namespace."""
     unshare(NEWUSER | NEWNS | NEWNET | NEWIPC | NEWUTS, "namespaces of a rank's own")
 
 
 def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
-    """In a rank's own mount namespace, mount a fresh small folder over each of `folders`, and hide processes.
+    """Mount a fresh small folder over each of `folders`, in a rank's own mount namespace, and hide processes.
 
-    `folders` are all that can be written.
+    `folders` are all that can be written; the first becomes the working directory.
     """
     demand("mounts of a rank's own", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
@@ -68,7 +68,7 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
 def hide_processes(named: bool) -> None:
     """Put an empty read-only folder over /proc, whose files also count what others do.
 
-    If `named`, the folder holds a name of this process' program, without which TensorFlow's runtime ends the process.
+    If `named`, the folder holds a name of this process's program, without which TensorFlow's runtime ends the process.
     Raises KernelRefused if this process may not mount.
     """
     _mount("/proc", "mode=755,size=4096,nr_inodes=3", _NOSUID | _NODEV)
@@ -100,7 +100,7 @@ def probe() -> str:
 
 
 def _try_namespaces(writes: int) -> None:
-    """Try everything in this forked process, write "ok" or what was refused, and exit."""
+    """Try every isolation step in this forked process, write "ok" or what was refused, and exit."""
     try:
         enter_namespaces()
         child = PidNamespace().fork()

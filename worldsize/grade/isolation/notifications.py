@@ -54,7 +54,7 @@ class _Vector(ctypes.Structure):
 
 
 def listen(rows: bytes, seccomp: int) -> int:
-    """Install a filter on this thread, for good, and return the descriptor from which its calls are heard.
+    """Install a filter on this thread, for good, and return the descriptor that receives its calls.
 
     `seccomp` is the number of that system call. Raises KernelRefused.
     """
@@ -95,9 +95,9 @@ def _answer(listener: int, response: bytes) -> None:
 
 
 def copied(call: Call, getfd: int) -> int | None:
-    """Return this process' own copy of the open file that is a call's first argument. `getfd` is pidfd_getfd's number.
+    """Return this process's own copy of the open file that is a call's first argument. `getfd` is pidfd_getfd's number.
 
-    Returns None for a number that is no open file and, before Linux 6.9, for a thread that is not its process' first.
+    Returns None for a number that is no open file and, before Linux 6.9, for a thread that is not its process's first.
     Raises KernelRefused if this process may not copy the file.
     """
     about = _handle_of(call.thread)

@@ -23,7 +23,7 @@ _MODERN = (5, 14)  # since this kernel, processes are counted per user namespace
 
 
 def become_nobody() -> None:
-    """Give up root for good, before namespaces are entered, and stay able to map the own user."""
+    """Give up root for good, before namespaces are entered, but stay able to map this user."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)

@@ -164,7 +164,7 @@ def watching_order() -> dict[str, Any]:
 
 @cache
 def library() -> ModuleType:
-    """Return pyseccomp, which binds libseccomp, in the grader. Raises ImportError with what to install."""
+    """Return pyseccomp, the binding of libseccomp, for the grader. Raises ImportError with what to install."""
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:

@@ -22,7 +22,7 @@ _LOOK_S = 0.5
 
 
 class SharedTime:
-    """The time that a run loses, from its beginning; its processes must be new."""
+    """The time that a run loses, from its beginning, when all its processes are new."""
 
     def __init__(self) -> None:
         self._began_s = self._looked_s = time.monotonic()
@@ -46,7 +46,10 @@ class SharedTime:
         return max(0.0, min(ours + self._theirs_s, others_s / (os.cpu_count() or 1)))
 
     def deadline_s(self, limit_s: float, servers: Sequence[int]) -> float:
-        """Return the end, by `time.monotonic`, of a run that may take `limit_s` of a machine of its own."""
+        """Return the end, by `time.monotonic`, of a run that may take `limit_s` of a machine of its own.
+
+        Lost time extends the run to at most `MOST * limit_s`.
+        """
         return self._began_s + min(limit_s + self.lost_s(servers), MOST * limit_s)
 
 

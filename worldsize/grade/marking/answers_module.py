@@ -289,7 +289,7 @@ def _notes(
 
 
 def _why(text: str) -> str:
-    """Return Python's reason for not reading a cell, with the line; "" if the cell compiles."""
+    """Return Python's error for a cell, with the line; "" if the cell compiles."""
     try:
         compile(text, "<cell>", "exec", dont_inherit=True)
     except SyntaxError as error:

@@ -73,8 +73,8 @@ def grade(
     """Grade the `selection` of `folder`, and write one JSON row per submission to `out/rows/`.
 
     `seed` replays an earlier batch; the default is the seed recorded in `out`, else a new one. `mode` is for tests:
-    "own" or "fresh". Raises ValueError for a wrong folder, course or selection, or where no sandbox works and `unsafe`
-    is not given.
+    "own" or "fresh". Raises ValueError for a wrong folder, course or selection, for a shard without a seed, or where no
+    sandbox works and `unsafe` is not given.
     """
     if root is None:
         root = course.default_root()
@@ -274,10 +274,7 @@ class _Batch:
             self._write(asked.task.row("ungradable", asked.one.refused, self._order.seed, self._unsafe), asked)
 
     def _pass_over(self, before: GradeRow | None, one: HandedIn, task: MarkingTask, row_name: str) -> None:
-        """Note an unselected row that no longer holds.
-
-        With several shards, each shard sees to its own rows.
-        """
+        """Note an unselected row that no longer holds; with several shards, each sees to its own rows."""
         if before is None or self._selection.shard.count > 1:
             return
         one = looked_into(one, self._labs)

@@ -1,7 +1,7 @@
 """Find answers that cannot be graded: in another cell, under another name, in prose, above a stub, or in a broken cell.
 
-Such an answer earns nothing; the row, the feedback page and the instructor's list say where it is. Cells are text here,
-and never run.
+Such an answer earns nothing; the row, the feedback page and the instructor's list say where it is. Cells are treated as
+text, and never run.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ FoundBy = Literal["name", "what it says", "nothing"]
 
 @dataclass(frozen=True)
 class FoundCell:
-    """The cells that make up an exercise's, by index among the code cells; () if there is none.
+    """The parts of an exercise's cell, by index among the notebook's code cells; () if there is no such cell.
 
     `copies` are further cells with its name or title.
     """

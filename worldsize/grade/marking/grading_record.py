@@ -22,8 +22,9 @@ _NAME = "grading.json"
 class GradingRecord:
     """The last grading into a folder. `paths` maps a row's file name to the submission's path.
 
-    `paths` is None in the record of a version that kept none; then no row counts as gone. By the same name, `stale` has
-    the digest in rows whose file has changed since, and `outdated` the release in other rows that no longer hold.
+    `paths` is None in the record of a version that kept none; then no row counts as gone. By row file name, too,
+    `stale` has the digest in rows whose file has changed since, and `outdated` the release in other rows that no longer
+    hold.
     """
 
     seed: int
@@ -81,7 +82,7 @@ def write_record(out: Path, record: GradingRecord) -> None:
 
 
 def first_record(out: Path, record: GradingRecord) -> GradingRecord:
-    """Write `record` if the folder has none, and return the folder's record. Raises ValueError if that is damaged."""
+    """Write `record` if the folder has none; return the folder's record. Raises ValueError if a present one is damaged."""
     if not (out / _NAME).is_file() and make_whole(out / _NAME, _text(record), PRIVATE):
         return record
     return read_record(out) or record

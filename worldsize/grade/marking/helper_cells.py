@@ -1,7 +1,7 @@
 """The student's own cells that run beside the exercises in the sandbox: which cells, in which order, which failed.
 
-An exercise runs only with what it takes along. A cell that fails is then run by statements, so that a failing statement
-costs only what uses it; a cell that ends the process, or hangs, is left out.
+An exercise runs only with what it takes along. A cell that fails is then run statement by statement, so that a failing
+statement costs only what uses it; a cell that ends the process, or hangs, is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HelperCells:
         self._taken = handed_in.taken
         self._places = handed_in.places
         self._apart: set[int] = set()  # numbers of cells whose statements run one by one
-        self._dropped: set[str] = set()  # titles
+        self._dropped: set[str] = set()  # titles of cells left out
         self._errors: dict[str, str] = {}  # by title
         self._of_exercises: dict[str, str] = {}
 
@@ -82,7 +82,7 @@ class HelperCells:
                 self._errors[cell.title] = said
 
     def drop(self, title: str, message: str) -> None:
-        """Run the titled cell by statements from now on; leave it out if that is already so or it has only one."""
+        """Take the titled cell apart, since it ended or hung the process; leave it out if it cannot be taken apart."""
         for cell in self._every():
             if cell.title == title and len(cell.statements) > 1 and cell.number not in self._apart:
                 self._apart.add(cell.number)

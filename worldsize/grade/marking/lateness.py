@@ -72,7 +72,7 @@ def late(one: HandedIn, due: DueDates) -> str:
 
 
 def _handed_in_at(one: HandedIn) -> datetime | None:
-    """Return the moment in nbgrader's `timestamp.txt` beside the notebook, None if there is none."""
+    """Return the moment in nbgrader's `timestamp.txt` beside the notebook, None if it cannot be read."""
     try:
         found = _TIMESTAMP.match(submission.read(one.path.with_name("timestamp.txt"))[:100].decode())
         if found is None:

@@ -51,7 +51,7 @@ class BrokenRelease(RuntimeError):
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """A file to mark. `lab` is "" if the file's name does not give it.
+    """A file to mark. `lab` is "" if neither the file's name nor its cells give it.
 
     `sound` means that the lab's set-up cells are known to run here (`try_setup`).
     """
@@ -102,8 +102,7 @@ def _setup_cells(lab: CourseLab) -> Cells:
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
     """Mark one submission, from its file to its row: every check in the sandbox, points at the end.
 
-    Raises BrokenRelease, SandboxLost, NoSandbox and OSError, which are the grader's failures; anything else ends in a
-    row.
+    Raises BrokenRelease, SandboxLost, NoSandbox and OSError, the grader's own failures; all else ends in a row.
     """
     began_s = time.monotonic()
     row = GradeRow(
@@ -282,7 +281,7 @@ class SubmissionMarking:
         return _helped_row(exercise, helped, row, better)
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
-        """Return the earlier failed exercises that this one names, itself or through another of them."""
+        """Return the earlier failed exercises that this one names, directly or through another of them."""
         source = (self._handed_in.sources[exercise.id] or "") + self._helpers.text(exercise)
         found = []
         for earlier in reversed(self._failed):
@@ -374,7 +373,7 @@ def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
 def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Checked) -> ExerciseRow:
     """Return the row of an exercise that earned more with references than on its `own`.
 
-    Points and properties are the better ones. Messages stay the student's, since the better run contains the release's
+    Points and properties are the better ones; messages stay the student's, since the better run has the release's
     answers.
     """
     names = ", ".join(f"`{e.id}`" for e in helped)

@@ -47,8 +47,8 @@ class NoNotebook(ValueError):
 def rows(file: BinaryIO) -> list[dict[str, Any]]:
     """Return the cells of a notebook of any format, each as an object with the keys of `_MOST_BYTES` alone.
 
-    A value that is too long or nested too deep is None. Raises NoNotebook if the file is not a notebook, or is too
-    large.
+    A value that is too long or nested too deep is None. Raises NoNotebook for a file that is too large or not a
+    notebook.
     """
     text = _Scanner(file)
     if text.peek() == b"":

@@ -1,5 +1,4 @@
-"""A digest per lab of everything besides the submission that decides a mark; a row is valid while its digest is the
-same.
+"""A digest per lab of all but the submission that decides a mark; a row holds while its digest is the same.
 
 The digest covers the release's own cells with their references, the package's version, and its sources except those
 that only display. `constraints.txt` pins the versions of other packages.

@@ -112,7 +112,7 @@ class GradeRow:
 
     student: str
     lab: str
-    path: str  # in the folder of submissions
+    path: str  # within the submissions folder
     state: GradeState
     points: float = 0.0
     possible: float = 0.0

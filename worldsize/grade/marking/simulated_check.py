@@ -1,8 +1,8 @@
-"""Combine two verdicts on an exercise: real ranks earn points, and the check in simulated time, with other draws,
-confirms them.
+"""Combine two verdicts on an exercise: real ranks earn points, and the check in simulated time confirms them.
 
-Simulated time earns nothing, because in one process a rank can read another's data and forge messages; but it may show
-a mistake that the first draws missed. A person should look where the verdicts differ.
+The check in simulated time has other draws, so it may show a mistake that the first draws missed. It earns nothing,
+because in one process a rank can read another's data and forge messages. A person should look where the verdicts
+differ.
 """
 
 from __future__ import annotations

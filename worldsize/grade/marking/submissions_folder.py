@@ -1,7 +1,7 @@
 """Find the notebooks in a folder of submissions, and tell whose they are and of which lab.
 
 The names of all entries decide the layout: students' folders (also nbgrader's `<student>/<assignment>/<lab>.ipynb`) and
-plain files, or an export of Canvas or Moodle. The forms are those of Canvas's `lib/content_zipper.rb` and Moodle's
+plain files, or an export of Canvas or Moodle. The name forms come from Canvas's `lib/content_zipper.rb` and Moodle's
 `mod/assign`, which writes a name's underscores as spaces.
 """
 
@@ -32,7 +32,7 @@ _GRADESCOPE = "submission"  # its downloads are folders such as submission_4711,
 _SKIPPED = ("__MACOSX", "__pycache__", ".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", "Thumbs.db", "desktop.ini")
 TICKETS = ("timestamp.txt", "submission_secret.txt")  # put beside a notebook by `nbgrader submit`
 _MOST_NAMED = 5
-_WRAPS = 3  # folders with notebooks of one lab, below the only entry, from which they are students'
+_WRAPS = 3  # this many folders with a notebook of one lab, below the only entry, are students' folders
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class HandedIn:
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
     """Return one entry per student and lab under `folder`, in order, and an entry for everything that cannot be graded.
 
-    Links are not followed, and only plain files are opened. Raises ValueError if `folder` is none, or its layout is
-    ambiguous.
+    Links are not followed; only plain files are opened. Raises ValueError for no folder, and for an ambiguous layout.
     """
     need(folder)
 
@@ -192,7 +191,7 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
 
 
 def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
-    """Move files that are no notebooks into the note of their student's first notebook, and yield the rest.
+    """Move files that are not notebooks into the note of their student's first notebook; yield the rest.
 
     A file stays an entry if its name gives a lab, or may mean any lab, of which the student has no notebook.
     """
@@ -280,7 +279,7 @@ def _is_notebook(name: str) -> bool:
 
 
 def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the links to folders, and the files that are no notebooks, below a student's folder."""
+    """Return the links to folders, and the files that are not notebooks, below a student's folder."""
     links: list[Path] = []
     others: list[Path] = []
     for place, folders, files in os.walk(folder):

@@ -25,7 +25,7 @@ class Tamper:
 
     kind: TamperKind
     place: str = ""  # the title of an exercise, the number of a set-up cell, the name of a cell that claims points
-    exercise: str = ""  # its id
+    exercise: str = ""  # the exercise's id
     first_line: str = ""  # of a set-up cell, after its title
     found: str = ""  # instead: a cell's type, the points a cell claims, or the sentence told
     points: float = 0.0  # of the check in the release

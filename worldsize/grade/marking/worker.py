@@ -124,7 +124,7 @@ def data_bytes() -> int:
 
 def _give_memory_back() -> None:
     gc.collect()
-    with suppress(AttributeError):  # another C library
+    with suppress(AttributeError):  # a C library without malloc_trim
         libc.malloc_trim(0)
 
 
