@@ -75,7 +75,7 @@ def _wire() -> CellClock | None:
         observe(TextLines())
     if shell is not None:
         if clock is not None:
-            magics.register(shell, CellView(clock.heard), _asking(clock))
+            magics.register(shell, CellView(), _asking(clock))
         else:
             magics.register(shell, CellText(), None)
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)

@@ -17,7 +17,6 @@ import numpy as np
 from worldsize.checks.drivers.killed_writer import MOST_FILES
 from worldsize.grade.isolation.notifications import Call, copied
 
-_AT_FDCWD = -100
 _RENAMES = {"rename": (0, 1), "renameat": (1, 3), "renameat2": (1, 3)}  # which arguments are the two paths
 _WRITES = ("write", "writev", "pwrite64")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
