@@ -65,7 +65,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class MeasuredIteration:
-    """One measured training step of a GPT model on A100 GPUs: the model, the parallel plan and the seconds.
+    """A measured training step of a GPT model on A100 GPUs: the model, the parallel plan and the seconds.
     `micro_batch`: sequences of one replica. `global_batch`: sequences of all replicas. `gpus` = `tensor` · `data` · `pipeline`.
     """
 

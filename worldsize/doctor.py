@@ -29,7 +29,7 @@ _COLUMNS = ("what", "here", "remark")
 
 @dataclass(frozen=True)
 class Capability:
-    """One line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark` is the next step)."""
+    """A line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark` is the next step)."""
 
     what: str
     value: str

@@ -30,7 +30,7 @@ _MAX_ROWS = 6
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see the source)."""
+    """A line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see the source)."""
 
     file: str
     line: int

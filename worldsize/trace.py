@@ -18,7 +18,7 @@ MessageKind = Literal["send", "recv"]
 
 @dataclass(frozen=True, order=True)
 class Transfer:
-    """One message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
+    """A message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
     `size_bytes` is the tensor alone, without the fabric's header. `recv_start_s` is when the receiver began to wait for the
     message, None if not recorded.
     """
@@ -34,7 +34,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Span:
-    """One activity of one rank from `start_s` to `end_s`. `declared` work took its time from the fabric's `compute`.
+    """An activity of one rank from `start_s` to `end_s`. `declared` work took its time from the fabric's `compute`.
     A wait that had not `ended` when the run was stopped is recorded up to that moment. For a send, `wait_start_s` is when the
     rank began to wait: at once in `send`, in the handle's `wait()` after `isend`, None if it never waited. `beside`: in
     another thread than the rank's own, which went on meanwhile.
@@ -53,7 +53,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Collective:
-    """One rank's part in a framework's collective, whose messages do not pass through the fabric.
+    """A rank's part in a framework's collective, whose messages do not pass through the fabric.
     A collective that had not `ended` when the run was stopped is recorded up to that moment. A call that returns at once
     (`async_op=True`) is not `blocking`: the rank goes on, and a separate wait span shows when it waited.
     """
@@ -69,7 +69,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Event:
-    """One rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
+    """A rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
     `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited.
     """
 
@@ -320,7 +320,7 @@ def waits(trace: Trace) -> list[list[tuple[float, float]]]:
 
 @dataclass(frozen=True)
 class Note:
-    """One call of send, isend or recv. `held` has a number of each chunk just before the call, and at the end in the last note.
+    """A call of send, isend or recv. `held` has a number of each chunk just before the call, and at the end in the last note.
     `chunks` are the first and the last chunk in a sent message, None if the message is no part of the tensor, or the tensor is
     one chunk.
     """

@@ -37,7 +37,7 @@ class BuildError(ValueError):
 
 @dataclass(frozen=True)
 class SourceCell:
-    """One cell. `line` is the line of `text` in the file, None if unknown."""
+    """A cell of the source. `line` is the line of `text` in the file, None if unknown."""
 
     number: int
     line: int | None

@@ -38,7 +38,7 @@ _SPARE_BYTES = 2_000_000  # for the record, and the file system's overhead for f
 
 @dataclass(frozen=True)
 class LaidFile:
-    """One file of a course and its `change`; `words` tell the student more where needed."""
+    """A file of a course and its `change`; `words` tell the student more where needed."""
 
     name: str
     change: Change
@@ -186,7 +186,7 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
 
 @dataclass(frozen=True)
 class _FileStep:
-    """One file's planned change: `writes` maps names to content (None: remove), `keeps` is the student's file to set aside."""
+    """A file's planned change: `writes` maps names to content (None: remove), `keeps` is the student's file to set aside."""
 
     said: LaidFile
     writes: dict[str, bytes | None]

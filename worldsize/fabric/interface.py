@@ -89,7 +89,7 @@ class Handle:
 
 
 class Fabric:
-    """One rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
+    """A rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
 
     def __init__(self, wire: Wire) -> None:
         self.rank = wire.rank

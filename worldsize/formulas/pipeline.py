@@ -28,7 +28,7 @@ _OF_CHUNK = " of chunk "
 
 @dataclass(frozen=True)
 class StagePass:
-    """One micro-batch's forward, backward or weights' gradients in one stage, or in one chunk of it."""
+    """A micro-batch's forward, backward or weights' gradients in one stage, or in one chunk of it."""
 
     stage: int
     way: str

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Lab:
-    """One lab's predictions, measurements and points: `Lab("06")`. Raises ValueError for a number not in `LABS`."""
+    """A lab's predictions, measurements and points: `Lab("06")`. Raises ValueError for a number not in `LABS`."""
 
     def __init__(self, number: str) -> None:
         self.number = str(number).zfill(2)

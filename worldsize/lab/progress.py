@@ -19,7 +19,7 @@ from worldsize.titles import title_of
 
 @dataclass(frozen=True)
 class LabProgress:
-    """One lab: points of the latest checks, and the number of questions asked so far that have a prediction.
+    """Progress in one lab: points of the latest checks, and the number of questions asked so far that have a prediction.
     `begun` is True if the lab keeps anything yet; `problem` says why its file cannot be read, "" if it can. `open_exercise`
     is the title of the first exercise that misses points, "" if none does; exercises marked "(optional)" are skipped.
     """

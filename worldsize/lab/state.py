@@ -38,7 +38,7 @@ def state_folder() -> Path:
 
 
 class LabFile:
-    """One JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
+    """A JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -24,7 +24,7 @@ HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One question; `predicted` and `measured` are None where there is no number yet."""
+    """A question; `predicted` and `measured` are None where there is no number yet."""
 
     id: str
     question: str

@@ -1,4 +1,4 @@
-"""One rank of a world of any size under PyTorch's own sharding: its memory and its messages, in one process.
+"""A rank of a world of any size under PyTorch's own sharding: its memory and its messages, in one process.
 PyTorch's `fake` process group answers every collective at once and moves nothing. Real `fully_shard` and
 `parallelize_module` thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is
 private to PyTorch (`torch.testing._internal`), so `pyproject.toml` pins one minor release and only this file names it. The

@@ -34,7 +34,7 @@ _meetings = count()
 
 @dataclass
 class ObservedStep:
-    """One rank's observations; complete once the block has ended."""
+    """A rank's observations; complete once the block has ended."""
 
     rank: int
     world_size: int

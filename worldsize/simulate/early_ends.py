@@ -1,13 +1,12 @@
-"""Why a simulation ends before its ranks do: each reason an exception of its own.
-
-Left out: the words that a caller reads (`outcome`).
+"""The reasons for which a simulation ends before its ranks do, each an exception.
+`outcome.py` writes the messages for the caller.
 """
 
 from __future__ import annotations
 
 
 class Abandoned(BaseException):
-    """Ends a simulation from inside a rank; `reason` is what its caller is told. No student's `except Exception` gets it."""
+    """Ends a simulation from inside a rank; `reason` goes to its caller. A student's `except Exception` does not catch it."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -15,7 +14,7 @@ class Abandoned(BaseException):
 
 
 class SimulatedFailure(RuntimeError):
-    """A rank has failed, as its failure rate had it drawn."""
+    """A rank has failed, at a moment drawn from its failure rate."""
 
 
 class TooManyMessages(ValueError):
@@ -26,7 +25,7 @@ class TooManyMessages(ValueError):
 
 
 class WaitsInBackward(RuntimeError):
-    """A rank waits for a message inside of backward, of which torch runs one at a time in a thread."""
+    """A rank waits for a message inside backward, of which torch runs one at a time per thread."""
 
     def __init__(self) -> None:
         super().__init__("a rank waits for a message inside of backward: autograd runs one at a time in a thread")

@@ -33,7 +33,7 @@ _ABLE = re.compile(r"^\*\*After this lab.*?(?=\n\n|\Z)", re.DOTALL | re.MULTILIN
 
 @dataclass(frozen=True)
 class Slide:
-    """One slide's content from top to bottom, as HTML except `measured` and `alt`; `notes` are for the speaker."""
+    """A slide's content from top to bottom, as HTML except `measured` and `alt`; `notes` are for the speaker."""
 
     heading: str
     kind: str = "part"
