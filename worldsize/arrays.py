@@ -1,4 +1,5 @@
 """Conversion of values between a check and a student's function: NumPy's arrays on one side, tensors on the other.
+
 `fabric` and `engines.plain_values` handle bytes on a wire.
 """
 

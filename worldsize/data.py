@@ -1,10 +1,11 @@
 """Data sets by name, checksummed, as NumPy arrays.
-`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own archive, and
-downloads it only on request. No framework is needed, so ranks of every framework can load them. `measured_iterations` is
-no training data: it holds measured step times of real clusters. Batching, shuffling and sharding are taught by the labs.
 
-Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers
-of Features from Tiny Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
+`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own archive, and
+downloads it only on request. No framework is needed, so ranks of every framework can load them. `measured_iterations` is no
+training data: it holds measured step times of real clusters. Batching, shuffling and sharding are taught by the labs.
+
+Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers of Features from Tiny
+Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
 """
 
 import csv
@@ -66,6 +67,7 @@ class DataFile:
 @dataclass(frozen=True)
 class MeasuredIteration:
     """A measured training step of a GPT model on A100 GPUs: the model, the parallel plan and the seconds.
+
     `micro_batch`: sequences of one replica. `global_batch`: sequences of all replicas. `gpus` = `tensor` · `data` · `pipeline`.
     """
 
@@ -125,8 +127,8 @@ def load(name: str, *, download: bool = False) -> Dataset:
     """Return the data set `name`, "fashion-mnist" or "cifar10".
 
     `download=True` lets "cifar10" fetch 170 MB from the data set's own page if no folder holds the archive.
-    Raises ValueError for an unknown name or a damaged file, FileNotFoundError for a missing file and
-    ConnectionError for a failed download. Each message says what to do next.
+    Raises ValueError for an unknown name or a damaged file, FileNotFoundError for a missing file and ConnectionError for a failed
+    download. Each message says what to do next.
     """
     if name == "fashion-mnist":
         return load_fashion_mnist(data_folders())
@@ -156,6 +158,7 @@ def shipped(name: str) -> Path:
 
 def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
     """Return measured training steps of real clusters, in the file's order.
+
     "multi": 109 on 64, 256 and 512 GPUs; "single": 1,440 on one node of 8. J. Bang et al., "vTrain", MICRO 2024,
     arXiv:2312.12391. Raises ValueError for another name or a damaged file, FileNotFoundError for a missing file.
     """
@@ -249,6 +252,7 @@ def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) 
 
 def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataFile = CIFAR10) -> Dataset:
     """Return CIFAR-10, images `[n, 32, 32, 3]`, from the first of `folders` that holds the archive.
+
     A download goes to the last folder. Raises FileNotFoundError, or ConnectionError if a download fails.
     """
     path = find(file, folders)

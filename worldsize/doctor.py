@@ -1,7 +1,8 @@
 """The capability sheet: a machine's abilities for a course on distributed training, as data.
-`examine()` looks at the machine and launches two real ranks that all-reduce, twice: the first launch starts the fork
-server, the second shows the cost of every later launch. Questions that need torch (backends, GPUs) go to those ranks, so
-that neither torch nor CUDA starts in the caller. As in `brew doctor`, each failing row says what to do next.
+
+`examine()` looks at the machine and launches two real ranks that all-reduce, twice: the first launch starts the fork server, the
+second shows the cost of every later launch. Questions that need torch (backends, GPUs) go to those ranks, so that neither torch
+nor CUDA starts in the caller. As in `brew doctor`, each failing row says what to do next.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def _marked(row: Capability) -> str:
 
 def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
     """Examine this machine and launch two real ranks on it, twice. Takes a few seconds; raises nothing.
+
     `launch` replaces `worldsize.launch.launch`, for a test or another engine.
     """
     rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]

@@ -22,6 +22,7 @@ class NotYet(NotImplementedError):
 
 class LaunchError(RuntimeError):
     """A launch that did not end well. `run` has its remains: logs, partial trace, results so far.
+
     `message` says what happened, `hint` what to do next; both are in the error's text.
     """
 

@@ -1,7 +1,8 @@
 """Failures of ranks as plain data, and their rendering as text for students.
-A rank never sends an exception object. A rank sends a `Failure` (type name, text, frames), and the kernel renders that
-against the notebook's own cells. The idea of leading with the first failure is from
-`torch.distributed.elastic.multiprocessing.errors`. `errors.py` holds the exceptions; `engines/` detects the failures.
+
+A rank never sends an exception object. A rank sends a `Failure` (type name, text, frames), and the kernel renders that against
+the notebook's own cells. The idea of leading with the first failure is from `torch.distributed.elastic.multiprocessing.errors`.
+`errors.py` holds the exceptions; `engines/` detects the failures.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Wait:
 @dataclass(frozen=True)
 class Standing:
     """The position of a rank when the run was stopped: its wait, its stack, its last completed message.
+
     `collective` names the framework call that the rank waited in.
     """
 
@@ -100,7 +102,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Return:
-    """Facts about a rank that returned. `changed`: names of the notebook that the rank changed in its own copy. `unwaited`: the
+    """The data of a rank that returned. `changed`: names of the notebook that the rank changed in its own copy. `unwaited`: the
     number of `isend` handles never waited for. `packed` and `record`: the small result and record of a rank that stays; no file
     holds them."""
 
@@ -116,6 +118,7 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 @dataclass(frozen=True)
 class Outcome:
     """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned.
+
     For ranks that stay, `freed` were still at work at the end, and `killed` did not come free.
     """
 
@@ -132,6 +135,7 @@ class Outcome:
 
 def first_failure(failures: Sequence[Failure]) -> Failure:
     """Return the culprit: the earliest failure that is not an echo, or the earliest echo if all are.
+
     An echo is the error of a rank whose peer was lost ("connection closed by peer").
     """
     causes = [f for f in failures if not f.lost_a_peer]
@@ -206,6 +210,7 @@ def name(rank: int, tasks: TaskNames = ()) -> str:
 
 def headline(failure: Failure, world_size: int, tasks: TaskNames = (), host: str = "") -> str:
     """Return a `Failure` as text for a student: who failed, on which `host`, and how.
+
     The text has several lines where the error's message does.
     """
     who = name(failure.rank, tasks)
@@ -220,8 +225,9 @@ def headline(failure: Failure, world_size: int, tasks: TaskNames = (), host: str
 
 def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames = (), alone: str = "") -> str:
     """Return a check's text about failed ranks: who failed, how, and where in the reader's own cells.
-    Ranks that fail alike are named together, because chance decides which comes first. `alone` names a process that is not
-    a rank.
+
+    Ranks that fail alike are named together, because chance decides which comes first. `alone` names a process that is not a
+    rank.
     """
     first = first_failure(failures)
     alike = [f for f in failures if (f.kind, f.type, f.code) == (first.kind, first.type, first.code)]

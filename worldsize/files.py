@@ -1,4 +1,5 @@
 """Files written whole or not at all, even if the process is killed at any moment.
+
 The text goes to a temporary file beside the target, which rename(2) then replaces in one step. Locks between writers of the
 same file are left to the callers.
 """
@@ -18,6 +19,7 @@ PRIVATE = 0o600  # only the owner may read the file: it tells how a student was 
 
 def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable: bool = False) -> None:
     """Replace `path`'s content by `data` (text as UTF-8), or leave it as it was; missing folders are made.
+
     `mode` has the permission bits; without it they are a new file's usual bits. A `durable` file also survives a crash of the
     machine, and takes a wait for the disk. Raises OSError, which names `path`.
     """
@@ -50,6 +52,7 @@ def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:
 
 def remove_whole(folder: Path) -> None:
     """Remove a folder in which another process may make a file meanwhile, and raise nothing.
+
     A file made between the listing and the removal keeps the folder alive, so the removal is repeated.
     """
     for _ in range(REMOVALS):

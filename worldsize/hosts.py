@@ -7,9 +7,9 @@
     hosts.close()
 
 Hosts belong to this notebook's kernel and end with it. The notebook's user runs code on every host.
-`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which people run `worldsize join`. Checks of
-exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the first
-launch of an unedited notebook. `engines/hosts` has the implementation.
+`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which people run `worldsize join`. Checks of exercises stay
+on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the first launch of an unedited
+notebook. `engines/hosts` has the implementation.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def open(  # noqa: A001 - hosts.open, as webbrowser.open
     """Open the hosts of `way` and let every later launch of this kernel run on them; returns when all have joined.
 
     `env`: names of this notebook's environment variables that go along to the ranks; all others stay here.
-    `trusted_network`: True lets TensorFlow's tasks run on several hosts, where anyone who reaches their ports can
-    run code. `timeout_s`: time to wait for the hosts, including a queue. `idle_min`: after so many minutes without a
-    launch the hosts close, and the next launch says so; math.inf keeps them.
-    Raises NoHosts, which says what to do, and ValueError for an invalid argument.
+    `trusted_network`: True lets TensorFlow's tasks run on several hosts, where anyone who reaches their ports can run code.
+    `timeout_s`: time to wait for the hosts, including a queue. `idle_min`: after so many minutes without a launch the hosts
+    close, and the next launch says so; math.inf keeps them. Raises NoHosts, which says what to do, and ValueError for an invalid
+    argument.
     """
     if isinstance(env, str) or not all(isinstance(name, str) for name in env):
         raise ValueError(f'hosts.open: expected env as a list of names, such as ["HF_HOME"], got {env!r}')

@@ -1,6 +1,7 @@
 """Links: the speed of one rank's network card, in the units that vendors print.
-A link is full duplex and belongs to a rank: everything the rank sends leaves through one egress, and everything it
-receives enters through one ingress. Switches and topologies are left out: every pair of ranks is one hop apart.
+
+A link is full duplex and belongs to a rank: everything the rank sends leaves through one egress, and everything it receives
+enters through one ingress. Switches and topologies are left out: every pair of ranks is one hop apart.
 """
 
 from __future__ import annotations
@@ -99,9 +100,10 @@ class Link:
 
 class LinkClock:
     """The passage of messages over one rank's `link`: its egress and its ingress carry one message at a time, in turn.
-    Moments are seconds on any one clock: the shaper's, the broker's or a simulated one. A message leaves
-    when it is posted, even if its receiver is not ready, and is cut through, so a single message takes alpha + n / beta
-    (R. Hockney, 1994, doi 10.1016/S0167-8191(06)80021-9). Without a link, messages take no time.
+
+    Moments are seconds on any one clock: the shaper's, the broker's or a simulated one. A message leaves when it is posted, even
+    if its receiver is not ready, and is cut through, so a single message takes alpha + n / beta (R. Hockney, 1994, doi
+    10.1016/S0167-8191(06)80021-9). Without a link, messages take no time.
     """
 
     def __init__(self, link: Link | None) -> None:

@@ -1,4 +1,5 @@
 """The names that a notebook imports: `from worldsize.notebook import *`. Wiring only; no other module imports it.
+
 It alone knows that it runs in a notebook: it starts the agent at once, shows runs while they go on, draws verdicts, and
 rebuilds a student's function from the cells that count before a check runs it.
 """

@@ -1,6 +1,7 @@
 """A rank's reports while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
-Both only append to lists of the rank's process, which its connection to the agent empties ten times a second. Outside a
-rank they do nothing, so that a function can be tried in the notebook first.
+
+Both only append to lists of the rank's process, which its connection to the agent empties ten times a second. Outside a rank they
+do nothing, so that a function can be tried in the notebook first.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def launched_s() -> float | None:
 def report(**values: float) -> None:
     """Report a few numbers to the notebook while a rank runs: `report(step=3, loss=0.21)`.
 
-    `step` is the x axis, the others are curves. `epoch` is the x axis if there is no step. With the totals `steps` or
-    `epochs`, the live view shows the rank's progress: `report(step=3, steps=100,
-    loss=0.21)`. Raises ValueError for a value that is not a number.
+    `step` is the x axis, the others are curves. `epoch` is the x axis if there is no step. With the totals `steps` or `epochs`,
+    the live view shows the rank's progress: `report(step=3, steps=100, loss=0.21)`. Raises ValueError for a value that is not a
+    number.
     """
     row = {name: _number(name, value) for name, value in values.items()}
     for gathered in _gathering:

@@ -1,6 +1,7 @@
 """The title line of a cell: `# Exercise 6.3: reduce-scatter round the ring`, `# Example 6.1`, `# Set-up`.
-A student may have changed the line, so the parser tolerates other spaces and another or no name. Code that needs the exact
-form compares with `Title.line`.
+
+A student may have changed the line, so the parser tolerates other spaces and another or no name. Code that needs the exact form
+compares with `Title.line`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """The events of a run on one clock: messages, spans and collectives.
+
 Drawings, checks, grades and the cost model all read this list. The file format for ui.perfetto.dev is Chrome's Trace Event
 Format.
 """
@@ -19,6 +20,7 @@ MessageKind = Literal["send", "recv"]
 @dataclass(frozen=True, order=True)
 class Transfer:
     """A message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
+
     `size_bytes` is the tensor alone, without the fabric's header. `recv_start_s` is when the receiver began to wait for the
     message, None if not recorded.
     """
@@ -35,9 +37,10 @@ class Transfer:
 @dataclass(frozen=True)
 class Span:
     """An activity of one rank from `start_s` to `end_s`. `declared` work took its time from the fabric's `compute`.
+
     A wait that had not `ended` when the run was stopped is recorded up to that moment. For a send, `wait_start_s` is when the
-    rank began to wait: at once in `send`, in the handle's `wait()` after `isend`, None if it never waited. `beside`: in
-    another thread than the rank's own, which went on meanwhile.
+    rank began to wait: at once in `send`, in the handle's `wait()` after `isend`, None if it never waited. `beside`: in another
+    thread than the rank's own, which went on meanwhile.
     """
 
     rank: int
@@ -54,6 +57,7 @@ class Span:
 @dataclass(frozen=True)
 class Collective:
     """A rank's part in a framework's collective, whose messages do not pass through the fabric.
+
     A collective that had not `ended` when the run was stopped is recorded up to that moment. A call that returns at once
     (`async_op=True`) is not `blocking`: the rank goes on, and a separate wait span shows when it waited.
     """
@@ -70,6 +74,7 @@ class Collective:
 @dataclass(frozen=True)
 class Event:
     """A rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
+
     `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited.
     """
 
@@ -162,6 +167,7 @@ class Trace:
 
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
     """Merge all ranks' records into one trace: each message's send and receive become one transfer.
+
     The k-th send from a to b under a tag matches the k-th receive of b from a under that tag.
     """
     records = list(records)
@@ -238,6 +244,7 @@ def _slice(done: Span | Collective, row: int, name: str, args: dict) -> dict:
 
 def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
     """Return the transfers in steps; in each step a rank sends at most one message and receives at most one.
+
     One network card per rank could carry a step. Every message comes after the messages that its sender had sent or received
     before it began: L. Lamport's "happened before" (CACM 21, 1978). Within a step, messages are in order of their senders.
     """
@@ -269,6 +276,7 @@ def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
 
 def on_logical_clock(trace: Trace) -> Trace:
     """Return the trace with its transfers on a logical clock, which counts the steps of `in_steps`.
+
     Two runs of one algorithm then look alike, however busy the machine was. Each message takes one step; spans are left out.
     """
     found: list[Transfer] = []
@@ -301,6 +309,7 @@ def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 def waits(trace: Trace) -> list[list[tuple[float, float]]]:
     """Return each rank's waits for others: intervals (start, end) in order, in seconds, none overlapping.
+
     Live views, drawings and their captions all use this definition. A rank waits in a receive, in the wait for a send, in a
     blocking collective, and in a recorded "wait" span (a framework's handle, a rendezvous, a stretch that the rank's function
     marked). Activity of another thread beside the rank is no wait.
@@ -321,6 +330,7 @@ def waits(trace: Trace) -> list[list[tuple[float, float]]]:
 @dataclass(frozen=True)
 class Note:
     """A call of send, isend or recv. `held` has a number of each chunk just before the call, and at the end in the last note.
+
     `chunks` are the first and the last chunk in a sent message, None if the message is no part of the tensor, or the tensor is
     one chunk.
     """

@@ -1,4 +1,5 @@
 """Numbers as text for people: seconds, bytes, and plain numbers with a unit.
+
 Sizes are decimal (1 MB is 10**6 bytes), as links are. `links.py` parses units.
 """
 

@@ -1,8 +1,9 @@
 """Notebooks from solutions: `solutions/NN_topic.py` gives `solutions/NN_topic.ipynb` and `labs/NN_topic.ipynb`.
-The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a
-database, so that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no
-outputs, no times, no tool versions. A build also writes the minutes from `minutes` into a source's first cell, and
-`worldsize/lab/released.py`, from which a check in a notebook knows the original set-up cells.
+
+The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
+that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
+tool versions. A build also writes the minutes from `minutes` into a source's first cell, and `worldsize/lab/released.py`, from
+which a check in a notebook knows the original set-up cells.
 """
 
 from __future__ import annotations

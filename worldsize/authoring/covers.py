@@ -1,4 +1,5 @@
 """A lab's cover: one picture of its solution's own run, at the top of its notebooks.
+
 A cell tagged `cover` draws it. Its PNG is kept in `labs/covers/NN.png`, and a line of the source, `![what it
 shows](../labs/covers/NN.png)`, names it with the picture's own alternative text. If a cell tagged `film` shows a replay, that is
 kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
@@ -32,6 +33,7 @@ def cover_of(source: Path) -> Path:
 
 def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = None) -> Path:
     """Run a lab's solution, keep its cover's picture, and write the picture's words into the source. Returns the picture's path.
+
     Raises BuildError if the source has no line for the cover or not exactly one tagged cell, or the cell showed no picture;
     NotebookFailed if the run failed.
     """

@@ -1,8 +1,8 @@
 """Maker of `datasets/fashion-mnist.npz` from Debian's package: `python -m worldsize.authoring.fashion_mnist`.
 
 The subset is the first 1,000 training and the first 200 test images of every class, in the source's order, so it is balanced
-and needs no seed. Pixels and labels are unchanged. The sources are checked by the sha256 of their uncompressed bytes, as
-Debian packs the same bytes with another gzip header.
+and needs no seed. Pixels and labels are unchanged. The sources are checked by the sha256 of their uncompressed bytes, as Debian
+packs the same bytes with another gzip header.
 
 The data: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747), package `dataset-fashion-mnist`.
 The format: MNIST's idx (two zero bytes, type, number of dimensions, big-endian 32-bit lengths, the values).

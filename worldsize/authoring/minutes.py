@@ -1,8 +1,9 @@
 """The minutes that a lab takes a student who meets it for the first time: one stated rule for all labs.
+
 Optional parts (whose heading says "(optional)"), hints and folded cells do not count. Technical prose is read at 238 words a
 minute at most (M. Brysbaert, "How many words do we read per minute?", Journal of Memory and Language 109, 2019); to be
-understood, it is counted at half of that. The rates for code, predictions and exercises are this course's own choice. The
-rate per answer line has the least squared error over seven labs whose first readers noted their time
+understood, it is counted at half of that. The rates for code, predictions and exercises are this course's own choice. The rate
+per answer line has the least squared error over seven labs whose first readers noted their time
 (`tests/authoring/test_minutes.py`).
 
 A lab of more than two hours takes two sittings. Its first cell says after which part to stop.

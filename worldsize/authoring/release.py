@@ -1,4 +1,5 @@
 """The student bundle: labs, package, data and environment in one zip; no solutions, no tests, nothing else.
+
 An allow-list selects the files. A release is refused if a notebook differs from its source (an output, or a change made by
 hand), or if a line of an answer is readable in a lab or an answer in the package. The same files make the same zip, byte for
 byte.
@@ -38,6 +39,7 @@ class Refused(ValueError):
 
 def release(root: Path, out: Path) -> list[str]:
     """Check the repository `root`, then write its student bundle to `out`.
+
     Returns the names in it. Raises Refused, OSError.
     """
     files = bundle_files(root)
@@ -66,6 +68,7 @@ def stale(root: Path) -> list[str]:
 
 def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
     """Write a release's zip, such as the student bundle, all or nothing.
+
     `entries` are (name, content, mode). The same entries make the same bytes.
     """
     whole = io.BytesIO()
@@ -78,6 +81,7 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
 
 def bundle_files(root: Path) -> list[Path]:
     """Return the files that go out to students, in order.
+
     Raises Refused if a required file is missing.
     """
     missing = [name for name in NAMED if not (root / name).is_file()]
@@ -94,8 +98,8 @@ def bundle_files(root: Path) -> list[Path]:
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
     """Return the answers' lines that can be read in a student's notebook, in any cell or metadata.
-    `given` has the lines of code outside the markers. A line that is also there gives nothing away, nor does a
-    short one.
+
+    `given` has the lines of code outside the markers. A line that is also there gives nothing away, nor does a short one.
     """
     shown: list[str] = []
     for text in _strings(notebook):
@@ -124,6 +128,7 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
 
 def _secret_threes(answer: list[str], given: list[str]) -> set[Three]:
     """Return the triples of consecutive lines of an answer of which none is short or given.
+
     Pairs would match every loop that waits for handles.
     """
     secret = set(_secret(answer, given))

@@ -1,7 +1,8 @@
 """A lab's source, parsed into cells with their ids, exercises and answers.
-This module alone knows the markers of an answer and the tags of a cell, so it reports every mistake in them: one
-paragraph with the file, the line and the cell. The format is jupytext's percent format. The markers are nbgrader's, in
-one exact spelling, because nbgrader ignores a marker that it does not recognize and so ships the answer.
+
+This module alone knows the markers of an answer and the tags of a cell, so it reports every mistake in them: one paragraph with
+the file, the line and the cell. The format is jupytext's percent format. The markers are nbgrader's, in one exact spelling,
+because nbgrader ignores a marker that it does not recognize and so ships the answer.
 """
 
 from __future__ import annotations

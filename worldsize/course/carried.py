@@ -1,4 +1,5 @@
 """The course's files for students, by an allow-list: a wheel's contents, and their place in an installation.
+
 `setup.py` puts them into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
 This module imports only Python's own library, because a build has nothing else.
 """
@@ -43,6 +44,7 @@ def course_files(root: Path) -> list[str]:
 
 def carry(root: Path, build: Path) -> None:
     """Copy the course from the repository `root` into a wheel that is built in the folder `build`.
+
     Raises ValueError for a lab that has been run: a wheel carries no outputs and no answers.
     """
     names = course_files(root)
@@ -66,6 +68,7 @@ def _was_run(notebook: Path) -> bool:
 
 def source() -> Path:
     """Return the folder from which this installation lays the course: in the package, or the checkout around it.
+
     Raises ValueError if there is neither.
     """
     if CARRIED_FOLDER.is_dir():

@@ -1,4 +1,5 @@
 """A course's folder, made from the release in this package or renewed by it, all or nothing.
+
 A new folder is built beside its place under another name and moved there in one step. In an existing folder each file is
 written whole and the record (`record`) last, so an interrupted renewal resumes at the next start. Files that a student has
 changed are merged (`merged_lab`) or stay; whatever a merge replaces is kept in `before-<release>/`.
@@ -60,6 +61,7 @@ class LaidCourse:
 def place_for(named: Path | None) -> Path:
     """Return the folder for `worldsize start`: the one `named`, else the course around the current folder, else that folder
     itself.
+
     Raises ValueError where the course must not be laid: in a checkout, among other files, inside another course.
     """
     folder = (named or course_above() or Path.cwd()).absolute()
@@ -93,6 +95,7 @@ def place_for(named: Path | None) -> Path:
 
 def lay(folder: Path, source: Path, version: str, on_file: OnFile = lambda done, of, name: None) -> LaidCourse:
     """Make or renew the course in `folder` from the files below `source`, which are the release `version`.
+
     Raises ValueError if the folder has a newer release, OSError if it cannot be written.
     """
     content = {name: (source / name).read_bytes() for name in course_files(source)}

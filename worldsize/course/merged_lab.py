@@ -1,6 +1,7 @@
 """A student's notebook merged with a newer release of its lab, cell by cell: no answer is lost, all text is new.
-A cell is known by its id. The digests of the cells as laid tell what the student has changed: a three-way merge without
-the oldest text. `laying.py` handles the files.
+
+A cell is known by its id. The digests of the cells as laid tell what the student has changed: a three-way merge without the
+oldest text. `laying.py` handles the files.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _NOTE = "# Your version of a cell that the new release has changed. It does not 
 @dataclass(frozen=True)
 class MergedLab:
     """The merged notebook's text, and counts of the student's parts in it.
+
     `answers` counts exercises; `revised` has the titles of those whose text the release changed; `own` counts the student's own
     cells; `notes` counts changed cells of the course that now stand below the new ones and do not run.
     """
@@ -39,6 +41,7 @@ def cell_digests(notebook: bytes) -> dict[str, str]:
 
 def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | None:
     """Merge the student's notebook `theirs` with the release's `new`; `laid` has the digests of the cells as laid before.
+
     Returns None if the student's file is not a notebook with cells whose ids were laid.
     """
     mine = _cells(theirs)

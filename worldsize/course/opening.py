@@ -1,4 +1,5 @@
 """JupyterLab on a lab of a laid course, from this Python's installation, without JupyterLab's prompts about its news.
+
 The settings of JUPYTER_CONFIG count for this start alone: nothing is written into the environment. `make lab` uses them too.
 """
 

@@ -1,6 +1,7 @@
 """The record of a laid course, `.worldsize/course.json` in its folder, which identifies the folder as a course.
-It has the release that was laid, and the digest of each file and of each notebook's cells, so that a newer release can
-detect a student's changes.
+
+It has the release that was laid, and the digest of each file and of each notebook's cells, so that a newer release can detect a
+student's changes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ RECORD = Path(".worldsize", "course.json")
 @dataclass(frozen=True)
 class CourseRecord:
     """A course's record: `files` has each file's digest as laid, `cells` each notebook's cells' digests by their ids.
+
     `checked` is the release with which two real ranks last ran on this machine, "" before that.
     """
 

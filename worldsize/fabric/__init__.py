@@ -1,4 +1,5 @@
 """The fabric: all that a rank needs to write any collective by hand, `send`, `isend`, `recv`, over any transport.
+
 Importing this package does not import torch. Modules: `watched` (shows whose numbers are where), `collectives` (ready-made),
 `background` (an all-reduce while the rank computes). `over_group` makes a fabric from an existing process group.
 """

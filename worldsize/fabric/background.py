@@ -1,8 +1,9 @@
 """An all-reduce in the background: begin now, wait later, while the rank goes on computing.
-A helper thread carries the sums over the fabric, in the order in which they were begun, as NCCL's communication stream
-does. All ranks have to begin the same sums in the same order. `over_the_fabric` makes torch's own DDP send its buckets the
-same way (a communication hook). S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-2020, section 3.
+
+A helper thread carries the sums over the fabric, in the order in which they were begun, as NCCL's communication stream does. All
+ranks have to begin the same sums in the same order. `over_the_fabric` makes torch's own DDP send its buckets the same way (a
+communication hook). S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section
+3.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class OverGloo:
 
 
 class Background:
-    """Adds up tensors over all ranks of `fabric` while the rank computes.
+    """A summation service: adds up tensors over all ranks of `fabric` while the rank computes.
 
     After the first `start`, this rank's other messages must wait until every work was waited for.
     """
@@ -98,8 +99,8 @@ class Background:
 def over_the_fabric(background: Background, bucket):
     """Sum DDP's full buckets by a `Background` while the rank computes: a communication hook.
 
-    `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls the hook inside backward for every
-    full bucket; the returned future holds the mean over the ranks.
+    `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls the hook inside backward for every full
+    bucket; the returned future holds the mean over the ranks.
     """
     # no annotations of `bucket` and the result: torch compares them, and in this file they would be text
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

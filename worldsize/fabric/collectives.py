@@ -1,8 +1,9 @@
 """Ready-made collectives over the fabric, for labs on other topics: all-reduce, its two halves, unequal parts, broadcast,
 barrier.
-Chunks are added up round a ring, and every finished chunk goes directly to all ranks: no rank sends more than 2(n − 1)/n of
-the tensor, the minimum (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009). Each chunk is added up on
-one rank, so that all ranks end with the same bits.
+
+Chunks are added up round a ring, and every finished chunk goes directly to all ranks: no rank sends more than 2(n − 1)/n of the
+tensor, the minimum (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009). Each chunk is added up on one
+rank, so that all ranks end with the same bits.
 """
 
 from __future__ import annotations

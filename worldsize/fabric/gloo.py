@@ -1,6 +1,7 @@
 """A wire between real processes: `GlooWire` moves bytes over torch's gloo.
-A small tensor travels in one message with its header, a larger one in a second message. `shaping.py` makes any wire as slow
-as a link.
+
+A small tensor travels in one message with its header, a larger one in a second message. `shaping.py` makes any wire as slow as a
+link.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost |
 
 class GlooWire:
     """A wire for bytes between processes, on one machine or several, over gloo: a header, then the tensor.
+
     A small tensor travels in its header's message. Both are a rendezvous: gloo sends nothing before the receiver asks.
     """
 

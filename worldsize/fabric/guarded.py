@@ -1,4 +1,5 @@
 """A wire that detects a change of a tensor while it is being sent: between `isend` and its `wait()`.
+
 On a real wire such a change may or may not arrive; here it is always an error, at every size. The rule is MPI's for the buffer
 of a nonblocking send (MPI 4.1, section 3.7.2). Checks use this wire, because it costs a copy of each message.
 """

@@ -1,8 +1,9 @@
 """The fabric: all that a rank needs to write any collective by hand, namely `send`, `isend` and `recv`.
-Students' code sees a `Fabric`; below it a `Wire` moves bytes. Wires wrap each other: `Recorded(Shaped(GlooWire))` records
-the traffic of a shaped link. Every wire serves the same interface, so an algorithm runs unedited on real processes, on shaped
-links and in simulated time. `send` is a rendezvous, like MPI's `MPI_Ssend`: it returns when the receiver has taken the
-message. `collectives.py` builds on the fabric.
+
+Students' code sees a `Fabric`; below it a `Wire` moves bytes. Wires wrap each other: `Recorded(Shaped(GlooWire))` records the
+traffic of a shaped link. Every wire serves the same interface, so an algorithm runs unedited on real processes, on shaped links
+and in simulated time. `send` is a rendezvous, like MPI's `MPI_Ssend`: it returns when the receiver has taken the message.
+`collectives.py` builds on the fabric.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Arrival:
 
 class Wire(Protocol):
     """The interface below the fabric: it moves one tensor's bytes and has a clock.
+
     `Fabric` has checked ranks and tags, and passes contiguous tensors in this machine's memory. Several threads of a rank may use
     a wire, one at a time each.
     """
@@ -58,12 +60,14 @@ class Wire(Protocol):
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         """Begin to send `x`, and return at once; `x` must not change until the message is taken.
+
         `stamp_s` travels along: the time of posting or, below a shaper, the time when the first byte leaves.
         Raises ValueError for a tensor that cannot travel, and PeerLost.
         """
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         """Block until a message from rank `frm`, or from any rank if None, is in `out`.
+
         Raises ValueError if its dtype or shape differs, and PeerLost.
         """
 
@@ -99,6 +103,7 @@ class Fabric:
 
     def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
         """Send `x` (any shape, any dtype) to rank `to` and wait until it has been taken.
+
         Moves `x.nbytes` bytes. Raises ValueError for an invalid rank or tag.
         """
         self._post("send", x, to, tag).wait()
@@ -111,6 +116,7 @@ class Fabric:
 
     def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
         """Receive into `out` from rank `frm`, or from the first sender if `frm` is None. Returns the source.
+
         Raises ValueError if the message's dtype or shape differs from `out`.
         """
         if frm is not None:

@@ -1,4 +1,5 @@
 """An all-reduce over several routes at once, as in NCCL: k rings over k cards, and a double binary tree.
+
 Each route carries a part of the tensor. Rings leave a node at different ranks, so that each has its own card. The inner ranks
 of one binary tree are the leaves of the other, so that every rank sends and receives as much, and pieces follow each other up
 and down. Left out: NCCL's search for routes, and its threads, which overlap a tree's two directions.

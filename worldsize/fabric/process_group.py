@@ -5,8 +5,8 @@
 
 The messages travel through a separate gloo group of the same ranks, whatever the given group's backend. NCCL could not carry
 them: it ignores tags, cannot receive from anyone, and two ranks that each begin with an ungrouped send wait forever
-(pytorch/pytorch #94819, NVIDIA/nccl #2057). Recording, links and deadlock detection are `launch`'s; here the group's time
-limit ends a wait.
+(pytorch/pytorch #94819, NVIDIA/nccl #2057). Recording, links and deadlock detection are `launch`'s; here the group's time limit
+ends a wait.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:  # importing this package must not import torch
 def over_group(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> Fabric:
     """Return a fabric over `group`, or over the default process group. Every rank of the group has to call this.
 
-    `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory
-    and, on the other side, from there to its tensor's device. (Untested over an NCCL group.)
+    `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory and, on
+    the other side, from there to its tensor's device. (Untested over an NCCL group.)
 
     Keep the fabric until its last message was taken: messages end with the fabric, as they do with the process.
-    `timeout` bounds each wait; None takes the group's. Raises ValueError if no process group is initialized or this
-    rank is not in it. A wait that takes longer raises PeerSilent.
+    `timeout` bounds each wait; None takes the group's. Raises ValueError if no process group is initialized or this rank is not
+    in it. A wait that takes longer raises PeerSilent.
     """
     return Fabric(wire_over(group, timeout))
 

@@ -1,6 +1,7 @@
 """A wire that records every message of the wire it wraps, and publishes its rank's current wait.
-The record is a rank's side of each message, from which `trace.merge` makes transfers. `engines.rank_channel` reads the
-record and the wait.
+
+The record is a rank's side of each message, from which `trace.merge` makes transfers. `engines.rank_channel` reads the record and
+the wait.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 class WaitState:
     """A rank's current wait, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
+
     A wait is `beside` if another thread waits while the rank itself goes on. Messages are counted when the detector asks, not
     when they are sent, so that recording costs little per message.
     """

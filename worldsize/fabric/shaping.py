@@ -1,4 +1,5 @@
 """A wire as slow as a link: a rank's messages leave one after another, and arrive one after another.
+
 The shaper works in user space: the sender stamps when the first byte leaves (its egress clock), and the receiver waits until
 the last byte would be there (its ingress clock). `links.py` has the link's model.
 """

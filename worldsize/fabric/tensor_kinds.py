@@ -1,4 +1,5 @@
 """The kind of a message, a dtype and a shape: as numbers, as text, and the error where two do not match.
+
 This module needs no torch, because a grader that routes messages has none.
 """
 

@@ -1,6 +1,7 @@
 """A fabric that notes a tensor's content at every message, to show step by step whose numbers are where.
-Pass it to an algorithm in place of the real fabric. It reads one number of each chunk, so the algorithm must work in
-place, and each chunk should hold one value throughout. `figures.steps` draws the notes.
+
+Pass it to an algorithm in place of the real fabric. It reads one number of each chunk, so the algorithm must work in place, and
+each chunk should hold one value throughout. `figures.steps` draws the notes.
 """
 
 from __future__ import annotations

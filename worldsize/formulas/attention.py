@@ -1,4 +1,5 @@
 """Costs of attention over a long sequence whose tokens lie on n ranks: pairs, bytes and seconds of a forward pass.
+
 A ring passes keys and values on, block by block, while each rank works on its current block (H. Liu et al., "Ring Attention with
 Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Alternatively two all-to-alls distribute the heads,
 and each rank then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are

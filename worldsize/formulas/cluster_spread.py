@@ -1,4 +1,5 @@
 """The sensitivity of a forecast of a cluster's steps to the rows it was fitted to: choices, resamples, splits, models.
+
 The 26 rows of 64 GPUs hold one model, on which memory traffic grows with the matrix products: they fit about as well with any
 constant of memory traffic, and that constant decides the forecast. A single error of a forecast is thus one draw of many; this
 module computes the others. Resampling: B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7,
@@ -82,7 +83,7 @@ def without_a_model(single: Rows, multi: Rows) -> dict[int, float]:
 
 
 def by_tensor(fit: clusters.ClusterFit, rows: Rows) -> dict[int, tuple[int, float, float]]:
-    """Return, by the number of ranks that share a layer: rows, mean error, and mean signed error (below 0: predicted too short).
+    """Return {ranks that share a layer: (rows, mean error, mean signed error)}; a signed error below 0 means predicted too short.
     """
     found = {}
     for tensor in sorted({row.tensor for row in rows}):

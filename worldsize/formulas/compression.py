@@ -1,4 +1,5 @@
 """Costs of compressed gradients: only the largest numbers, matrices of low rank, and the effect on training time.
+
 A gradient has `numbers` values of 4 bytes. Plain averaging goes round a ring (`cost.bytes_ring_all_reduce`). The largest k
 travel as values with their indices to every other rank; a matrix of low rank travels as two thin matrices, which are summed
 over ranks as gradients are. Left out: latencies, the (measured) time of compression, and the error.
@@ -59,8 +60,8 @@ def union_by_chance(share: float, n: int) -> float:
 def low_rank_numbers(shapes: Iterable[Sequence[int]], rank: int) -> int:
     """Return the number of values that travel at low rank: r (rows + columns) of each matrix.
 
-    A tensor [out, …] is a matrix of `out` rows; vectors, and matrices that would not get smaller, travel whole. Vogels et
-    al., 2019. Raises ValueError for a rank below 1.
+    A tensor [out, …] is a matrix of `out` rows; vectors, and matrices that would not get smaller, travel whole. Vogels et al.,
+    2019. Raises ValueError for a rank below 1.
     """
     if rank < 1:
         raise ValueError(f"compression: expected a rank of 1 or more, got {rank}")
@@ -77,7 +78,6 @@ def seconds_to_target(steps: float, work_s: float, step_bytes: float, bandwidth_
     """Return the seconds to the target: steps · (work + bytes/bandwidth), without overlap.
 
     `work_s` is the whole step except the bytes' own time; it includes compression. Models of this kind, with overlap: S. Agarwal
-    et
-    al., "On the utility of gradient compression in distributed training systems", MLSys 2022.
+    et al., "On the utility of gradient compression in distributed training systems", MLSys 2022.
     """
     return steps * (work_s + step_bytes / bandwidth_bytes_per_s)

@@ -1,18 +1,18 @@
 """The alpha-beta model: a collective's cost on paper, before anything runs; and a pipeline's.
-A message of m bytes over a link of latency α and bandwidth B takes α + m/B. Every rank has one full-duplex link: its
-sends leave through one egress, one after another, and its receives enter through one ingress, one after another; a rank
-may do both at once. So n − 1 messages for one rank queue there, and a server pays for its fan-in and again for its
-fan-out, while the latencies of queued messages overlap. Arithmetic is free.
+
+A message of m bytes over a link of latency α and bandwidth B takes α + m/B. Every rank has one full-duplex link: its sends leave
+through one egress, one after another, and its receives enter through one ingress, one after another; a rank may do both at once.
+So n − 1 messages for one rank queue there, and a server pays for its fan-in and again for its fan-out, while the latencies of
+queued messages overlap. Arithmetic is free.
 
 `n` is the world size, `size_bytes` (m) the whole tensor on each rank; times are in seconds.
-Each function `bytes_…` returns the bytes that the busiest rank sends. If n does not divide the size, real chunks
-differ by one element from m/n. A star is rank 0 with every other rank; a tree is binomial, and its formulas are exact
-where n is a power of two and an upper bound elsewhere, since a partial subtree finishes early. Left out: switches,
-contention inside the network, the time of the arithmetic, and fitting α and B to measured times.
+Each function `bytes_…` returns the bytes that the busiest rank sends. If n does not divide the size, real chunks differ by one
+element from m/n. A star is rank 0 with every other rank; a tree is binomial, and its formulas are exact where n is a power of two
+and an upper bound elsewhere, since a partial subtree finishes early. Left out: switches, contention inside the network, the time
+of the arithmetic, and fitting α and B to measured times.
 
-The model is R. Hockney's ("The communication challenge for MPP", Parallel Computing 20, 1994), used as by
-Thakur, Rabenseifner and Gropp ("Optimization of collective communication operations in MPICH", IJHPCA 19,
-2005).
+The model is R. Hockney's ("The communication challenge for MPP", Parallel Computing 20, 1994), used as by Thakur, Rabenseifner
+and Gropp ("Optimization of collective communication operations in MPICH", IJHPCA 19, 2005).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def message(size_bytes: float, link: Link) -> float:
 def parameter_server(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a parameter server: 2 (α + (n − 1) m/B).
 
-    Rank 0, the server, is one of the n ranks: it gathers n − 1 tensors, adds them, and sends n − 1 back. M. Li et al.,
-    "Scaling distributed machine learning with the parameter server", OSDI 2014; the sharded form spreads the fan-in.
+    Rank 0, the server, is one of the n ranks: it gathers n − 1 tensors, adds them, and sends n − 1 back. M. Li et al., "Scaling
+    distributed machine learning with the parameter server", OSDI 2014; the sharded form spreads the fan-in.
     """
     _check(n, size_bytes)
     if n == 1:
@@ -49,8 +49,8 @@ def bytes_parameter_server(n: int, size_bytes: float) -> float:
 def sharded_parameter_server(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a sharded parameter server: 2 (α + (n − 1) m/(nB)).
 
-    Every rank is the server of one n-th. Holds when ranks start with different servers, rank r with r + 1; if all
-    start with server 0, its ingress queues. J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
+    Every rank is the server of one n-th. Holds when ranks start with different servers, rank r with r + 1; if all start with
+    server 0, its ingress queues. J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
     """
     _check(n, size_bytes)
     if n == 1:
@@ -61,8 +61,8 @@ def sharded_parameter_server(n: int, size_bytes: float, link: Link) -> float:
 def reduce_scatter(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a ring reduce-scatter, n − 1 steps of one chunk: (n − 1) (α + m/(nB)).
 
-    Each rank ends with one summed chunk. P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for
-    clusters of workstations", J. Parallel and Distributed Computing 69, 2009.
+    Each rank ends with one summed chunk. P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    workstations", J. Parallel and Distributed Computing 69, 2009.
     """
     _check(n, size_bytes)
     return _rounds(n - 1, size_bytes / n, link)
@@ -77,8 +77,7 @@ def bytes_reduce_scatter(n: int, size_bytes: float) -> float:
 def all_gather(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a ring all-gather, n − 1 steps of one chunk: (n − 1) (α + m/(nB)).
 
-    Each rank's chunk goes to all others; every rank ends with the whole, m. Patarasuk and Yuan, 2009, as for
-    `reduce_scatter`.
+    Each rank's chunk goes to all others; every rank ends with the whole, m. Patarasuk and Yuan, 2009, as for `reduce_scatter`.
     """
     return reduce_scatter(n, size_bytes, link)
 
@@ -91,8 +90,8 @@ def bytes_all_gather(n: int, size_bytes: float) -> float:
 def ring_all_reduce(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a ring all-reduce: 2 (n − 1) (α + m/(nB)).
 
-    A ring reduce-scatter, then a ring all-gather. No all-reduce can send fewer bytes per rank. Patarasuk and
-    Yuan, 2009, as for `reduce_scatter`.
+    A ring reduce-scatter, then a ring all-gather. No all-reduce can send fewer bytes per rank. Patarasuk and Yuan, 2009, as for
+    `reduce_scatter`.
     """
     return reduce_scatter(n, size_bytes, link) + all_gather(n, size_bytes, link)
 
@@ -127,8 +126,8 @@ def double_tree_all_reduce(n: int, size_bytes: float, link: Link, pieces: int = 
     """Return the approximate time of an all-reduce over two binary trees: 2 ⌈log2 n⌉ (α + m/(kB)) + 2 (1 − 1/k) m/B.
 
     Half of the tensor goes up and down each tree, in k consecutive pieces; inner ranks of one tree are leaves of the other.
-    An inner rank takes two children's pieces in turn, m/(kB) together; two ranks have one child and are quicker. P. Sanders,
-    J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35, 2009.
+    An inner rank takes two children's pieces in turn, m/(kB) together; two ranks have one child and are quicker. P. Sanders, J.
+    Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35, 2009.
     """
     _check(n, size_bytes)
     if n == 1:
@@ -166,9 +165,9 @@ def bus_bandwidth(n: int, size_bytes: float, seconds: float) -> float:
 def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
     """Return the time of a batch through pipeline stages, with free messages: Σ tₛ + (m − 1) max tₛ.
 
-    The stages take `stage_seconds` per micro-batch, forward and backward together. The first micro-batch fills and
-    drains every stage; each later one follows the slowest stage. Holds for GPipe (Y. Huang et al., arXiv:1811.06965, 2019)
-    and for 1F1B with a flush (D. Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021).
+    The stages take `stage_seconds` per micro-batch, forward and backward together. The first micro-batch fills and drains every
+    stage; each later one follows the slowest stage. Holds for GPipe (Y. Huang et al., arXiv:1811.06965, 2019) and for 1F1B with a
+    flush (D. Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021).
     """
     _check_pipeline(len(stage_seconds), micro_batches)
     return sum(stage_seconds) + (micro_batches - 1) * max(stage_seconds)
@@ -193,9 +192,9 @@ def broadcast_star(n: int, size_bytes: float, link: Link) -> float:
 def broadcast_tree(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a broadcast as a tree: ⌈log2 n⌉ (α + m/B).
 
-    Every rank that has the tensor passes it on, so their number doubles. Thakur, Rabenseifner and Gropp, 2005. For
-    large m a scatter and an all-gather are quicker: R. van de Geijn, "On global combine operations", J. Parallel
-    and Distributed Computing 22, 1994.
+    Every rank that has the tensor passes it on, so their number doubles. Thakur, Rabenseifner and Gropp, 2005. For large m a
+    scatter and an all-gather are quicker: R. van de Geijn, "On global combine operations", J. Parallel and Distributed Computing
+    22, 1994.
     """
     _check(n, size_bytes)
     return _rounds(_levels(n), size_bytes, link)
@@ -212,8 +211,8 @@ def reduce_star(n: int, size_bytes: float, link: Link) -> float:
 def reduce_tree(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a reduce as a tree: ⌈log2 n⌉ (α + m/B).
 
-    The tree is a broadcast's with its arrows reversed, adding on the way: E. Chan, M. Heimlich, A. Purkayastha,
-    R. van de Geijn, "Collective communication: theory, practice, and experience", Concurrency and Computation 19, 2007.
+    The tree is a broadcast's with its arrows reversed, adding on the way: E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn,
+    "Collective communication: theory, practice, and experience", Concurrency and Computation 19, 2007.
     """
     return broadcast_tree(n, size_bytes, link)
 
@@ -232,8 +231,8 @@ def gather_star(n: int, size_bytes: float, link: Link) -> float:
 def gather_tree(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a gather as a tree: ⌈log2 n⌉ α + (n − 1) m/B.
 
-    Blocks of m bytes travel up together, twice as many in each round. Rank 0 has to receive n − 1 blocks by any
-    route. Thakur, Rabenseifner and Gropp, 2005.
+    Blocks of m bytes travel up together, twice as many in each round. Rank 0 has to receive n − 1 blocks by any route. Thakur,
+    Rabenseifner and Gropp, 2005.
     """
     _check(n, size_bytes)
     return _levels(n) * link.latency_s + (n - 1) * size_bytes / link.bandwidth_bytes_per_s

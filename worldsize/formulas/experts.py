@@ -1,4 +1,5 @@
 """A mixture of experts on n ranks: an expert's capacity, the bytes that travel, and a router's imbalance.
+
 D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020: a rank's tokens are a group, and an expert takes at most so many of them.
 W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expert per token, and a loss that balances them.
 Left out: two experts per token, noise in the router, and padding.

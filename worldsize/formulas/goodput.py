@@ -1,4 +1,5 @@
 """Goodput under failures: a cluster's failure rate, the best time between saves, and the share of time that is kept work.
+
 Failures come at a constant rate; each costs a restart and the work since the last save. Left out: saves beside the work,
 failures in bursts, machines that only slow down, undetected corruption.
 

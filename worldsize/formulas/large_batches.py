@@ -1,7 +1,8 @@
 """The gain of a larger batch: the steps to a goal, the learning rate, and the batch beyond which little is gained.
+
 A batch of B examples gives the gradient with noise that falls as 1/B. Left out: the time of a step, momentum, Adam, and the
-effect of noise on generalization. S. McCandlish, J. Kaplan, D. Amodei and others, "An empirical model of large-batch
-training", 2018, arXiv:1812.06162.
+effect of noise on generalization. S. McCandlish, J. Kaplan, D. Amodei and others, "An empirical model of large-batch training",
+2018, arXiv:1812.06162.
 """
 
 from __future__ import annotations

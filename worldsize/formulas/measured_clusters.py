@@ -1,12 +1,13 @@
 """The time of a GPT's training step on a cluster, from physics, with five constants fitted to measurements.
+
 The work of each part of a step (FLOPs, bytes, layers) is divided by the data sheet's rate. Constants scale the result: matrix
-products (1/E), memory traffic (1/W), NVLink (1/N), the network (1/X), plus an overhead of o seconds per layer and
-micro-batch. The step's time is linear in them, and `robust_fit` finds them. The schedule is 1F1B without interleaving.
-The files do not say if forward is recomputed. The large models must recompute (four passes for three); the small ones on one
-node are taken to keep their activations, which have room and fit better (3.2 % against 3.5), at 70 % of peak and not at an
-unlikely 93. Rows of one model cannot separate matrix products from memory traffic, which grow together: W is fitted on other
-models (`fit_memory`), because five free constants end at nonsense that fits well. Left out: overlap of messages with work, the
-optimizer's step, sequence parallelism.
+products (1/E), memory traffic (1/W), NVLink (1/N), the network (1/X), plus an overhead of o seconds per layer and micro-batch.
+The step's time is linear in them, and `robust_fit` finds them. The schedule is 1F1B without interleaving. The files do not say if
+forward is recomputed. The large models must recompute (four passes for three); the small ones on one node are taken to keep their
+activations, which have room and fit better (3.2 % against 3.5), at 70 % of peak and not at an unlikely 93. Rows of one model
+cannot separate matrix products from memory traffic, which grow together: W is fitted on other models (`fit_memory`), because five
+free constants end at nonsense that fits well. Left out: overlap of messages with work, the optimizer's step, sequence
+parallelism.
 
 Work: D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021; bytes of activations read and written: V.
 Korthikanti et al., arXiv:2205.05198, 2022, table 2's operations. Measurements: J. Bang et al., "vTrain", MICRO 2024.
@@ -39,6 +40,7 @@ NOMINAL = 0.9
 @dataclass(frozen=True)
 class ClusterFit:
     """Constants of the step-time model: factors on the data sheet's times, `overhead` in seconds; in the order of `CONSTANTS`.
+
     A step's time lies within exp(± half_width) of its prediction for 90 % of the fitted rows. `without` names the term left out,
     if any.
     """

@@ -1,12 +1,13 @@
 """A training step's traffic and time for a model that is replicated or split by layers.
-Data parallelism: every rank holds the whole model and its part of the batch; gradients are added up by an all-reduce.
-Model parallelism: every rank holds some layers and sees the whole batch; activations cross each boundary between two
-ranks in forward, and their gradients in backward. Sizes are in bytes and for all ranks together, `parameters_bytes` is the
-whole model, `boundary_bytes` one example's activations at each boundary. Left out: micro-batches, which let split
-layers work at once, and the overlap of an all-reduce with the backward pass.
 
-The comparison is A. Krizhevsky's ("One weird trick for parallelizing convolutional neural networks",
-arXiv:1404.5997, 2014); both ways are in J. Dean et al. ("Large scale distributed deep networks", NIPS 2012).
+Data parallelism: every rank holds the whole model and its part of the batch; gradients are added up by an all-reduce.
+Model parallelism: every rank holds some layers and sees the whole batch; activations cross each boundary between two ranks in
+forward, and their gradients in backward. Sizes are in bytes and for all ranks together, `parameters_bytes` is the whole model,
+`boundary_bytes` one example's activations at each boundary. Left out: micro-batches, which let split layers work at once, and the
+overlap of an all-reduce with the backward pass.
+
+The comparison is A. Krizhevsky's ("One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997, 2014); both
+ways are in J. Dean et al. ("Large scale distributed deep networks", NIPS 2012).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pipeline schedules: the order of each stage's actions, played on paper, and read back from a real run.
-A schedule is a list of ("forward", k) and ("backward", k), k the micro-batch, for one stage. Play obeys the dependencies
-alone: forward k follows the stage before, backward k the stage after and the stage's own forward. A run that marks its spans
-"forward k" and "backward k" gives the same kind of trace, so both are drawn and measured alike.
+
+A schedule is a list of ("forward", k) and ("backward", k), k the micro-batch, for one stage. Play obeys the dependencies alone:
+forward k follows the stage before, backward k the stage after and the stage's own forward. A run that marks its spans "forward k"
+and "backward k" gives the same kind of trace, so both are drawn and measured alike.
 
 Two extensions can be played. With split backwards, ("weights", k) makes the weights' gradients, and no stage waits for them.
 With several chunks of layers per device, an action's third element is the chunk.

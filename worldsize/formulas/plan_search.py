@@ -1,6 +1,7 @@
 """Every plan of a training step, and the fastest that fits: sizes, micro-batch, recomputation, chunks and overlap.
-The search tries all divisors, with the formulas of `training_step`. Left out: ZeRO and sequence parallelism, stages
-of unequal layers, and any search smarter than trying everything.
+
+The search tries all divisors, with the formulas of `training_step`. Left out: ZeRO and sequence parallelism, stages of unequal
+layers, and any search smarter than trying everything.
 """
 
 from __future__ import annotations

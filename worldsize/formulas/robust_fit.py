@@ -1,4 +1,5 @@
 """A fit of a sum of parts to measured seconds: nonnegative constants, relative errors, and outliers that count less.
+
 Iterated least squares with the weights of P. Huber, "Robust estimation of a location parameter", Annals of Mathematical
 Statistics 35, 1964. Negative constants are fixed at 0, the most negative first, as in C. Lawson and R. Hanson, "Solving least
 squares problems", 1974, chapter 23, except that none returns. Left out: errors of the constants.
@@ -18,8 +19,8 @@ def fit(
 ) -> np.ndarray:
     """Return constants c, float64 `[k]`, so that `parts` `[rows, k]` @ c approximates `seconds` `[rows]`.
 
-    `known`: given constants, by column. Columns that are all 0 get 0. Raises ValueError for shapes that don't
-    match, seconds that are not above 0, and fewer rows than constants.
+    `known`: given constants, by column. Columns that are all 0 get 0. Raises ValueError for shapes that don't match, seconds that
+    are not above 0, and fewer rows than constants.
     """
     parts, seconds = np.asarray(parts, float), np.asarray(seconds, float)
     if parts.ndim != 2 or seconds.shape != parts.shape[:1] or not (seconds > 0).all():

@@ -1,8 +1,9 @@
 """Laws of scaling: the speedup of n workers if one of them does a serial part of the work.
-A job of one second on one worker has a serial part, which one worker does while the others wait, and the rest, which
-n workers share evenly. Amdahl keeps the job and adds workers (strong scaling); Gustafson lets the job grow with them
-(weak scaling). `serial` is a fraction from 0 to 1. Left out: messages, which both laws take for free, and the fit, which
-lab 01 leaves to its reader.
+
+A job of one second on one worker has a serial part, which one worker does while the others wait, and the rest, which n workers
+share evenly. Amdahl keeps the job and adds workers (strong scaling); Gustafson lets the job grow with them (weak scaling).
+`serial` is a fraction from 0 to 1. Left out: messages, which both laws take for free, and the fit, which lab 01 leaves to its
+reader.
 
 G. Amdahl, "Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967.
 J. Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31, 1988.

@@ -1,9 +1,10 @@
 """Pipeline schedules beyond 1F1B, for `pipeline.play`: interleaved 1F1B, and a schedule with split backwards.
+
 The bubbles that their papers promise assume free messages and equal stages. Left out: GPipe's and 1F1B's own orders, which
 students write; schedules found by search; ZB-H2, which holds up to 2p − 1 micro-batches.
 
-D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM",
-arXiv:2104.04473, 2021, section 2.2. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv:2401.10241.
+D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", arXiv:2104.04473, 2021,
+section 2.2. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv:2401.10241.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ ChunkAction = tuple[str, int, int]
 def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> list[ChunkAction]:
     """Return a device's actions under interleaved 1F1B, in which every device has several chunks of layers.
 
-    Device d of p holds the model's parts d, p + d, 2p + d …. Micro-batches go in groups of p: a group through the first
-    chunk, then the same group through the next. Actions are (way, micro-batch, chunk). Megatron-LM, 2021, section 2.2.2.
-    Raises ValueError if `micro_batches` does not divide by `devices`.
+    Device d of p holds the model's parts d, p + d, 2p + d …. Micro-batches go in groups of p: a group through the first chunk,
+    then the same group through the next. Actions are (way, micro-batch, chunk). Megatron-LM, 2021, section 2.2.2. Raises
+    ValueError if `micro_batches` does not divide by `devices`.
     """
     if micro_batches % devices:
         raise ValueError(
@@ -50,9 +51,8 @@ def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
     """Return a stage's actions under ZB-H1, with split backwards: the input's gradient at once, the weights' later.
 
     The order is 1F1B's, except that stage s makes the weights' gradients s micro-batches late: its input's gradients leave
-    sooner,
-    and the weights' fill the former bubble. Every stage holds at most p micro-batches. Zero bubble, 2024, section 2; "weights"
-    actions take `weights_s` in `pipeline.play`.
+    sooner, and the weights' fill the former bubble. Every stage holds at most p micro-batches. Zero bubble, 2024, section 2;
+    "weights" actions take `weights_s` in `pipeline.play`.
     """
     ahead = min(stages - stage - 1, micro_batches)
     actions: list[Action] = [(FORWARD, k) for k in range(ahead)]
@@ -72,8 +72,8 @@ def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
 def overhead(stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Return the bubble as a share of the ideal step: (p − 1)/(v m).
 
-    For GPipe and 1F1B (v = 1), and for interleaved 1F1B with v chunks per device. Megatron-LM, 2021, section 2.2, calls
-    this the bubble time fraction.
+    For GPipe and 1F1B (v = 1), and for interleaved 1F1B with v chunks per device. Megatron-LM, 2021, section 2.2, calls this the
+    bubble time fraction.
     """
     return (stages - 1) / (chunks * micro_batches)
 
@@ -89,7 +89,7 @@ def idle_share(stages: int, micro_batches: int) -> float:
 def split_bubble_s(stages: int, forward_s: float, backward_s: float, weights_s: float) -> float:
     """Return ZB-H1's bubble per stage in seconds: (p − 1) (F + B − W).
 
-    For p micro-batches or more. B is the time of the input's gradients alone, W of the weights'; with 1F1B the bubble is
-    (p − 1) (F + B + W). Zero bubble, 2024, section 2.
+    For p micro-batches or more. B is the time of the input's gradients alone, W of the weights'; with 1F1B the bubble is (p − 1)
+    (F + B + W). Zero bubble, 2024, section 2.
     """
     return (stages - 1) * (forward_s + backward_s - weights_s)

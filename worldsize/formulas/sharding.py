@@ -1,12 +1,13 @@
 """A rank's memory and messages when a model's training state is sharded: ZeRO's stages, and tensor parallelism.
-A training step keeps parameters, their gradients and the optimizer's state. Data parallelism keeps all three on every
-rank (stage 0). ZeRO shards the optimizer's state (stage 1), then also the gradients (stage 2), then also the parameters
-(stage 3, which PyTorch calls FSDP). Sizes are in bytes per rank; messages go round a ring. Left out: activations, buffers,
-allocator waste, and unequal parts where n does not divide.
 
-S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: memory optimizations toward training trillion parameter models",
-SC 2020. Y. Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", VLDB 2023. M. Shoeybi et
-al., "Megatron-LM", arXiv:1909.08053, 2019.
+A training step keeps parameters, their gradients and the optimizer's state. Data parallelism keeps all three on every rank (stage
+0). ZeRO shards the optimizer's state (stage 1), then also the gradients (stage 2), then also the parameters (stage 3, which
+PyTorch calls FSDP). Sizes are in bytes per rank; messages go round a ring. Left out: activations, buffers, allocator waste, and
+unequal parts where n does not divide.
+
+S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020. Y.
+Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", VLDB 2023. M. Shoeybi et al., "Megatron-LM",
+arXiv:1909.08053, 2019.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def memory(
 ) -> dict[str, float]:  # fmt: skip
     """Return the bytes per rank of each part under ZeRO: (2 + 2 + 12) Ψ in stage 0, and 16 Ψ/n in stage 3.
 
-    ZeRO, 2020, figure 1. The defaults are the paper's: 16-bit parameters and gradients, and an Adam with
-    float32 copies of the parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
+    ZeRO, 2020, figure 1. The defaults are the paper's: 16-bit parameters and gradients, and an Adam with float32 copies of the
+    parameters, the momentum and the variance. Plain float32 with Adam is 4, 4 and 8.
     """
     _check(n, stage)
     held = {
@@ -87,8 +88,8 @@ def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
 def bytes_sent_tensor_parallel(n: int, activation_bytes: float) -> float:
     """Return the bytes that a rank sends for a pair of layers under tensor parallelism, two all-reduces.
 
-    One layer is cut by columns and the next by rows. One all-reduce is of the output, in forward, and one of the gradient
-    of the input, in backward; both have `activation_bytes`, which grow with the batch. Megatron-LM, 2019, section 3.
+    One layer is cut by columns and the next by rows. One all-reduce is of the output, in forward, and one of the gradient of the
+    input, in backward; both have `activation_bytes`, which grow with the batch. Megatron-LM, 2019, section 3.
     """
     return 2 * cost.bytes_ring_all_reduce(n, activation_bytes)
 
@@ -97,8 +98,8 @@ def bytes_sent_sequence_parallel(n: int, activation_bytes: float, shared_bytes: 
     """Return the bytes that a rank sends for a pair of layers under sequence parallelism.
 
     An all-gather of the tokens before the pair and a reduce-scatter after it, in forward and again in backward, are as many
-    bytes as two all-reduces. `shared_bytes`: weights of norms and biases that every rank has whole, whose gradients are
-    added up. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
+    bytes as two all-reduces. `shared_bytes`: weights of norms and biases that every rank has whole, whose gradients are added up.
+    Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.
     """
     halves = cost.bytes_all_gather(n, activation_bytes) + cost.bytes_reduce_scatter(n, activation_bytes)
     return 2 * halves + cost.bytes_ring_all_reduce(n, shared_bytes)

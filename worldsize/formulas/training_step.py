@@ -1,8 +1,9 @@
 """The needs of a GPT's training step: a rank's memory by part, floating-point operations, seconds by part, days of training.
-A `Transformer` is spread by a `Plan`: tensor parallel inside a layer, pipeline parallel over layers (1F1B, or interleaved
-with `chunks` per rank), data parallel with a ZeRO stage, and activations kept or recomputed. Memory is the first pipeline
-stage's, which holds most. Left out: allocator waste, messages to the next stage that hide behind work, contention on a
-card, the optimizer's own time, experts and context parallelism.
+
+A `Transformer` is spread by a `Plan`: tensor parallel inside a layer, pipeline parallel over layers (1F1B, or interleaved with
+`chunks` per rank), data parallel with a ZeRO stage, and activations kept or recomputed. Memory is the first pipeline stage's,
+which holds most. Left out: allocator waste, messages to the next stage that hide behind work, contention on a card, the
+optimizer's own time, experts and context parallelism.
 
 D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021. V. Korthikanti et al., "Reducing activation recomputation in large
 transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2020.
@@ -80,6 +81,7 @@ class Plan:
 @dataclass(frozen=True)
 class Accelerator:
     """Effective rates of a cluster, per second: FLOPs, bytes of memory, bytes of a GPU's links in its node and of a node's card.
+
     Each layer and micro-batch also costs `layer_overhead_s`. The defaults are A100s: the data sheet's 312 TFLOP/s, 2 TB/s, 300
     and 100 GB/s, times rounded shares with which `seconds` meets published steps of four large models within a tenth.
     """
@@ -131,8 +133,8 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
     """Return the bytes of a rank of the first stage by part: parameters, gradients, optimizer, activations.
 
     16-bit weights and gradients, Adam in float32 (ZeRO, 2020). 1F1B holds the activations of min(m, p) micro-batches there,
-    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p. A recomputed layer keeps its input of 2sbh bytes, and one layer
-    at a time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError if layers don't divide.
+    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
+    time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError if layers don't divide.
     """
     _check(model)
     layers = _layers_a_stage(model, plan)
@@ -208,8 +210,8 @@ def exposed_s(all_reduce_s: float, layers: int, backward_s: float, pipeline: int
     """Return the seconds of a gradient all-reduce left after the first stage's last backward, of `backward_s` per layer.
 
     Each layer is a bucket, sent in turn as its last micro-batch's backward ends. Chunk c of v ends c p chunks' backwards before
-    the stage does, so with v = 1 only one micro-batch's backward hides the sum, and with more whole groups of p. S. Li et
-    al., "PyTorch Distributed", VLDB 2020, section 3.2 (buckets that leave within backward); the order is Megatron-LM's, 2021.
+    the stage does, so with v = 1 only one micro-batch's backward hides the sum, and with more whole groups of p. S. Li et al.,
+    "PyTorch Distributed", VLDB 2020, section 3.2 (buckets that leave within backward); the order is Megatron-LM's, 2021.
     """
     bucket_s, chunk_layers = all_reduce_s / layers, layers // chunks
     left = []

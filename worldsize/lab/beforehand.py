@@ -1,4 +1,5 @@
 """The pictures of a cell with knobs at all their positions, for a page without a kernel.
+
 A headless run with `WORLDSIZE_KNOBS=beforehand` draws them if no position needs ranks: in simulated time, or by formula.
 The page's script shows them; without a script only the first picture is visible.
 """
@@ -48,6 +49,7 @@ def bundle(
     how: str,
 ) -> dict[str, str]:
     """Return a notebook's output for a cell with knobs: its `picture`, and behind it those at the other positions.
+
     A position is the chosen values' indices, as in "0,2"; `said` turns a value into text, `how` comes from `drawn_first`.
     With more than `MOST_POSITIONS` positions, only those that differ from the start in one knob are kept.
     """

@@ -1,4 +1,5 @@
 """`check.<exercise>(fn)` in a notebook: the function as it would be handed in, its check, its points.
+
 A student's function is rebuilt from the cells that count, before its check runs, so that a pass here is a pass in a grade.
 Code that would not be handed in is named. `checks` holds the checks, `lab.py` keeps points, `verdict_view.py` shows the
 verdict.
@@ -33,7 +34,7 @@ class Checker:
     """The object behind `check.<exercise>(fn)`: runs the check, keeps its points in the lab, and shows the verdict."""
 
     def __init__(self, lab: Lab, says: Callable[[str], None] | None = None) -> None:
-        """Check for `lab`; `says` is called before each run with a sentence about it."""
+        """Keep points in `lab`, and call `says` with a sentence before each run."""
         self._lab = lab
         self._arena = LaunchArena()
         self._says = says

@@ -1,4 +1,5 @@
 """The course's notebooks, found from any folder inside the course, and by number.
+
 `state.py` finds a lab's state.
 """
 

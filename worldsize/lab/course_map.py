@@ -1,4 +1,5 @@
 """The map of the course: a card per lab, in layers by prerequisites, with the points so far and a link to each.
+
 The module holds plain data and its two renderings (HTML for a notebook, lines for a terminal). A lab's layer is the longest
 path to it. The HTML (`pages`) sets no colors, so light and dark themes both work.
 """
@@ -14,6 +15,7 @@ from worldsize import pages, units
 @dataclass(frozen=True)
 class MappedLab:
     """A lab on the map: `after` has the numbers of its prerequisites; `here` marks the open lab.
+
     `link` leads to its notebook, "" if there is none.
     """
 
@@ -41,6 +43,7 @@ class MappedLab:
 @dataclass(frozen=True, repr=False)
 class CourseMap:
     """The labs of the course, shown in layers by a notebook and by `print`.
+
     Raises ValueError if a lab's prerequisite is unknown or the lab itself.
     """
 

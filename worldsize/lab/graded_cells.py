@@ -1,6 +1,7 @@
 """The cells that count: a submission is its set-up cells and its exercise cells, and nothing else of the notebook.
-A cell counts by its first line: `# Set-up` or `# Exercise 6.2: title`. The namespace rebuilt from these sources alone
-shows a student what a grader will see. `checker` runs the checks.
+
+A cell counts by its first line: `# Set-up` or `# Exercise 6.2: title`. The namespace rebuilt from these sources alone shows a
+student what a grader will see. `checker` runs the checks.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str
 def rebuild(sources: dict[str, str], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """Return the namespace that the graded cells make by themselves, run in order.
 
-    A cell that fails leaves the names it made so far. `files` maps a cell's text, without trailing whitespace, to its file
-    name in the notebook.
+    A cell that fails leaves the names it made so far. `files` maps a cell's text, without trailing whitespace, to its file name
+    in the notebook.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for source in sources.values():

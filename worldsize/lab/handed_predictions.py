@@ -1,6 +1,7 @@
 """Predictions that travel to an instructor inside a notebook, only if the student asked for it.
-`lab.summary(hand_in_predictions=True)` puts them into the output of its cell, as data beside the visible table. Nothing else
-of a student's folder travels. `grade.reports.class_map` evaluates a whole class.
+
+`lab.summary(hand_in_predictions=True)` puts them into the output of its cell, as data beside the visible table. Nothing else of a
+student's folder travels. `grade.reports.class_map` evaluates a whole class.
 """
 
 from __future__ import annotations

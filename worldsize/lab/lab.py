@@ -1,7 +1,8 @@
 """A lab as its student meets it: predictions typed before a run, measurements, points, the summary.
+
 A file beside the notebook (`state`) keeps all of it, so a kernel restart loses nothing. The evidence that predicting first
-helps learning is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or
-entertainment?", Am. J. Phys. 72, 2004.
+helps learning is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or entertainment?", Am. J. Phys.
+72, 2004.
 """
 
 from __future__ import annotations
@@ -118,10 +119,8 @@ class Lab:
         """Keep forecast rows before the truth is opened, with a digest of them and of the sources of `functions`.
 
         `rows` is None for an unwritten exercise, which seals nothing. `known` holds each row's measurement, None where the truth
-        is
-        closed: the rows (low, middle, high) are rehearsed first, refused with a reason if that fails, and only the closed rows
-        are
-        sealed. Until `sealed` opens it, a new seal replaces the old one, and a refused one removes it.
+        is closed: the rows (low, middle, high) are rehearsed first, refused with a reason if that fails, and only the closed rows
+        are sealed. Until `sealed` opens it, a new seal replaces the old one, and a refused one removes it.
         """
         if rows is None:
             self._refuse(id, "not yet: write the exercise, run its cell, then this one once more.")
@@ -176,6 +175,7 @@ class Lab:
 
     def summary(self, hand_in_predictions: bool = False) -> Summary:
         """Return the table of predictions beside measurements, the points here and in the course, and the next lab.
+
         With `hand_in_predictions` the handed-in notebook carries the predictions; otherwise they stay with the student.
         """
         points = counted_points(self._file.read()).items()

@@ -1,8 +1,9 @@
 """The parts of a student's own cells that an exercise takes along: one rule for the notebook's check and for a grade.
-Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes
-and constants that it uses, directly or through each other; nothing else of an own cell runs. A name means what it means in
-the notebook from top to bottom: its last binding above the exercise counts, else the last one below. Names that are used
-but cannot go along are reported. `statements.py` finds what a statement binds and uses.
+
+Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes and
+constants that it uses, directly or through each other; nothing else of an own cell runs. A name means what it means in the
+notebook from top to bottom: its last binding above the exercise counts, else the last one below. Names that are used but cannot
+go along are reported. `statements.py` finds what a statement binds and uses.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ class _Placed:
 
 class OwnCells:
     """The names of a notebook's code cells, in the order in which they stand or ran.
-    `given` are the names that set-up cells make; these keep their meaning. With `ran`, the cells are in the order in which
-    they ran, so the last binding counts, wherever the exercise is.
+
+    `given` are the names that set-up cells make; these keep their meaning. With `ran`, the cells are in the order in which they
+    ran, so the last binding counts, wherever the exercise is.
     """
 
     def __init__(self, cells: Iterable[CellOfNotebook], given: Iterable[str], ran: bool = False) -> None:
@@ -301,6 +303,7 @@ class _Search:
 
 def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[float, int]]:
     """Return the places of the statements that an exercise's functions need, and of all that run before the last of these.
+
     A call below, to try the function out, is not included: nothing is lost if it fails.
     """
     wanted = set(functions)

@@ -1,7 +1,8 @@
 """The card in which a student types a prediction: the question, a field with its unit, and a line with the saved value.
+
 Enter or leaving the field saves; after the measurement the card shows the prediction's error. An empty field means no
-prediction; ipywidgets' FloatText cannot be empty and would turn "no answer" into 0. A saved value has a mark, words and a
-solid frame, so that it does not depend on color. `typed_number.py` reads the number, `lab.py` keeps it.
+prediction; ipywidgets' FloatText cannot be empty and would turn "no answer" into 0. A saved value has a mark, words and a solid
+frame, so that it does not depend on color. `typed_number.py` reads the number, `lab.py` keeps it.
 """
 
 from __future__ import annotations

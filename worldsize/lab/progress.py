@@ -1,4 +1,5 @@
 """Points and predictions over all labs, read from the labs' files, and the next step.
+
 This module reads and changes nothing: a damaged file is named, and repaired when its lab is opened. The command line and a
 lab's summary display the result.
 """
@@ -20,8 +21,9 @@ from worldsize.titles import title_of
 @dataclass(frozen=True)
 class LabProgress:
     """Progress in one lab: points of the latest checks, and the number of questions asked so far that have a prediction.
-    `begun` is True if the lab keeps anything yet; `problem` says why its file cannot be read, "" if it can. `open_exercise`
-    is the title of the first exercise that misses points, "" if none does; exercises marked "(optional)" are skipped.
+
+    `begun` is True if the lab keeps anything yet; `problem` says why its file cannot be read, "" if it can. `open_exercise` is
+    the title of the first exercise that misses points, "" if none does; exercises marked "(optional)" are skipped.
     """
 
     number: str
@@ -78,6 +80,7 @@ def progress_in(folder: Path) -> CourseProgress:
 
 def course_progress() -> CourseProgress:
     """Return the local progress: beside the labs, in `WORLDSIZE_STATE_DIR`, or in the current directory.
+
     Raises ValueError if no lab has kept anything; the message names the searched folders.
     """
     places = _places()

@@ -1,4 +1,5 @@
 """A notebook's cell as Python: IPython's extra syntax, read by IPython's own transformer, and execution with `await`.
+
 The notebook's check and the grader both read cells here, so that both see the same text. Reading runs no code of the cell.
 `graded_cells.py` decides which cells count; `statements.py`, which statements go along.
 """
@@ -34,6 +35,7 @@ class PythonCell:
 
 def python_cell(source: str) -> PythonCell:
     """Return a cell as the Python that a rank can run. Plain Python stays as it is.
+
     `%time f()` becomes `f()`. Other magics, shell commands and help requests are taken out: `pass` replaces a statement, None or
     [] a value. A cell that IPython cannot read, or of over `MAX_CELL_CHARACTERS`, is returned unchanged.
     """

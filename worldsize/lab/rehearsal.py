@@ -1,4 +1,5 @@
 """A test of a forecast before it is sealed: the form of its rows, and its error where the truth is open.
+
 The error may be larger on closed rows, so the demands are low: enough to reject a half-written answer. Of rows with closed
 truth only the form is checked.
 """

@@ -1,7 +1,8 @@
 """Forecasts sealed before the truth is opened: numbers, and a digest of them and of the code that made them.
+
 Until a seal is opened a new seal replaces it; later seals are further attempts, kept beside the first, which stays the
-forecast. A seal does not prevent cheating: as a preregistration does, it records what was known when (B. Nosek and
-others, "The preregistration revolution", PNAS 115, 2018). Nothing is secret, since the file is the student's own.
+forecast. A seal does not prevent cheating: as a preregistration does, it records what was known when (B. Nosek and others, "The
+preregistration revolution", PNAS 115, 2018). Nothing is secret, since the file is the student's own.
 """
 
 from __future__ import annotations

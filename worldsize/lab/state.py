@@ -1,7 +1,8 @@
 """The file in which a lab keeps a student's predictions, measurements and points.
-Every change rereads the file under a lock and replaces it whole, so two kernels never lose each other's keys and a crash
-leaves the old file or the new one. An unreadable file is moved aside, never overwritten; entries that this kernel knew or
-that are still sound are written back. Unknown keys are kept.
+
+Every change rereads the file under a lock and replaces it whole, so two kernels never lose each other's keys and a crash leaves
+the old file or the new one. An unreadable file is moved aside, never overwritten; entries that this kernel knew or that are still
+sound are written back. Unknown keys are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The top-level statements of a notebook's cell: the names that each binds and uses, and its right to go along.
-A cell is text here and none of it runs. Only definitions go along: imports, functions, classes and constants (`plainly` has
-the rule for constants). `own_cells.py` selects the statements that an exercise takes.
+
+A cell is text here and none of it runs. Only definitions go along: imports, functions, classes and constants (`plainly` has the
+rule for constants). `own_cells.py` selects the statements that an exercise takes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _MAKERS: dict[type[ast.AST], Maker] = {
 @dataclass(frozen=True)
 class Statement:
     """A top-level statement of a cell. `line` is its first, counted from 1; `text` begins at its column 0.
+
     `binds` has the names that it binds or whose parts it changes; `by_global` those that its functions bind by `global`.
     `now` has the names used as it runs, `later` those that its functions use when called. `maker` is None if it may go along.
     """

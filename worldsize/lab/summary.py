@@ -1,4 +1,5 @@
 """The end of a lab: predictions beside measurements, their ratios, and the points so far.
+
 The module holds plain data and its two renderings (HTML for a notebook, lines for a terminal). The HTML (`pages`) sets no
 colors, so light and dark themes both work; its strip of ratios only repeats the words.
 """

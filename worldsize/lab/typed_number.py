@@ -1,6 +1,7 @@
 """A number as a student types it in a prediction's field: `3,5`, `1/3`, `2e3`, `20 ms`, `4 GB`, in the question's unit.
-Ambiguous input (`1,234`, `2 Mb`) is rejected with a question, never guessed. Sums and powers are not read. Sizes are
-decimal, as everywhere in the course (1 kB is 1000 bytes); KiB, MiB and GiB are powers of 1024.
+
+Ambiguous input (`1,234`, `2 Mb`) is rejected with a question, never guessed. Sums and powers are not read. Sizes are decimal, as
+everywhere in the course (1 kB is 1000 bytes); KiB, MiB and GiB are powers of 1024.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """A verdict in a notebook, as a small HTML table with the messages of the failing run below it.
+
 In a terminal a verdict is its own text (`checks.verdict`).
 """
 
@@ -10,6 +11,7 @@ from worldsize.checks.verdict import Verdict
 
 def verdict_html(verdict: Verdict) -> str:
     """Return the HTML of the verdict of `check.<exercise>(fn)`: its first line, the properties that hold, the first mismatch.
+
     An unwritten exercise is a small chip with its name and points.
     """
     if verdict.state == "not yet":

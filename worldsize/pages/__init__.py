@@ -1,7 +1,8 @@
 """HTML from templates: one environment, which escapes every value, and one stylesheet.
-A page is a standalone file (`page.html`): the stylesheet is inside, and its policy forbids scripts and the network, in
-case an escape is missing. A fragment goes into a notebook, which drops stylesheets when it cleans its output but keeps
-`style` attributes; fragments therefore use these, without colors, so that light and dark themes both work.
+
+A page is a standalone file (`page.html`): the stylesheet is inside, and its policy forbids scripts and the network, in case an
+escape is missing. A fragment goes into a notebook, which drops stylesheets when it cleans its output but keeps `style`
+attributes; fragments therefore use these, without colors, so that light and dark themes both work.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _KEPT = "\n\t\u200c\u200d"  # the last two join letters in names
 
 def render(template: str, **values: object) -> str:
     """Return the HTML of `worldsize/pages/templates/<template>` with `values`.
+
     Raises jinja2.UndefinedError if the template needs a value that is not given.
     """
     return _environment().get_template(template).render(values)

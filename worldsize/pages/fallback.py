@@ -1,7 +1,8 @@
 """A widget with a fallback, which a reader sees once no kernel answers for the widget any more.
-JupyterLab writes "Error displaying widget: model not found" in place of such a widget and never shows the other
-forms of the same output. So the widget is one output and the fallback the next; a style rule shows one of the two.
-Where widgets cannot be shown at all (GitHub, nbconvert, an untrusted notebook), only the fallback is visible.
+
+JupyterLab writes "Error displaying widget: model not found" in place of such a widget and never shows the other forms of the same
+output. So the widget is one output and the fallback the next; a style rule shows one of the two. Where widgets cannot be shown at
+all (GitHub, nbconvert, an untrusted notebook), only the fallback is visible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Framework collectives, seen one level up: each call of `torch.distributed` becomes a `Collective` event.
-Messages inside a collective bypass the fabric, so only the call is recorded: operation, bytes of this rank's input, start
-and end. Waits outside a collective (for an `async_op=True` handle, for a rendezvous) become "wait" spans. FSDP2 calls from
-Python and is recorded too. Left out: calls from C++ (DDP's reducer, unless it has a communication hook), and waits of threads
-other than the rank's own.
+
+Messages inside a collective bypass the fabric, so only the call is recorded: operation, bytes of this rank's input, start and
+end. Waits outside a collective (for an `async_op=True` handle, for a rendezvous) become "wait" spans. FSDP2 calls from Python and
+is recorded too. Left out: calls from C++ (DDP's reducer, unless it has a communication hook), and waits of threads other than the
+rank's own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _INPUT = {  # place and name of this rank's input, where it is not the first arg
 
 
 class CollectiveLog:
-    """Records this process's collectives after `install()`. Times are seconds since `origin_s`."""
+    """A recorder of this process's collectives after `install()`. Times are seconds since `origin_s`."""
 
     def __init__(self, rank: int, origin_s: float) -> None:
         self._rank, self._origin_s = rank, origin_s

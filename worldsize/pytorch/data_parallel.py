@@ -1,10 +1,10 @@
 """DataParallel at work: one process, a thread per card, with card 0 at the center of all copies.
-With several GPUs, PyTorch's own `nn.DataParallel` runs and `RecordedCopies` notes its copies. Elsewhere `Emulated` does
-the same on the CPU: each step scatters the batch from card 0, copies the weights to every card, runs a thread per card,
-gathers the outputs on card 0 and, after backward, adds up all gradients there. Its cards are regions of one memory; each copy
-goes directly from or to card 0, as in PyTorch without NCCL. In the trace a "rank" is a card. Left out: scalars and dicts as
-outputs. A. Paszke and others, "PyTorch", NeurIPS 2019; the order is from `torch/nn/parallel/data_parallel.py` and
-`_functions.py`.
+
+With several GPUs, PyTorch's own `nn.DataParallel` runs and `RecordedCopies` notes its copies. Elsewhere `Emulated` does the same
+on the CPU: each step scatters the batch from card 0, copies the weights to every card, runs a thread per card, gathers the
+outputs on card 0 and, after backward, adds up all gradients there. Its cards are regions of one memory; each copy goes directly
+from or to card 0, as in PyTorch without NCCL. In the trace a "rank" is a card. Left out: scalars and dicts as outputs. A. Paszke
+and others, "PyTorch", NeurIPS 2019; the order is from `torch/nn/parallel/data_parallel.py` and `_functions.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Tensors = Sequence[torch.Tensor]
 
 class Cards:
     """The record of `count` cards of one process and, if they are emulated, the copies between them.
+
     A copy over `link` takes the link's time; copies leave one after another, because they share card 0's link.
     """
 
@@ -80,6 +81,7 @@ class Cards:
 
 class Emulated(nn.Module):
     """A replacement for `nn.DataParallel(module)`: call it, then call `backward()` on a loss of its output.
+
     Gradients arrive in the module's own parameters, on card 0. Of the buffers only card 0's copy stays.
     """
 
@@ -167,9 +169,10 @@ def _gradient(p: torch.Tensor) -> torch.Tensor:
 
 
 class RecordedCopies:
-    """Records the copies of PyTorch's own DataParallel inside `with RecordedCopies(cards): …`, by wrapping its four functions.
-    Synchronizes the cards before and after each copy for true times, which slows a step. The record has each copy's source and
-    destination; NCCL may relay a copy from card to card.
+    """A recorder of the copies of PyTorch's own DataParallel: inside `with RecordedCopies(cards): …` it wraps four functions.
+
+    The recorder synchronizes the cards before and after each copy for true times, which slows a step. The record has each copy's
+    source and destination; NCCL may relay a copy from card to card.
     """
 
     def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:

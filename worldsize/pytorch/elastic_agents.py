@@ -1,4 +1,5 @@
 """Agents of torchrun on one machine, as if each had its own machine: one is killed with its rank, and later returns.
+
 `main` imports PyTorch once and forks an agent for every node; each agent calls torchrun's own `main`, which forks its rank
 (`--run-path --start-method fork`), so that two cores start them all in a second. The agents meet at a store in the first
 process, on a port that the system chooses. Ranks print a row of JSON after every step, and these rows trigger the kill and the

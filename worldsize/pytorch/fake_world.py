@@ -1,9 +1,9 @@
 """A rank of a world of any size under PyTorch's own sharding: its memory and its messages, in one process.
-PyTorch's `fake` process group answers every collective at once and moves nothing. Real `fully_shard` and
-`parallelize_module` thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is
-private to PyTorch (`torch.testing._internal`), so `pyproject.toml` pins one minor release and only this file names it. The
-world lives in its own process. Left out: other ranks' memory (ask for another rank), traffic inside a collective, NCCL's
-buffers.
+
+PyTorch's `fake` process group answers every collective at once and moves nothing. Real `fully_shard` and `parallelize_module`
+thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is private to PyTorch
+(`torch.testing._internal`), so `pyproject.toml` pins one minor release and only this file names it. The world lives in its own
+process. Left out: other ranks' memory (ask for another rank), traffic inside a collective, NCCL's buffers.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class CollectiveCalls:
 @dataclass(frozen=True)
 class FakeRank:
     """The memory of one rank of a fake world after a step, in bytes, and its collectives in that step.
+
     `peak_bytes`: the most bytes that lived at once, of tensors that operations touched.
     """
 
@@ -97,6 +98,7 @@ def fake_rank(
     limit_s: float = 120.0,
 ) -> FakeRank:
     """Take one training step (forward, sum as loss, backward, AdamW) of one rank in a fake world of `world_size` ranks.
+
     `build()` makes the model and `example()` this rank's input. `plan(model, mesh)` spreads the model and returns it, with
     PyTorch's own functions; `mesh` maps the dimensions of the `DeviceMesh` to sizes, by default {"data": world_size}. All runs
     in a new process. Raises ValueError if the rank or the mesh does not fit, RuntimeError if PyTorch lacks its fake group or the
@@ -198,7 +200,7 @@ def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: 
 
 
 class _Calls(TorchDispatchMode):
-    """Counts collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones."""
+    """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones."""
 
     def __init__(self) -> None:
         super().__init__()

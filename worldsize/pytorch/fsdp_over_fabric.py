@@ -1,4 +1,5 @@
 """PyTorch's FSDP2 over a fabric: its all-gathers and reduce-scatters are messages on a launch's links and in its record.
+
 `fully_shard` lets a module's communication be replaced. On GPUs its gathers run ahead on separate streams. CPUs have none, so
 here a gather begins with sends and ends where FSDP waits for it (`async_op`), and the layer to gather ahead is set layer by
 layer. The model is the stack of tanh layers that the course's own stage 3 trains, with declared work. Left out: mixed
@@ -82,7 +83,7 @@ class FabricReduceScatter(ReduceScatter):
 
 
 class _WorkBothWays(torch.autograd.Function):
-    """Changes nothing; takes declared time in forward and in backward."""
+    """An identity that takes declared time in forward and in backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, seconds: float) -> torch.Tensor:

@@ -1,8 +1,9 @@
 """The bytes of PyTorch tensors on a rank, measured at every operation.
+
 While the meter is on, it keeps a weak reference to every storage that an operation reads or makes, and counts the living
 storages by their current sizes. A tensor that is freed, or emptied as FSDP empties a gathered weight, drops out. Left out:
-tensors that no operation has touched (name them with `know`), buffers of a network library, an allocator's reserve, and
-work space inside one operation.
+tensors that no operation has touched (name them with `know`), buffers of a network library, an allocator's reserve, and work
+space inside one operation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Measures the bytes of living PyTorch tensors: `with LiveBytes(model.parameters()) as meter: step()`, then `meter.peak`.
+    """A meter of living PyTorch tensors' bytes: `with LiveBytes(model.parameters()) as meter: step()`, then `meter.peak`.
 
     `known`: tensors that exist already. `now()` is the current number of bytes, `peak` the largest after any operation, and
     `at_peak(tensors)` the part of the peak in these tensors.
@@ -65,10 +66,10 @@ class LiveBytes(TorchDispatchMode):
 
 
 class SavedBytes:
-    """Measures the bytes that PyTorch saves from forward for backward: `with SavedBytes(leave_out) as saved: loss = model(x)`.
+    """A meter of the bytes that PyTorch saves from forward for backward: `with SavedBytes(leave_out) as saved: loss = model(x)`.
 
-    `saved.total` is the bytes of the saved tensors, each storage once. Parameters in `leave_out` do not count, since they are no
-    activations.
+    `saved.total` is the bytes of the saved tensors, each storage once. Parameters in `leave_out` do not count, since parameters
+    are no activations.
     """
 
     def __init__(self, leave_out: Iterable[torch.Tensor] = ()) -> None:

@@ -1,9 +1,10 @@
 """A small cluster: ranks that train together, are killed at given moments, and restart from their last checkpoint.
-`live_day` starts a supervisor, the counterpart of torchrun's agent: a fresh process without torch, so that it forks a rank
-in a millisecond. The supervisor kills ranks with SIGKILL, and restarts all ranks when one has died. A step's work is declared
-(a rank sleeps); its all-reduce, over sockets through rank 0, is real. Every rank draws its numbers by step and rank, and
-their sums are exact, so the weights after a step are the same bits however often ranks were killed. Left out: machines
-that return late, failures detected late, and torch.
+
+`live_day` starts a supervisor, the counterpart of torchrun's agent: a fresh process without torch, so that it forks a rank in a
+millisecond. The supervisor kills ranks with SIGKILL, and restarts all ranks when one has died. A step's work is declared (a rank
+sleeps); its all-reduce, over sockets through rank 0, is real. Every rank draws its numbers by step and rank, and their sums are
+exact, so the weights after a step are the same bits however often ranks were killed. Left out: machines that return late,
+failures detected late, and torch.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class _PeerGone(Exception):
 @dataclass(frozen=True)
 class DayPlan:
     """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work per step, a save every `steps_between` steps.
+
     A save holds all ranks up for `save_s` seconds plus its real duration. `failures` are (second, rank). Reports scale the day
     to so many `hours`.
     """
@@ -63,6 +65,7 @@ class DayPlan:
 
 def live_day(plan: DayPlan, save: Save) -> dict:
     """Train for a day with live ranks that are killed; `save(path, data)` writes their checkpoint. Reports hours on the way.
+
     Returns measurements, in seconds: "work_s" kept at the end of the day; "course", the points (second, work kept so far);
     "step_s" of a step; "interval_s" of work between two saves; "save_s" of a save; "restart_s" from a kill to the next first
     step (the median of "restarts_s", the restarts that no other kill disturbed; NaN if there is none). Also "kills", the number
@@ -75,6 +78,7 @@ def live_day(plan: DayPlan, save: Save) -> dict:
 
 def supervised(folder: str, module: str, job: tuple) -> dict:
     """Run `module`'s supervise(folder) in a fresh process, which reads `job` there, and return the result.
+
     The supervisor's progress lines are reported. Raises RuntimeError if it fails.
     """
     import cloudpickle  # pickles a notebook's function by value

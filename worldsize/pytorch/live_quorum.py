@@ -1,8 +1,9 @@
 """A training that survives the kill of a rank and admits its successor; no other rank restarts.
-`live_quorum` starts a supervisor, as `live_cluster` does. Between steps the supervisor names the quorum (the ranks of the
-next step) and hands out new sockets if the quorum has changed. The idea is TorchFT's (pytorch.org/torchft): there each
-replica group decides whether a step counts, here all members vote. Left out: heartbeats (a death shows at once as a closed
-socket), ranks that hang, the death of the supervisor, and torch.
+
+`live_quorum` starts a supervisor, as `live_cluster` does. Between steps the supervisor names the quorum (the ranks of the next
+step) and hands out new sockets if the quorum has changed. The idea is TorchFT's (pytorch.org/torchft): there each replica group
+decides whether a step counts, here all members vote. Left out: heartbeats (a death shows at once as a closed socket), ranks that
+hang, the death of the supervisor, and torch.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _ALONE = 75  # exit code of a rank whose supervisor is gone
 @dataclass(frozen=True)
 class QuorumPlan:
     """A plan for `ranks` ranks during `run_s` seconds; `hour_s` seconds stand for one hour in their reports.
+
     `failures` are (second, rank). The successor of a killed rank starts `away_s` seconds after the kill.
     """
 
@@ -143,6 +145,7 @@ OneStep = Callable[[int, State, Quorum], None]
 
 def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, Any]:
     """Train with live ranks, some of which are killed. Each rank takes its steps by `one_step(rank, state, quorum)`.
+
     Every process begins with `state`; `one_step` changes it in place once all members have finished. Returns a dictionary.
     "steps": (second, number of members, counted or not) for each step. "events": (second, "killed" or "joined", rank), in order.
     "states": the state of each rank in the last quorum. As in `live_day`, in seconds: "work_s", "course", "step_s" (one step of
@@ -271,7 +274,7 @@ class _QuorumSupervisor:
             self.votes.setdefault(rank, False)
 
     def _decide(self, last: bool = False) -> None:
-        """Once every member of the quorum has voted or died, decide whether the step counts and name the next quorum."""
+        """Decide whether the step counts, once every member of the quorum has voted or died, and name the next quorum."""
         if len(self.votes) < len(self.quorum):
             return
         counts = all(self.votes.values())
@@ -346,8 +349,7 @@ def _measured(plan: QuorumPlan, steps: list[tuple[float, int, bool]], events: li
 
 def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], state: State, one_step: OneStep) -> None:
     """Run a rank until it is killed, the run ends, or the supervisor is gone."""
-    # a fork inherits the other ranks' control sockets; an open copy would hide their end from the supervisor
-    for line in inherited:
+    for line in inherited:  # a fork's open copies would hide the end of the other ranks' sockets
         line.close()
     try:
         quorum = Quorum(rank, control)

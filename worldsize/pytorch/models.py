@@ -1,4 +1,5 @@
 """The small PyTorch models that several labs share, and their data as tensors.
+
 A training step takes milliseconds on one core. Training loops are taught by the labs.
 """
 
@@ -19,8 +20,8 @@ CLASSES, SIDE = 10, 28
 def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
     """Return two convolutions and a linear layer: images [n, 1, 28, 28] to logits [n, 10].
 
-    9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws
-    them from that generator.
+    9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws them from that
+    generator.
     """
 
     def build() -> nn.Sequential:
@@ -69,8 +70,8 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
 def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
     """Return a data set's train images, train labels, test images, test labels as tensors.
 
-    The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard
-    deviation 1 over the selected training images; labels int64 [n].
+    The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard deviation 1 over
+    the selected training images; labels int64 [n].
     """
     seen, unseen = _images(dataset.train_images[:train]), _images(dataset.test_images[:test])
     mean, std = seen.mean(), seen.std()

@@ -1,7 +1,8 @@
 """The record of torch's own profiler for a rank, on the launch's clock, to be shown beside the recorded messages.
-The profiler counts microseconds from its own origin. Marks recorded between two readings of the launch's clock bound the
-offset between the two clocks, as an NTP client brackets a server's answer. Left out: the Python work of threads other than
-the profiled one (the profiler follows torch's C++ threads), and GPUs.
+
+The profiler counts microseconds from its own origin. Marks recorded between two readings of the launch's clock bound the offset
+between the two clocks, as an NTP client brackets a server's answer. Left out: the Python work of threads other than the profiled
+one (the profiler follows torch's C++ threads), and GPUs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Slice:
 @dataclass
 class Profile:
     """The profiler's record of a rank; complete once the block has ended.
+
     `clock_error_s` bounds the error of its moments on the launch's clock. `rows` are the profiler's own, in Chrome's Trace Event
     Format, with `ts` in microseconds since the launch.
     """

@@ -1,4 +1,5 @@
 """A pipeline's schedule on real ranks, without a model: declared work, and messages of a given size between neighbors.
+
 Any schedule that `formulas.pipeline.play` plays can thus be tried on processes and links: with split backwards, and with
 several chunks of a model per rank, as in interleaved 1F1B (D. Narayanan et al., arXiv:2104.04473, 2021, section 2.2.2).
 Two copies of a pipeline add up their gradients, layer by layer. `stages.py` has layers that compute.
@@ -41,8 +42,8 @@ def rehearse(
     """Run this rank's actions of a pipeline's schedules: wait for each action's needs, take its time, send its result.
 
     `seconds` of a whole stage: forward, backward, and the weights' gradients if backwards are split. A message has
-    `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule
-    that gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
+    `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule that
+    gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
     """
     ranks = len(schedules)
     copy, stage = divmod(fabric.rank, ranks)

@@ -1,7 +1,8 @@
 """Residual networks of any of the paper's depths, for images with any number of channels.
-K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, table 1. As in torchvision,
-a bottleneck takes its stride in the 3 × 3 convolution, and a block's last scale starts at one, so the counts of
-parameters are torchvision's. Left out: pretrained weights, and stems for small images.
+
+K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, table 1. As in torchvision, a
+bottleneck takes its stride in the 3 × 3 convolution, and a block's last scale starts at one, so the counts of parameters are
+torchvision's. Left out: pretrained weights, and stems for small images.
 """
 
 from __future__ import annotations

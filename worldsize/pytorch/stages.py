@@ -1,9 +1,10 @@
 """A stage of a split model: layers built from plain data, with declared time, and a count of what autograd keeps.
+
 A `part` is a dict: "layers", each {"weight", "bias", "relu"}; "xs" and "ys", tensors by micro-batch; and optionally "seconds",
-a declared time forward and backward. A stage can thus travel to a rank or a check as numbers. Messages and the order of
-actions are left to the lab of pipelines. Kept bytes are counted by autograd's hooks on saved tensors (the PyTorch manual,
-"Hooks for autograd saved tensors"). Recomputing forward from the input alone is T. Chen et al.'s ("Training deep nets with
-sublinear memory cost", arXiv:1604.06174, 2016).
+a declared time forward and backward. A stage can thus travel to a rank or a check as numbers. Messages and the order of actions
+are left to the lab of pipelines. Kept bytes are counted by autograd's hooks on saved tensors (the PyTorch manual, "Hooks for
+autograd saved tensors"). Recomputing forward from the input alone is T. Chen et al.'s ("Training deep nets with sublinear memory
+cost", arXiv:1604.06174, 2016).
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class TimedLayers(nn.Module):
 
 
 class _Passing(torch.autograd.Function):
-    """Passes its input on; in the backward it calls `then` first."""
+    """An identity that calls `then` first in the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, then: Callable[[], Any]) -> torch.Tensor:

@@ -1,8 +1,9 @@
 """PyTorch's SyncBatchNorm without a GPU: its own autograd function and its own messages, over five plain kernels.
+
 `torch.nn.SyncBatchNorm` refuses CPU tensors, because the five kernels that its function calls are written for GPUs. Here each
 kernel is a line or two of tensor operations, and the rest is PyTorch's, messages included. Left out: running statistics, half
-precision, ranks without rows in a group of one. The function is private to PyTorch (`torch/nn/modules/_functions.py`), and
-only this file uses it.
+precision, ranks without rows in a group of one. The function is private to PyTorch (`torch/nn/modules/_functions.py`), and only
+this file uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 def torch_synced_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, grad: torch.Tensor, eps: float) -> Tensors:
     """Run PyTorch's SyncBatchNorm over the rows of all ranks of the default group, forward and backward.
+
     x and `grad`, the loss's gradient of y, are [rows, features]. Returns y and the gradients of x, weight and bias.
     """
     x, weight, bias = (t.detach().clone().requires_grad_() for t in (x, weight, bias))

@@ -1,4 +1,5 @@
 """A network of plain layers with declared durations of forward and backward, and its training, for labs on DDP.
+
 A `task` is a dict of plain values that defines a training, so it can travel to ranks and be given out by a check. `task()`
 fills in defaults. Every rank draws its own weights and examples from the task's seed and its number; nothing is sent here.
 Making the ranks agree is left to the lab's student.
@@ -28,10 +29,10 @@ class Rank(Protocol):
 def task(**given: Any) -> TrainingTask:
     """Return a training task as plain values: the given values, and defaults for the rest.
 
-    `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
-    a's weight. `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss skips (which must
-    be square). `forward_s`, `backward_s`: declared seconds of a layer's forward and backward. `parts`: micro-batches
-    of a step, each of `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
+    `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer a's weight.
+    `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss skips (which must be square). `forward_s`,
+    `backward_s`: declared seconds of a layer's forward and backward. `parts`: micro-batches of a step, each of `examples`.
+    `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
     """
     plain: TrainingTask = {
         "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
@@ -45,7 +46,7 @@ def task(**given: Any) -> TrainingTask:
 
 
 class _Stretch(torch.autograd.Function):
-    """Takes declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
+    """A declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Rank, forward_s: float, backward_s: float) -> torch.Tensor:
@@ -63,7 +64,7 @@ def _declare(fabric: Rank, seconds: float, x: torch.Tensor) -> torch.Tensor:
 
 
 class KeptGraphs:
-    """Counts the forward passes whose tensors autograd now keeps for backward, and the most at once."""
+    """A counter of the forward passes whose tensors autograd keeps for backward: `now`, and the `most` at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0

@@ -1,4 +1,5 @@
 """Modules of torch's own `nn`, each with rows to train on, to test a wrapper that should take any module.
+
 Each has a difficulty: buffers, a tied weight, a frozen weight, layers that a rank skips, weights of two dtypes. Every rank
 draws its weights, buffers and rows from the seed of its task. Making the ranks agree is left to the lab's student.
 """
@@ -27,6 +28,7 @@ class ModuleKind:
 
 class InTurn(nn.Module):
     """Layers of which each call uses two: the layer of the given number, and the last. Layer 0 stays unused.
+
     Its buffer is not persistent: a state_dict lacks it.
     """
 
@@ -101,6 +103,7 @@ MODULES = {
 
 def module_task(name: str, **given: Any) -> ModuleTask:
     """Return a module's training task as plain values: the given values, and defaults for the rest.
+
     Raises ValueError for an unknown module or value.
     """
     plain: ModuleTask = {"module": name, "seed": 0, "steps": 10, "rate": 0.3, "dtype": "float64"}
@@ -156,8 +159,9 @@ def train(
     task: ModuleTask, rank: int, model: nn.Module, finish: Callable | None = None, forward: Callable | None = None
 ) -> dict[str, dict[str, torch.Tensor]]:
     """Train a module by gradient descent, as a script without ranks does.
-    `finish()` is called after each backward; `forward` replaces the module. Returns {"start": state, "first": the state
-    after the first step, "end": the state after the last}.
+
+    `finish()` is called after each backward; `forward` replaces the module. Returns {"start": state, "first": the state after the
+    first step, "end": the state after the last}.
     """
     states = [state(model)]
     for step in range(task["steps"]):
@@ -172,6 +176,7 @@ def train(
 
 def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
     """Train in one process on all ranks' rows from rank 0's weights; return states as `train` does.
+
     `tasks[rank]` differ only in their seeds.
     """
     model = module(tasks[0])

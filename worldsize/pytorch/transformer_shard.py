@@ -1,8 +1,9 @@
 """A rank's shard of a transformer layer, some heads and some hidden units of the MLP, to measure what it keeps.
+
 Shards are joined either by all-reduces (Megatron's f and g), or by all-gather and reduce-scatter of tokens (sequence
 parallelism), where the gathered tokens are not kept but gathered again in backward. Left out: causal masks, biases of the
-linear layers, speed. M. Shoeybi et al., arXiv:1909.08053, 2019; V. Korthikanti et al., arXiv:2205.05198, 2022, sections 4.1
-and 4.2.
+linear layers, speed. M. Shoeybi et al., arXiv:1909.08053, 2019; V. Korthikanti et al., arXiv:2205.05198, 2022, sections 4.1 and
+4.2.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class TwoWays(torch.autograd.Function):
 
 
 class GatheredLinear(torch.autograd.Function):
-    """x Wᵀ of all ranks' tokens under sequence parallelism: keeps this rank's tokens only, and gathers again in backward."""
+    """The product x Wᵀ of all ranks' tokens under sequence parallelism: keeps this rank's tokens only, and gathers again in
+    backward."""
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, weight: torch.Tensor, fabric: Fabric) -> torch.Tensor:
@@ -104,7 +106,7 @@ class TransformerShard(nn.Module):
         return x + self._drop(self._leave(hidden @ self.down.T))
 
     def _norm(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        """Normalize. With sharded tokens each rank has only a part of the weights' gradient, so the parts are added up."""
+        """Normalize x. With sharded tokens each rank has only a part of the weights' gradient, so the parts are added up."""
         norm = self.norms[number]
         scale, shift = norm.weight, norm.bias
         if self._sequence:
@@ -112,7 +114,7 @@ class TransformerShard(nn.Module):
         return F.layer_norm(x, norm.normalized_shape, scale, shift)
 
     def _shared(self, x: torch.Tensor) -> torch.Tensor:
-        """Megatron's f: return x as it is, and add up its gradient over the ranks."""
+        """Return x as it is, and add up its gradient over the ranks: Megatron's f."""
         return TwoWays.apply(x, lambda x: x.view_as(x), lambda grad: all_reduce(self._fabric, grad.clone()))
 
     def _enter(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

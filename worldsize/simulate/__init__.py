@@ -1,4 +1,5 @@
 """Simulated time: `simulate(fn, world_size=1000, link=…)` runs a function over the fabric on any number of ranks.
+
 The function is the one that `launch` takes, unedited; only messages and declared work advance the clock. The public names are
 imported on first use, because a check's cases need only `world`.
 """

@@ -42,13 +42,12 @@ def simulate(
 ) -> SimulatedRun:
     """Run `fn(fabric, *args, **kwargs)` on `world_size` simulated ranks of this process, and return the `SimulatedRun`.
 
-    `link` is every rank's, or `nodes` describes the network. `stragglers` {rank: factor} makes a rank's declared
-    work (`fabric.compute`) take that many times as long; or a function of (generator, world size) draws all factors.
-    `failures_per_s` is a rank's failure rate. Draws depend on `seed` alone, so every run is the same.
-    `timeout_s` is in real seconds.
+    `link` is every rank's, or `nodes` describes the network. `stragglers` {rank: factor} makes a rank's declared work
+    (`fabric.compute`) take that many times as long; or a function of (generator, world size) draws all factors. `failures_per_s`
+    is a rank's failure rate. Draws depend on `seed` alone, so every run is the same. `timeout_s` is in real seconds.
 
-    Up to `most_messages` are simulated one by one. Beyond that, if all ranks (or nodes) do the same, one of them stands
-    for all others: such a run has times and no values, and its notes give the evidence of symmetry.
+    Up to `most_messages` are simulated one by one. Beyond that, if all ranks (or nodes) do the same, one of them stands for all
+    others: such a run has times and no values, and its notes give the evidence of symmetry.
 
     Each rank gets a copy of `args`. Raises ValueError for a wrong argument, and `RankFailed`, `Deadlock` and `RunTimedOut` as
     `launch` does. A stub's `NotYet` does not raise: the run's state is "not yet".

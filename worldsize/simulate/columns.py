@@ -1,4 +1,5 @@
 """The messages of a simulation in columns: nine numbers per message, and objects only on request.
+
 A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. `world.py` fills the columns.
 """
 
@@ -18,9 +19,9 @@ NEVER = float("nan")  # no receiver has taken the message, or its sender has not
 @dataclass
 class MessageColumns:
     """A row per message, in the order in which they were sent. Seconds are on the simulated clock.
+
     `start_s`: sent; `wait_s`: the sender began to wait for the message; `left_s`: that wait was over; `recv_start_s`: the
-    receiver
-    began to wait; `end_s`: wholly received. The last four are NaN until they happen.
+    receiver began to wait; `end_s`: wholly received. The last four are NaN until they happen.
     """
 
     src: array = field(default_factory=lambda: array("i"))

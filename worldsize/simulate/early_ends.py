@@ -1,4 +1,5 @@
 """The reasons for which a simulation ends before its ranks do, each an exception.
+
 `outcome.py` writes the messages for the caller.
 """
 
@@ -6,7 +7,8 @@ from __future__ import annotations
 
 
 class Abandoned(BaseException):
-    """Ends a simulation from inside a rank; `reason` goes to its caller. A student's `except Exception` does not catch it."""
+    """The end of a simulation, raised inside a rank; its caller gets `reason`. A student's `except Exception` does not catch it.
+    """
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))

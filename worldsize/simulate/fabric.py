@@ -1,4 +1,5 @@
 """The fabric of a simulated rank: the same interface, with a fast path for nearly all calls.
+
 A call with plainly valid arguments goes directly to the simulation; every other call goes through the checks and messages of
 real ranks. `world.py` decides when messages pass.
 """

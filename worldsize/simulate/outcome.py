@@ -1,4 +1,5 @@
 """The end of a simulation, and its messages: the same as a launch's for the same mistake.
+
 `failures.py` renders a single failure.
 """
 

@@ -1,7 +1,8 @@
 """Per-rank process state (grad mode, generators, output, reports), active only during the rank's turn.
-`time.sleep` advances the simulated clock; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and
-waits for anything outside the simulation are refused, because no other rank would get a turn. `world.py` decides whose turn
-it is; `watch.py` ends a turn that takes too long.
+
+`time.sleep` advances the simulated clock; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and waits for
+anything outside the simulation are refused, because no other rank would get a turn. `world.py` decides whose turn it is;
+`watch.py` ends a turn that takes too long.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class GeneratorsUsed(Exception):
 
 class OwnState:
     """Per-rank state that separate processes would isolate. `keeps_generators` includes the random generators.
+
     Isolating them costs some 30 us per turn; without it, a draw raises GeneratorsUsed, at the latest when the run ends.
     """
 
@@ -84,7 +86,7 @@ class OwnState:
 
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
-        """Inside, prints and reports go to the rank that has its turn, and the clocks are that rank's."""
+        """Route prints and reports to the rank that has its turn, and let it read its own clock, while inside."""
         with self.watch.set(timeout_s), _callers_state_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals():
             yield
 

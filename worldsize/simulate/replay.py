@@ -1,4 +1,5 @@
 """Ranks of unequal speed that all make the same calls: their times as vectors over all ranks, call by call.
+
 A rank's times depend on its own clock and on the times of the messages that it takes; which messages it takes does not depend
 on time. So one rank's calls are replayed once, with a number for every rank at each call. Exact if every rank has its own link
 and every receive names its source; a shared network card serves ranks in order of time, which then differs. `symmetry.py`
@@ -28,6 +29,7 @@ class _Message:
 def ends(calls: list[Call], world_size: int, link: Link | None, slowness: np.ndarray) -> np.ndarray:
     """Return each rank's end in seconds, [ranks]: all make `calls` on their own `link`; declared work takes `slowness` times as
     long.
+
     A "wait" among the calls is for the message of its number.
     """
     latency_s = link.latency_s if link else 0.0

@@ -1,4 +1,5 @@
 """A simulation from the call to its `SimulatedRun`: in full, or by symmetry where there are too many messages.
+
 `api.py` checks the arguments; `outcome.py` writes the errors.
 """
 

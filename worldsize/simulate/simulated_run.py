@@ -1,4 +1,5 @@
 """The result of a simulation: a `Run` whose seconds are the simulated clock's.
+
 `api.py` makes it.
 """
 
@@ -17,6 +18,7 @@ from worldsize.trace import Span, Trace
 @dataclass(eq=False)
 class SimulatedRun(Run):
     """A simulation's result as a `Run`: `results`, `log`, `reports` and `trace` are those of simulated ranks.
+
     `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is the
     simulation's real time. `columns`: every message in columns, without a `Transfer` for each. In a run by symmetry there are no
     results; `recorded_ranks` are the ranks whose messages are recorded, which stand for the others (() in any other run), and

@@ -1,4 +1,5 @@
 """The network between simulated ranks: one link for all, or nodes with a link inside and network cards between them.
+
 `links.LinkClock` times the messages, for real and for simulated ranks.
 """
 
@@ -12,6 +13,7 @@ from worldsize.links import Link, LinkClock
 @dataclass(frozen=True)
 class Nodes:
     """Machines of `ranks` ranks each: rank r is on node r // ranks.
+
     `inside` is each rank's own link to the ranks of its node. `between` is a network card to other nodes. A node has `cards`,
     usually one: neighboring ranks share a card, which carries one message at a time each way.
     """

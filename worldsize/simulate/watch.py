@@ -1,7 +1,8 @@
 """Signals while ranks take their turns: the real time limit, waits for something outside, and the stop button.
-A handler may run between any two instructions, and its exception hits whatever code runs there. A `Watch` therefore raises
-only inside a rank's greenlet; the exception leaves it at the line that gave the turn. Between turns the watch keeps the
-exception, and `OwnState.enter` raises it before the next turn. `outcome.py` writes the message.
+
+A handler may run between any two instructions, and its exception hits whatever code runs there. A `Watch` therefore raises only
+inside a rank's greenlet; the exception leaves it at the line that gave the turn. Between turns the watch keeps the exception, and
+`OwnState.enter` raises it before the next turn. `outcome.py` writes the message.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Turns(Protocol):
 
 
 class Watch:
-    """Ends a simulation that takes too long, waits outside, or is interrupted; the next turn raises `due`."""
+    """A guard that ends a simulation if it takes too long, waits outside, or is interrupted; the next turn raises `due`."""
 
     def __init__(self, world: Turns) -> None:
         self.due: BaseException | None = None
@@ -59,7 +60,8 @@ class Watch:
 
     @contextmanager
     def set(self, timeout_s: float) -> Iterator[None]:
-        """Watch the turns run inside. Does nothing outside the main thread, where Python handles no signals, and on Windows.
+        """Watch the turns run inside. Does nothing on Windows and outside the main thread, the only one that gets signals.
+
         Raises KeyboardInterrupt at the end if the stop button came between turns and was not handled.
         """
         if threading.current_thread() is not threading.main_thread() or os.name == "nt":

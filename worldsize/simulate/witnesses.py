@@ -1,7 +1,8 @@
 """Ranks that run alone, so that their calls can be compared: do all send and receive alike?
-A witness sends into nothing and receives zeros at once. All ranks are asked if that takes few enough calls. Otherwise a
-sample is: the last, the middle, neighbors of powers of two, ranks whose number the function compares with its own, and
-ranks drawn from the run's seed; an unasked rank may then differ, and the run says so. `symmetry.py` draws the conclusions.
+
+A witness sends into nothing and receives zeros at once. All ranks are asked if that takes few enough calls. Otherwise a sample
+is: the last, the middle, neighbors of powers of two, ranks whose number the function compares with its own, and ranks drawn from
+the run's seed; an unasked rank may then differ, and the run says so. `symmetry.py` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -166,6 +167,7 @@ class Asked(Protocol):
 
 def listen(call: Payload, setting: Asked) -> Witnesses:
     """Run ranks alone and compare their calls. Raises NotSymmetric if two that should be alike differ.
+
     The number of ranks asked depends on how many calls they make, never on seconds. Raises RunTimedOut.
     """
     found, n, node_ranks = Witnesses(), setting.world_size, setting.node_ranks

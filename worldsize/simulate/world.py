@@ -1,9 +1,10 @@
 """Simulated time: ranks are greenlets of one thread, each with its own clock; a heap decides whose turn it is.
-A rank runs until it must wait. Running ahead is exact where every receive names its source: a link's clocks belong to
-that link, so no other rank can change when its messages pass. To receive from anyone, or to use a network card shared by a
-node, a rank first waits until its clock is the earliest of all, so that no earlier message can still come (conservative
-simulation: K. M. Chandy and J. Misra, IEEE TSE SE-5, 1979). Ranks at the same moment go in order of their numbers, so
-every run is the same. See also `own_state` (per-rank process state), `api` (the public interface) and `symmetry`.
+
+A rank runs until it must wait. Running ahead is exact where every receive names its source: a link's clocks belong to that link,
+so no other rank can change when its messages pass. To receive from anyone, or to use a network card shared by a node, a rank
+first waits until its clock is the earliest of all, so that no earlier message can still come (conservative simulation: K. M.
+Chandy and J. Misra, IEEE TSE SE-5, 1979). Ranks at the same moment go in order of their numbers, so every run is the same. See
+also `own_state` (per-rank process state), `api` (the public interface) and `symmetry`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Sent(Handle):
 
 class World:
     """The shared state of one simulation. It has `len(slowness)` ranks: the world size, if all ranks are simulated.
+
     `limit` is the number of messages after which the simulation gives up. A message takes `step_s` of its sender's and of its
     receiver's time, beside the link's time, so that successive calls of a rank have distinct moments. `interleaving` is None
     where ranks at the same moment go in order of their numbers. If not `stops_at_failure`, the other ranks go on after a
@@ -279,6 +281,7 @@ class World:
 
     def run(self, work: Callable[[int], None], own_state: Any, ranks: range) -> None:
         """Run `work(rank)` for every rank until all have ended, or the run has failed or is stuck.
+
         Afterwards `failure` holds the first failure, and `waits()` the blocked calls. Raises an `Abandoned` if a rank called
         `abandon`.
         """

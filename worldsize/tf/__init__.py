@@ -1,4 +1,5 @@
 """`launch(fn, …)` for TensorFlow: one fresh process with logical devices, or a cluster of tasks with `TF_CONFIG`.
+
 The calls are in `api`; the other modules are helpers for labs on TensorFlow.
 """
 

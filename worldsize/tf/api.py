@@ -4,9 +4,9 @@
     run = launch(train, cluster=Cluster(chief=1, worker=2, ps=1))
     run["worker:1"]; run.log("worker:1"); run.results
 
-Its fork server has imported tensorflow but never started its runtime, so every task may still choose its devices; the
-notebook itself need not import tensorflow. As in `worldsize.launch`, the first failure wins, everything has a time limit,
-and nothing is left behind. TensorFlow's messages bypass the fabric, so the trace is empty.
+Its fork server has imported tensorflow but never started its runtime, so every task may still choose its devices; the notebook
+itself need not import tensorflow. As in `worldsize.launch`, the first failure wins, everything has a time limit, and nothing is
+left behind. TensorFlow's messages bypass the fabric, so the trace is empty.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def launch(
     Returns the `Run`. `logical_devices`: the number of logical CPUs into which TensorFlow splits the machine's. A first
     parameter named `task` gets the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended
     when all others are done; by default ("worker", "ps") if there are a chief and a ps, else ("ps",). `legacy_keras`:
-    `tf.keras` is tf_keras. `env`: environment variables of the tasks. The tasks of a cluster see no GPU, which they
-    would share, unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
+    `tf.keras` is tf_keras. `env`: environment variables of the tasks. The tasks of a cluster see no GPU, which they would share,
+    unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
     """
     if unknown:
         raise _unknown(next(iter(unknown)))

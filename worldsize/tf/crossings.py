@@ -1,4 +1,5 @@
 """Transfers between devices in one step of a traced TensorFlow program, and the places of its variables.
+
 TensorFlow cuts a traced function into one graph per device, with a send and a receive where a tensor has to cross.
 `crossings` runs the function, takes the graphs that really ran, and returns each send with the bytes of its tensor. All graph
 optimizers except pruning are off meanwhile, so that a tensor keeps the name and shape with which it was traced. Collective ops
@@ -26,8 +27,8 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
     `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size. The result is plain data:
     {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}], "collectives":
-    {device: bytes}}. `kind` is "weights" for a variable that was read, "inputs" for an argument,
-    "scalars" for at most 8 bytes, "gradients" for the rest.
+    {device: bytes}}. `kind` is "weights" for a variable that was read, "inputs" for an argument, "scalars" for at most 8 bytes,
+    "gradients" for the rest.
     """
     import tensorflow as tf
 

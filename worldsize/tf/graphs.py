@@ -1,7 +1,8 @@
 """Placement and transfers in a TensorFlow graph that ran, as plain data for other processes.
-The runtime cuts a graph into partitions with a `_Send` and a `_Recv` wherever an edge crosses devices. These partitions and
-the trace of a step are read here; nothing is guessed from the source. M. Abadi et al., "TensorFlow: a system for large-scale
-machine learning", OSDI 2016, section 3.3.
+
+The runtime cuts a graph into partitions with a `_Send` and a `_Recv` wherever an edge crosses devices. These partitions and the
+trace of a step are read here; nothing is guessed from the source. M. Abadi et al., "TensorFlow: a system for large-scale machine
+learning", OSDI 2016, section 3.3.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
     """Return each device's variables with their bytes, and its operations by type, from graphs that ran.
 
     {device: {"variables": {name: bytes}, "operations": {type: count}}} from GraphDefs.
-    `variables` are made outside these graphs, for a `tf.function` for instance: TensorFlow's or
-    Keras's. Operations without a requested device are left out.
+    `variables` are made outside these graphs, for a `tf.function` for instance: TensorFlow's or Keras's. Operations without a
+    requested device are left out.
     """
     from tensorflow import TensorShape, as_dtype
 

@@ -1,6 +1,7 @@
 """Declared time inside a TensorFlow graph: an operation that takes a given time and burns no core.
-The operation is tf.data's own sleep, so it also runs on a cluster's workers, where Python does not. For time in a
-rank's Python, use `fabric.compute`.
+
+The operation is tf.data's own sleep, so it also runs on a cluster's workers, where Python does not. For time in a rank's Python,
+use `fabric.compute`.
 """
 
 from __future__ import annotations

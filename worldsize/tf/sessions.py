@@ -1,6 +1,7 @@
 """Sessions of TensorFlow 1 that begin and end together, in a cluster with parameter servers.
-A worker that starts before the chief has filled the variables would sleep 30 s, and a worker that leaves early takes its
-server with it while others may still need that. The labs decide what a session runs.
+
+A worker that starts before the chief has filled the variables would sleep 30 s, and a worker that leaves early takes its server
+with it while others may still need that. The labs decide what a session runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Trials for the cells of the support matrix: one layer, trained under one strategy in one way, and the result.
-A synchronous strategy works if its weights equal NumPy's after the same steps; a parameter server, if every update is in
-the weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain data.
-`support.py` lists the cells; `support_trials_tf1.py` holds TensorFlow 1.
+
+A synchronous strategy works if its weights equal NumPy's after the same steps; a parameter server, if every update is in the
+weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain data. `support.py`
+lists the cells; `support_trials_tf1.py` holds TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
 
 def batches() -> Any:
     """Return the training data of the trials: all examples as one batch.
+
     Several workers shard it by DATA, since sharding by file would look for files.
     """
     import tensorflow as tf
@@ -178,6 +180,7 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
 
 def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
     """Run trials on one machine's devices, and return the result of each cell.
+
     `others` are rows whose trials the caller supplies.
     """
     import tensorflow as tf
@@ -242,6 +245,7 @@ def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
 
 def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
     """Run trials with ParameterServerStrategy on the chief, and return the result of each cell.
+
     `others` are rows whose trials the caller supplies.
     """
     import tensorflow as tf
@@ -267,6 +271,7 @@ def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Fo
 
 def fitted(coordinator: Any, way: str) -> tuple[str, str]:
     """Run a `fit` with parameter servers whose weights count the updates.
+
     The gradient is 1 at every step.
     """
     import tensorflow as tf
@@ -317,6 +322,7 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
 
 def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[str, str]:
     """Return the result of a trial with parameter servers: "works" if the weights hold every update.
+
     Each update moves every element of the weights by `RATE`; the optimizer counts the updates.
     """
     landed = round(float(-weights.min()) / RATE)

@@ -1,4 +1,5 @@
 """The support matrix's trials for TensorFlow 1: towers, in-graph and between-graph replication.
+
 All use `tf.compat.v1`, with the model and data of `support_trials`. Left out: queues, savers, summaries.
 """
 

@@ -1,4 +1,5 @@
 """Several devices for each worker of MultiWorkerMirroredStrategy, even without GPUs.
+
 TensorFlow's strategy makes a replica of every GPU of a worker, but only one replica of a worker without GPUs, into however many
 logical CPUs its CPU is split (`CollectiveAllReduceExtended._initialize_local_devices`, TensorFlow 2.21).
 `launch(…, logical_devices=2)` splits the CPU.

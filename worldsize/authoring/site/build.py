@@ -1,4 +1,5 @@
 """The site as a folder of HTML: Sphinx's input, and Sphinx itself. Needs the extra `site`.
+
 Executed notebooks come from `build/executed/`, where the soak leaves full runs; a lab without one, or with one of another
 source or other parameters, is run first. Nothing is fetched. A workflow publishes the site.
 """
@@ -60,6 +61,7 @@ def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
 
 def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:
     """Write the site of the repository `root` to the folder `out`; `numbers` selects labs, else all.
+
     Returns its HTML pages. Raises ValueError if Sphinx fails, NotebookFailed if a lab had to be run and failed.
     """
     wanted = set(numbers)

@@ -1,6 +1,7 @@
 """A lab's page on the site: the student's cells, with the outputs of a run of the solution.
-Exercises and checks have no outputs, because these are the reader's work; helpers, exercises and checks are folded under
-their titles. The summary shows the reader's guesses on the page. A test checks that no lab's page contains an answer.
+
+Exercises and checks have no outputs, because these are the reader's work; helpers, exercises and checks are folded under their
+titles. The summary shows the reader's guesses on the page. A test checks that no lab's page contains an answer.
 """
 
 from __future__ import annotations

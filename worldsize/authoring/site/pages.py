@@ -28,6 +28,7 @@ _READING = re.compile(r"\*\*Further reading\.\*\*\s*(.+)", re.DOTALL)
 def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collection[str] = ()) -> str:
     """Return HTML with a card for each lab, by its notebook's name, with cover, minutes and points; `top` leads to the site's
     top.
+
     Labs whose numbers are in `drawn` have a cover drawn for a card.
     """
     cards = []

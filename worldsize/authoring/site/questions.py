@@ -1,4 +1,5 @@
 """A lab's questions on its page: the cells that answer each, its measurement, and the place of its field.
+
 Questions and answers are read from the run's printed output (`Lab.predict` and `Lab.measure`). The page's script makes the
 fields and covers the answers; without a script everything is open.
 """

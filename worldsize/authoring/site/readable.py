@@ -1,4 +1,5 @@
 """Pictures whose text stays readable on a phone: each has a least width, and scrolls sideways on a narrower screen.
+
 The site's style sheet reads the width, `--ws-least`, and shows a picture's head as a paragraph there, no wider than the screen.
 Players are left out, because they adapt their own layout.
 """

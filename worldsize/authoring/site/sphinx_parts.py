@@ -1,4 +1,5 @@
 """A Sphinx extension: formulas as MathML, which browsers render by themselves, and docstrings as plain text.
+
 Left out: macros and numbered equations, which no lab has.
 """
 

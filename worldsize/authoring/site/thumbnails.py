@@ -1,4 +1,5 @@
 """A lab's cover at the size of a card: its picture without words, unreadable at that size, and with lines of full width.
+
 A cover that is no SVG is shown as it is.
 """
 

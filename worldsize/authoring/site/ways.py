@@ -1,4 +1,5 @@
 """The buttons of a lab's page: get its notebook, and open it on services where this repository is known.
+
 A repository on GitHub opens in Colab and in Codespaces. `docs/platforms.md` covers Kaggle and Binder.
 """
 

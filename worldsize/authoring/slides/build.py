@@ -1,4 +1,5 @@
 """The folder of slides: a page and a PDF for each lab, and an index. Needs the extra `site`, and Chromium for the PDFs.
+
 Executed notebooks come from `build/executed/`, as for the site; a lab without one is run first. Nothing is fetched.
 """
 
@@ -24,8 +25,9 @@ PDF_TIMEOUT_S = 300  # ends a browser that hangs
 
 def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: Callable[[str], None] | None = None) -> list[Path]:
     """Write the slides of the labs of the repository `root` to the folder `out`; `numbers` selects labs, else all.
-    Returns the pages, and a PDF beside each if Chromium is installed. Raises ValueError for a number that no lab has, and
-    if Chromium made no PDF; NotebookFailed if a lab had to be run and failed.
+
+    Returns the pages, and a PDF beside each if Chromium is installed. Raises ValueError for a number that no lab has, and if
+    Chromium made no PDF; NotebookFailed if a lab had to be run and failed.
     """
     sources = {source.stem[:2]: source for source in sorted((root / "solutions").glob("[0-9][0-9]_*.py"))}
     wanted = list(numbers) or list(sources)

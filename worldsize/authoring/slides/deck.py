@@ -1,4 +1,5 @@
 """A lab's slides as one self-contained page of HTML: 10 to 20 slides, from its executed solution notebook.
+
 A part takes three slides: its question, the picture that answers it, its sentence. If that makes too many, optional parts are
 left out, then headings of level 3 lose their own slides; then short texts join their picture.
 """
@@ -53,6 +54,7 @@ class Slide:
 
 def deck(lab: NotebookNode, executed: NotebookNode) -> str:
     """Return the HTML of the slides of a student's `lab`, with the output of its solution's `executed` notebook.
+
     Raises ValueError for a code cell that was not executed.
     """
     slides = slides_of(lab, executed)

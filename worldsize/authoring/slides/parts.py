@@ -1,6 +1,7 @@
 """The parts of a lab as its slides show them: under each heading a question, the picture that answers it, and a sentence.
-Everything is found by structure; a cell tagged `slide` overrides the choice of a part's picture. `lab_page` has already
-removed exercises' code and outputs.
+
+Everything is found by structure; a cell tagged `slide` overrides the choice of a part's picture. `lab_page` has already removed
+exercises' code and outputs.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class LabPart:
 
 def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNode], list[LabPart]]:
     """Return the cells above the first heading, and the parts, of a student's `lab` and its solution's `executed` notebook.
+
     Raises ValueError for a code cell that was not executed.
     """
     cells = lab_page(lab, executed).cells

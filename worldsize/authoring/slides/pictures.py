@@ -1,4 +1,5 @@
 """A cell's pictures for a slide: an SVG without its head, whose words the slide shows large; a bitmap; or a player.
+
 Left out: pictures at a knob's other values.
 """
 
