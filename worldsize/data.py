@@ -1,8 +1,8 @@
 """Data sets by name, checksummed, as NumPy arrays.
 
-`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own archive, and
-downloads it only on request. No framework is needed, so ranks of every framework can load them. `measured_iterations` is no
-training data: it holds measured step times of real clusters. Batching, shuffling and sharding are taught by the labs.
+`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own archive, and downloads
+it only on request. No framework is needed, so ranks of every framework can load them. `measured_iterations` is no training data:
+it holds measured step times of real clusters. The labs teach batching, shuffling and sharding.
 
 Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers of Features from Tiny
 Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
@@ -35,7 +35,7 @@ RESTORE = (
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A labelled image data set: images uint8 `[n, height, width]` or, in color, `[n, height, width, 3]`; labels int64 `[n]`."""
+    """A labeled image data set: images uint8 `[n, height, width]` or, in color, `[n, height, width, 3]`; labels int64 `[n]`."""
 
     name: str
     train_images: np.ndarray

@@ -160,7 +160,7 @@ def _tensorflow() -> Capability:
 
 
 def _rank_facts() -> dict:
-    """Return one rank's findings. It sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
+    """Return one rank's findings. The rank sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
     import torch
     import torch.distributed as dist
 

@@ -1,8 +1,8 @@
 """Failures of ranks as plain data, and their rendering as text for students.
 
-A rank never sends an exception object. A rank sends a `Failure` (type name, text, frames), and the kernel renders that against
-the notebook's own cells. The idea of leading with the first failure is from `torch.distributed.elastic.multiprocessing.errors`.
-`errors.py` holds the exceptions; `engines/` detects the failures.
+A rank never sends an exception object. A rank sends a `Failure` (type name, text, frames), and the kernel renders the `Failure`
+against the notebook's own cells. The idea of leading with the first failure is from
+`torch.distributed.elastic.multiprocessing.errors`. `errors.py` holds the exceptions; `engines/` detects the failures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The names that a notebook imports: `from worldsize.notebook import *`. Wiring only; no other module imports it.
 
-It alone knows that it runs in a notebook: it starts the agent at once, shows runs while they go on, draws verdicts, and
-rebuilds a student's function from the cells that count before a check runs it.
+This module alone runs only in a notebook: it starts the agent at once, shows runs while they go on, draws verdicts, and rebuilds
+a student's function from the cells that count before a check runs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A rank's reports while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
 
-Both only append to lists of the rank's process, which its connection to the agent empties ten times a second. Outside a rank they
-do nothing, so that a function can be tried in the notebook first.
+Both calls only append to lists of the rank's process, which its connection to the agent empties ten times a second. Outside a
+rank both do nothing, so that a function can be tried in the notebook first.
 """
 
 from __future__ import annotations

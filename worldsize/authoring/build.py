@@ -2,8 +2,8 @@
 
 The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
 that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
-tool versions. A build also writes the minutes from `minutes` into a source's first cell, and `worldsize/lab/released.py`, from
-which a check in a notebook knows the original set-up cells.
+tool versions. A build also writes the minutes from `minutes` into a source's first cell, and `worldsize/lab/released.py`, by
+which a check in a notebook recognizes changed set-up cells.
 """
 
 from __future__ import annotations

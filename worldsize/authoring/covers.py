@@ -1,8 +1,8 @@
 """A lab's cover: one picture of its solution's own run, at the top of its notebooks.
 
-A cell tagged `cover` draws it. Its PNG is kept in `labs/covers/NN.png`, and a line of the source, `![what it
-shows](../labs/covers/NN.png)`, names it with the picture's own alternative text. If a cell tagged `film` shows a replay, that is
-kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
+A cell tagged `cover` draws the cover, whose PNG is kept in `labs/covers/NN.png`. The source has a line
+`![what it shows](../labs/covers/NN.png)`, with the picture's own alternative text. If a cell tagged `film` shows a replay, the
+replay is kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
 
 
 def _short(words: str) -> str:
-    """Return as many whole sentences as fit, without square brackets, which would end the line's own."""
+    """Return as many whole sentences (else words) as fit, without square brackets, which would end the line's own."""
     plain = " ".join(words.replace("[", "(").replace("]", ")").split())
     kept = plain[:WORDS]
     if len(plain) > WORDS:

@@ -1,9 +1,8 @@
 """The folded cells of a lab: their code is hidden behind their first line, which says what they do.
 
-Cells that begin `# Set-up: <what>` or `# Helper: <what>` are folded, and cells that only ask for predictions, which get a
-generated first line, so that only the question's card is visible. A set-up cell whose functions an exercise needs keeps the
-bare line `# Set-up`, and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a grader and papermill
-see no difference.
+Cells that begin `# Set-up: <what>` or `# Helper: <what>` are folded. So are cells that only ask for predictions: a generated
+first line leaves only the question's card visible. A set-up cell whose functions an exercise needs keeps the bare line `# Set-up`
+and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a grader and papermill see no difference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Papermill runs of a notebook from top to bottom, without a browser, and the notebook's summary.
 
-The kernel is the Python that calls `run`, whatever kernels are registered under the name "python3". It works in a temporary
+The kernel is the Python that calls `run`, whatever kernels are registered under the name "python3". A run works in a temporary
 folder with its own state, so it neither reads nor writes a student's predictions and points. Points are the results of the
 notebook's own checks. Widget state is not stored, because it makes nbconvert hide the pictures.
 """
@@ -61,9 +61,9 @@ def run(
     """Run the notebook `path` headlessly, from top to bottom.
 
     The executed copy goes to `out`, by default `.worldsize/headless/` beside the notebook.
-    `parameters` replace values of the cell tagged "parameters"; `timeout_s` is for the whole notebook; `progress(cell, cells,
-    first_line)` is called as each code cell starts, counting code cells from 1. With `knobs_beforehand`, cells with knobs keep
-    the pictures of all positions that need no ranks, as the site shows them.
+    `parameters` replace values of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
+    `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1. With `knobs_beforehand`,
+    cells with knobs keep the pictures of all positions that need no ranks, as the site shows them.
 
     Raises ValueError for an unknown notebook or parameter, NotebookFailed for the rest.
     """

@@ -1,6 +1,6 @@
 """The course's files for students, by an allow-list: a wheel's contents, and their place in an installation.
 
-`setup.py` puts them into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
+`setup.py` puts the files into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
 This module imports only Python's own library, because a build has nothing else.
 """
 

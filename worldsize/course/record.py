@@ -1,7 +1,7 @@
 """The record of a laid course, `.worldsize/course.json` in its folder, which identifies the folder as a course.
 
-It has the release that was laid, and the digest of each file and of each notebook's cells, so that a newer release can detect a
-student's changes.
+The record has the release that was laid, and the digest of each file and of each notebook's cells, so that a newer release can
+detect a student's changes.
 """
 
 from __future__ import annotations

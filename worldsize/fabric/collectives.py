@@ -117,7 +117,7 @@ def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
 def meet(fabric: Fabric, tag: int = 1000) -> None:
     """Wait until a token has passed over the fabric from rank 0 to the last rank and back: a barrier.
 
-    It absorbs the differences in the ranks' starting times.
+    The barrier absorbs the differences in the ranks' starting times.
     """
     token = torch.zeros(1)
     last = fabric.world_size - 1

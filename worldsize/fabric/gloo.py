@@ -59,7 +59,8 @@ def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost |
 class GlooWire:
     """A wire for bytes between processes, on one machine or several, over gloo: a header, then the tensor.
 
-    A small tensor travels in its header's message. Both are a rendezvous: gloo sends nothing before the receiver asks.
+    A small tensor travels in its header's message. Header and tensor are each a rendezvous: gloo sends nothing before the
+    receiver asks.
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, origin_s: float = 0.0) -> None:

@@ -111,8 +111,8 @@ def double_tree_all_reduce(fabric: Fabric, x: torch.Tensor, pieces: int = 8) -> 
     """Replace x, of shape [elements], by the sum of all ranks' x; each of two trees carries a half up and down. Returns x.
 
     A half travels in `pieces` that follow each other: no rank sends more than three halves up and down. In its leaf tree a rank
-    sends `depth` pieces ahead of its inner tree going up, and receives as many behind going down; otherwise each piece would wait
-    for a whole tree.
+    sends `depth` pieces ahead of its inner tree going up, and receives pieces as much later going down; otherwise each piece
+    would wait for a whole tree.
     """
     depth = (fabric.world_size - 1).bit_length()
     halves = [half.tensor_split(pieces) for half in x.tensor_split(2)]

@@ -57,6 +57,6 @@ def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None 
 
 
 def _timeout(group: dist.ProcessGroup) -> timedelta:
-    """Return the time limit of the group's own calls, which torch keeps with each backend and offers no public name for."""
+    """Return the time limit of the group's own calls, which torch keeps with each backend under no public name."""
     limits = [group._get_backend(device).options._timeout for device in group._device_types]
     return max(limits)

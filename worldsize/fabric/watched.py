@@ -1,7 +1,7 @@
 """A fabric that notes a tensor's content at every message, to show step by step whose numbers are where.
 
-Pass it to an algorithm in place of the real fabric. It reads one number of each chunk, so the algorithm must work in place, and
-each chunk should hold one value throughout. `figures.steps` draws the notes.
+Pass this fabric to an algorithm in place of the real one. The fabric reads one number of each chunk, so the algorithm must work
+in place, and each chunk should hold one value throughout. `figures.steps` draws the notes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Watched:
         return self._fabric.compute(seconds, x)
 
     def notes(self) -> list[Note]:
-        """Return the notes so far. Return them from the rank, for `figures.steps(run, contents=run.results)`."""
+        """Return the notes so far, which a rank returns in turn for `figures.steps(run, contents=run.results)`."""
         return [*self._notes, Note(op="end", peer=self.rank, tag=0, held=self._held())]
 
     def _note_sent(self, to: int, tag: int, payload: Any) -> None:

@@ -1,15 +1,15 @@
 """The time of a training step whose gradients travel in buckets during backward, on paper.
 
-Backward lasts T and yields the gradients evenly. They travel in b equal buckets, one all-reduce after another; an all-reduce of s
-bytes takes A + s/C, where A is its fixed cost and C its bandwidth. All gradients together need W = M/C. Bucket k of b is ready at
-kT/b, so that
+Backward lasts T and yields the gradients evenly. The gradients travel in b equal buckets, one all-reduce after another; an
+all-reduce of s bytes takes A + s/C, where A is its fixed cost and C its bandwidth. All gradients together need W = M/C. Bucket k
+of b is ready at kT/b, so that
 
     step = T/b + bA + W      if the network is busy from the first bucket on (falls, then rises with b),
     step = T + A + W/b       if backward is slower: only the last bucket is left when it ends,
 
-and the larger of the two holds. The first is least at b = √(T/A), where T/b, the time before the first bucket, equals the fixed
-cost of all buckets; if backward is slower, the best b is where the two meet. Left out: forward, buckets of unequal sizes, and
-background arithmetic that slows backward down. S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
+and the larger of the two holds. The first line is least at b = √(T/A), where T/b, the time before the first bucket, equals the
+fixed cost of all buckets; if backward is slower, the best b is where the two meet. Left out: forward, buckets of unequal sizes,
+and background arithmetic that slows backward down. S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training", VLDB 2020, sections 3.2.3 and 5.2, measured this curve.
 """
 

@@ -38,7 +38,7 @@ def bytes_model_parallel(batch: int, boundary_bytes: Sequence[float]) -> float:
 def crossing_batch(n: int, parameters_bytes: float, boundary_bytes: Sequence[float]) -> float:
     """Return the batch at which data and model parallelism move the same bytes; above it data parallelism moves less.
 
-    With n − 1 boundaries it is the parameters over the mean activations at a boundary. Infinite if nothing crosses.
+    With n − 1 boundaries the result is the parameters over the mean activations at a boundary. Infinite if nothing crosses.
     """
     for_each_example = bytes_model_parallel(1, boundary_bytes)
     if not for_each_example:

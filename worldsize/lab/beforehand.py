@@ -1,6 +1,6 @@
 """The pictures of a cell with knobs at all their positions, for a page without a kernel.
 
-A headless run with `WORLDSIZE_KNOBS=beforehand` draws them if no position needs ranks: in simulated time, or by formula.
+A headless run with `WORLDSIZE_KNOBS=beforehand` draws the pictures if no position needs ranks: in simulated time, or by formula.
 The page's script shows them; without a script only the first picture is visible.
 """
 

@@ -1,7 +1,7 @@
 """Predictions that travel to an instructor inside a notebook, only if the student asked for it.
 
-`lab.summary(hand_in_predictions=True)` puts them into the output of its cell, as data beside the visible table. Nothing else of a
-student's folder travels. `grade.reports.class_map` evaluates a whole class.
+`lab.summary(hand_in_predictions=True)` puts the predictions into the output of its cell, as data beside the visible table.
+Nothing else of a student's folder travels. `grade.reports.class_map` evaluates a whole class.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def as_data(lab: str, rows: Iterable[SummaryRow]) -> dict[str, Any]:
 def predictions_in(notebook: object) -> list[HandedPrediction]:
     """Return the predictions in a notebook (as parsed JSON), from the last summary that has some.
 
-    A student can write anything there. Anything but a question with two finite numbers is skipped, texts are cut, and at most
+    The notebook is a student's, so anything but a question with two finite numbers is skipped, texts are cut, and at most
     `MOST_ROWS` rows are read.
     """
     for data in reversed(list(_outputs(notebook))):

@@ -1,8 +1,8 @@
 """Knobs beside a picture: choose other values, and the picture is redrawn from a run with them.
 
 The picture is a widget below the controls, because a reloaded page restores widgets from the living kernel but not outputs that a
-kernel could replace. Once the kernel is gone, the page's last picture stays, with a line that gives its values. There are no
-sliders, which would begin a run at each value they pass.
+kernel could replace. Once the kernel is gone, the page's last picture stays, with a line that gives its values. Left out:
+sliders, which would begin a run at each value that they pass.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Lab:
 
         `rows` is None for an unwritten exercise, which seals nothing. `known` holds each row's measurement, None where the truth
         is closed: the rows (low, middle, high) are rehearsed first, refused with a reason if that fails, and only the closed rows
-        are sealed. Until `sealed` opens it, a new seal replaces the old one, and a refused one removes it.
+        are sealed. A seal not yet opened by `sealed` is replaced by a new seal and removed by a refusal.
         """
         if rows is None:
             self._refuse(id, "not yet: write the exercise, run its cell, then this one once more.")

@@ -82,7 +82,7 @@ class OwnCell:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """A name that an exercise uses and that cannot go along: the kind of its maker, the maker's cell, and its line there."""
+    """A name that an exercise uses and that cannot go along: what makes the name, in which cell, and the text of that line."""
 
     name: str
     maker: str

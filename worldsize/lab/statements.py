@@ -44,8 +44,9 @@ _MAKERS: dict[type[ast.AST], Maker] = {
 class Statement:
     """A top-level statement of a cell. `line` is its first, counted from 1; `text` begins at its column 0.
 
-    `binds` has the names that it binds or whose parts it changes; `by_global` those that its functions bind by `global`.
-    `now` has the names used as it runs, `later` those that its functions use when called. `maker` is None if it may go along.
+    `binds` has the names that the statement binds or whose parts it changes; `by_global` has the names that its functions bind by
+    `global`. `now` has the names used when the statement runs, `later` the names that its functions use when called. `maker` is
+    None if the statement may go along.
     """
 
     line: int

@@ -1,7 +1,7 @@
 """A command run from a notebook as in a terminal, with features that `!command` in a cell lacks.
 
 There is a time limit, a failure is an error of the cell, and no process of the command is left behind: children inherit a mark in
-the environment, by which they are found even after their parents ended. Left out: input, pipes, a shell.
+the environment, which identifies them even after their parents ended. Left out: input, pipes, a shell.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def terminal(
 ) -> str:
     """Run `command`, a program and its arguments, in `folder`; print its output, and return it.
 
-    A program beside this Python is preferred. Besides `env` it gets one thread per process and, for gloo, this machine's
+    A program beside this Python is preferred. Besides `env` the program gets one thread per process and, for gloo, this machine's
     loopback, unless the environment says otherwise. Raises ValueError for a missing program, CommandFailed for a code other than
     0 and for a command that is not done after `timeout_s`.
     """

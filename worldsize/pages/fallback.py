@@ -1,4 +1,4 @@
-"""A widget with a fallback, which a reader sees once no kernel answers for the widget any more.
+"""A widget with a fallback, which a reader sees once no kernel answers for the widget.
 
 JupyterLab writes "Error displaying widget: model not found" in place of such a widget and never shows the other forms of the same
 output. So the widget is one output and the fallback the next; a style rule shows one of the two. Where widgets cannot be shown at

@@ -33,7 +33,7 @@ class LiveBytes(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: the mode need not skip dynamo, and asking dynamo would import it, a second per process."""
+        """Return False: nothing is compiled here, and skipping dynamo would import it, a second per process."""
         return False
 
     def know(self, tensors: Iterable[torch.Tensor]) -> None:

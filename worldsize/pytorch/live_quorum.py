@@ -146,11 +146,11 @@ OneStep = Callable[[int, State, Quorum], None]
 def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, Any]:
     """Train with live ranks, some of which are killed. Each rank takes its steps by `one_step(rank, state, quorum)`.
 
-    Every process begins with `state`; `one_step` changes it in place once all members have finished. Returns a dictionary.
-    "steps": (second, number of members, counted or not) for each step. "events": (second, "killed" or "joined", rank), in order.
-    "states": the state of each rank in the last quorum. As in `live_day`, in seconds: "work_s", "course", "step_s" (one step of
-    all ranks) and, for each kill, "pause_s" (time without progress) and "away_s" (time until the successor joined). Raises
-    RuntimeError if the supervisor fails or all members are lost at once.
+    Every process begins with `state`; `one_step` changes it in place once all members have finished. Returns "steps": (second,
+    number of members, True if it counts) for each step; "events": (second, "killed" or "joined", rank), in order; "states": the
+    state of each rank in the last quorum; and, in seconds as in `live_day`, "work_s", "course", "step_s" (one step of all ranks)
+    and, for each kill, "pause_s" (time without progress) and "away_s" (until the successor joined). Raises RuntimeError if the
+    supervisor fails or all members are lost at once.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-quorum-") as folder:
         return supervised(folder, __name__, (plan, state, one_step))

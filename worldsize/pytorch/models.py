@@ -1,6 +1,6 @@
 """The small PyTorch models that several labs share, and their data as tensors.
 
-A training step takes milliseconds on one core. Training loops are taught by the labs.
+A training step takes milliseconds on one core. The labs teach training loops.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
 def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
     """Build one stage's layers from its part, in the dtype of their weights.
 
-    With "seconds", they take that long on `fabric`, as declared.
+    With "seconds", the layers take that long on `fabric`, as declared.
     """
     layers = nn.Sequential()
     for plain in part["layers"]:

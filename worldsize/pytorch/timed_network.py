@@ -46,7 +46,7 @@ def task(**given: Any) -> TrainingTask:
 
 
 class _Stretch(torch.autograd.Function):
-    """A declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
+    """Declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Rank, forward_s: float, backward_s: float) -> torch.Tensor:
@@ -132,7 +132,7 @@ class Network(nn.Module):
 def network(fabric: Rank, task: TrainingTask) -> Network:
     """Return this rank's copy of the network, with its own weights.
 
-    Its forward and backward take the task's declared time.
+    Forward and backward take the task's declared time.
     """
     return Network(fabric, task)
 

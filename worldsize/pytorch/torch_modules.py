@@ -1,6 +1,6 @@
 """Modules of torch's own `nn`, each with rows to train on, to test a wrapper that should take any module.
 
-Each has a difficulty: buffers, a tied weight, a frozen weight, layers that a rank skips, weights of two dtypes. Every rank
+Each module has a difficulty: buffers, a tied weight, a frozen weight, layers that a rank skips, weights of two dtypes. Every rank
 draws its weights, buffers and rows from the seed of its task. Making the ranks agree is left to the lab's student.
 """
 
@@ -29,7 +29,7 @@ class ModuleKind:
 class InTurn(nn.Module):
     """Layers of which each call uses two: the layer of the given number, and the last. Layer 0 stays unused.
 
-    Its buffer is not persistent: a state_dict lacks it.
+    The module's buffer is not persistent: a state_dict lacks it.
     """
 
     def __init__(self, layers: int, width: int) -> None:

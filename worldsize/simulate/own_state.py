@@ -32,7 +32,7 @@ class GeneratorsUsed(Exception):
 class OwnState:
     """Per-rank state that separate processes would isolate. `keeps_generators` includes the random generators.
 
-    Isolating them costs some 30 us per turn; without it, a draw raises GeneratorsUsed, at the latest when the run ends.
+    Isolating generators costs some 30 us per turn; without that, a draw raises GeneratorsUsed, at the latest when the run ends.
     """
 
     def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:

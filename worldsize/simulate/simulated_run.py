@@ -48,7 +48,7 @@ class SimulatedRun(Run):
         return len(self.columns)
 
     def show(self) -> None:
-        """Print this run's result in a line; its pictures are those of any run: `figures.messages(run)`."""
+        """Print this run's result in a line; draw pictures as of any run, with `figures.messages(run)`."""
         print(self)
 
     def _no_result(self, rank: int) -> str:

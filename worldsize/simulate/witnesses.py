@@ -1,8 +1,8 @@
 """Ranks that run alone, so that their calls can be compared: do all send and receive alike?
 
-A witness sends into nothing and receives zeros at once. All ranks are asked if that takes few enough calls. Otherwise a sample
-is: the last, the middle, neighbors of powers of two, ranks whose number the function compares with its own, and ranks drawn from
-the run's seed; an unasked rank may then differ, and the run says so. `symmetry.py` draws the conclusions.
+A witness sends into nothing and receives zeros at once. All ranks are asked if that takes few enough calls. Otherwise a sample is
+asked: the last, the middle, neighbors of powers of two, ranks whose number the function compares with its own, and ranks drawn
+from the run's seed; an unasked rank may then differ, and the run says so. `symmetry.py` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TAKEN = _Taken()
 
 
 class WitnessWorld:
-    """A world in which ranks run alone, one after another. It notes each send, fills in each receive, and has no time."""
+    """A world without time in which ranks run alone, one after another; it notes each send and fills in each receive."""
 
     switches = 0
     closing = False

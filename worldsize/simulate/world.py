@@ -60,7 +60,7 @@ class Sent(Handle):
 
 
 class World:
-    """The shared state of one simulation. It has `len(slowness)` ranks: the world size, if all ranks are simulated.
+    """The shared state of one simulation of `len(slowness)` ranks: the world size, if all ranks are simulated.
 
     `limit` is the number of messages after which the simulation gives up. A message takes `step_s` of its sender's and of its
     receiver's time, beside the link's time, so that successive calls of a rank have distinct moments. `interleaving` is None

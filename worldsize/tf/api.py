@@ -4,7 +4,7 @@
     run = launch(train, cluster=Cluster(chief=1, worker=2, ps=1))
     run["worker:1"]; run.log("worker:1"); run.results
 
-Its fork server has imported tensorflow but never started its runtime, so every task may still choose its devices; the notebook
+The fork server has imported tensorflow but never started its runtime, so every task may still choose its devices; the notebook
 itself need not import tensorflow. As in `worldsize.launch`, the first failure wins, everything has a time limit, and nothing is
 left behind. TensorFlow's messages bypass the fabric, so the trace is empty.
 """

@@ -1,4 +1,4 @@
-"""Transfers between devices in one step of a traced TensorFlow program, and the places of its variables.
+"""Transfers between devices in one step of a traced TensorFlow program, and the devices of its variables.
 
 TensorFlow cuts a traced function into one graph per device, with a send and a receive where a tensor has to cross.
 `crossings` runs the function, takes the graphs that really ran, and returns each send with the bytes of its tensor. All graph
@@ -23,7 +23,7 @@ RENAMING = (
 
 
 def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
-    """Run a traced TensorFlow step once, and return its transfers between devices and its variables' places.
+    """Run a traced TensorFlow step once, and return its transfers between devices and its variables' devices.
 
     `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size. The result is plain data:
     {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}], "collectives":

@@ -1,8 +1,8 @@
 """The support matrix: every tf.distribute strategy with every way to train, really run, with versions and a date.
 
 `run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m worldsize.tf.support`
-rewrites that file. Beside it stands the table of the TensorFlow 2.0 guide of 2019. The trials are in `support_trials.py` and
-`support_trials_tf1.py`.
+rewrites that file. Beside the matrix stands the table of the TensorFlow 2.0 guide of 2019. The trials are in `support_trials.py`
+and `support_trials_tf1.py`.
 """
 
 from __future__ import annotations

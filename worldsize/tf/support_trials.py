@@ -39,7 +39,7 @@ def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 def first_words(error: Exception) -> str:
     """Return the line of an error that explains it, without the tensors and addresses in it.
 
-    For the support matrix, cut to `TOLD` characters.
+    The result has at most `TOLD` characters.
     """
     text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
     lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
@@ -106,7 +106,7 @@ def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
 def batches() -> Any:
     """Return the training data of the trials: all examples as one batch.
 
-    Several workers shard it by DATA, since sharding by file would look for files.
+    Several workers shard the batch by DATA, since sharding by file would look for files.
     """
     import tensorflow as tf
 
