@@ -91,7 +91,7 @@ def _record(sources: list[Path]) -> str:
     return "\n".join([head, *setups, "}", "", *exercises, "}"]) + "\n"
 
 
-# ---- notebooks ---------------------------------------------------------------------------------
+# ---- notebooks -------------------------------------------------------------------------------
 
 
 def _assemble(source: Source) -> NotebookNode:
@@ -164,7 +164,7 @@ def _text(notebook: NotebookNode) -> str:
     return nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
 
 
-# ---- files -------------------------------------------------------------------------------------
+# ---- files -----------------------------------------------------------------------------------
 
 
 def _sources(root: Path) -> list[Path]:

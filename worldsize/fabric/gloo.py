@@ -141,7 +141,7 @@ def _payload_tag(tag: int, size_bytes: int) -> int:
 
     Sizes that are equal modulo 65521 share a tag. Correct programs do not notice, since payloads arrive in their headers' order.
     """
-    return (int(tag) << 16) + 1 + size_bytes % 65521
+    return (int(tag) << 16) + 1 + size_bytes % 65521  # the largest prime below 2**16, the room for a size
 
 
 def _landing() -> tuple[torch.Tensor, memoryview]:

@@ -37,7 +37,7 @@ def kind_text(dtype: str, shape: Sequence[int]) -> str:
 
 
 def kind_mismatch(rank: int, frm: int, tag: int, expected: str, got: str) -> str:
-    """Return the text of the ValueError when rank `rank` receives the wrong kind; both kinds are `kind_text`s."""
+    """Return the text of the ValueError when rank `rank` receives the wrong kind; `kind_text` made both kinds."""
     return (
         f"recv on rank {rank} from rank {frm} (tag {tag}): expected {expected}, which is what `out` is, got {got}. "
         f"Receive into a tensor like the one that rank {frm} sends."

@@ -34,7 +34,7 @@ def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> l
         forwards.append((FORWARD, group + k, chunk))
         backwards.append((BACKWARD, group + k, chunks - 1 - chunk))
 
-    ahead = 2 * (devices - device - 1) + (chunks - 1) * devices
+    ahead = 2 * (devices - device - 1) + (chunks - 1) * devices  # forwards before the first backward
     return _in_turn(forwards, backwards, ahead)
 
 
@@ -66,7 +66,7 @@ def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
     return actions + [(WEIGHTS, k) for k in range(max(0, micro_batches - stage), micro_batches)]
 
 
-# ---- bubbles on paper --------------------------------------------------------------------------
+# ---- bubbles on paper ------------------------------------------------------------------------
 
 
 def overhead(stages: int, micro_batches: int, chunks: int = 1) -> float:

@@ -184,7 +184,7 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     gradients_bytes = 2 * (layers * 12 * model.hidden**2) / t
     sent_bytes = sharding.bytes_sent(plan.data, gradients_bytes, plan.zero, m)
-    hop_bytes = 2 * 2 * act / t * (plan.pipeline > 1)
+    hop_bytes = 2 * 2 * act / t * (plan.pipeline > 1)  # 2 bytes a number, forward and backward
     if t * plan.pipeline * plan.data <= cluster.a_node:
         data_s, hop_s = sent_bytes / cluster.inside_bytes_per_s, hop_bytes / cluster.inside_bytes_per_s
     else:
@@ -226,10 +226,10 @@ def _traffic_bytes(model: Transformer, plan: Plan) -> float:
     """Return the bytes of activations that a layer reads and writes in all passes: norms and residual, GELU, softmax, dropout."""
     products, scores = _passes(plan.recomputed)
     act = plan.micro_batch * model.tokens * model.hidden
-    around = 18.5 * act
+    around = 18.5 * act  # norms and residual
     if plan.sequence_parallel:
         around /= plan.tensor
-    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor
+    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor  # softmax and dropout
     return products * (around + 14 * act / plan.tensor) + scores * tables
 
 

@@ -60,7 +60,7 @@ def tree_of(source: str) -> ast.Module | None:
         return None
 
 
-# ---- reading -------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------
 
 
 def _read(source: str, room: int) -> PythonCell:
@@ -210,7 +210,7 @@ def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
     return f"({text})" if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr) else None
 
 
-# ---- running -------------------------------------------------------------------------------------
+# ---- running -----------------------------------------------------------------------------------
 
 
 def compiled(text: str, file: str) -> CodeType:

@@ -170,7 +170,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             yield part.id
 
 
-# ---- rules for going along -----------------------------------------------------------------------
+# ---- rules for going along ---------------------------------------------------------------------
 
 
 def maker_of(node: ast.stmt) -> Maker | None:

@@ -165,7 +165,7 @@ def _gradient(p: torch.Tensor) -> torch.Tensor:
     return p.grad
 
 
-# ---- PyTorch's own -----------------------------------------------------------------------------
+# ---- PyTorch's own ---------------------------------------------------------------------------
 
 
 class RecordedCopies:

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 from worldsize.pytorch.live_bytes import LiveBytes
 
 FAKE_GROUP = "torch.testing._internal.distributed.fake_pg"
-TORCH = "2.13"
+TORCH = "2.13"  # the minor release that pyproject.toml pins
 # part of a dispatcher operation's name -> its name in torch.distributed
 _NAMES = {
     "allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "allreduce": "all_reduce",

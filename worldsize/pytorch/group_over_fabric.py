@@ -89,7 +89,7 @@ class FabricGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> dist.Work:
         return self.allreduce([torch.ones(1)])
 
-    # ---- messages ------------------------------------------------------------------------------
+    # ---- messages ----------------------------------------------------------------------------
 
     def _reduce(self, x: torch.Tensor, op: Any) -> None:
         if op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG:  # a ReduceOp equals its kind only on the left side of ==

@@ -36,8 +36,8 @@ Save = Callable[[Path, bytes], None]
 _WORK_S, _SAFE_S, _LIFE, _BEGAN_S, _STEPS, _STEPS_S, _SAVES, _SAVES_S = range(8)  # indices of rank 0's figures in shared memory
 _NUMBERS = 100  # parameters of the model
 _RATE = 0.1
-_LOOK_S = 0.05
-_TELL_S = 0.25
+_LOOK_S = 0.05  # at most, between two looks at the plan
+_TELL_S = 0.25  # between two lines of news
 _APART_S = 0.02  # seconds between two points of a day's course
 _LOST = 75  # exit code of a rank that has lost another rank
 

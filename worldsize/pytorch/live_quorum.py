@@ -33,10 +33,10 @@ import numpy as np
 from worldsize.pytorch.live_cluster import supervised
 
 State = dict[str, Any]
-_LOOK_S = 0.05
-_TELL_S = 0.25
+_LOOK_S = 0.05  # at most, between two looks at the plan
+_TELL_S = 0.25  # between two lines of news
 _LENGTH = 8  # bytes of the length prefix before each message
-_MOST_LINES = 64
+_MOST_LINES = 64  # sockets that one message may bring
 _ALONE = 75  # exit code of a rank whose supervisor is gone
 
 

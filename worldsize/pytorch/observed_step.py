@@ -28,7 +28,7 @@ from worldsize.trace import Collective, Trace, Transfer
 
 NOTES_BYTES = 2_000  # gloo's own bytes on a connection, beside the data of a few collectives
 _RECEIVED_AT = 128  # offset of tcpi_bytes_received in Linux's struct tcp_info
-_INFO_BYTES = 256
+_INFO_BYTES = 256  # more than tcp_info up to that field
 _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi):_?(\w+)")
 _meetings = count()
 

@@ -24,7 +24,7 @@ from worldsize.trace import joined
 ChromeRow = dict[str, Any]
 FIRST_THREAD = 10  # row of the first profiled thread in a rank's group, after the rank's own rows
 _MARK = "worldsize mark"
-_MARKS = 20
+_MARKS = 20  # before the block and after it; the tightest bounds count
 _BACKENDS = ("gloo:", "nccl:", "mpi:")
 _KEPT = ("cpu_op", "user_annotation", "cpu_instant_event")
 

@@ -46,7 +46,7 @@ class OwnState:
         self._generators: dict[int, tuple] = {}
         self._before: tuple = ()
 
-    # ---- turns ---------------------------------------------------------------------------------------
+    # ---- turns -----------------------------------------------------------------------------------
 
     def enter(self, rank: int) -> None:
         """Begin a turn of `rank`. Raises an exception kept by the watch, unless the world is closing its ranks."""
@@ -82,7 +82,7 @@ class OwnState:
         if not self._keeps_generators and self._before and not _same(self._before, _generators()):
             raise GeneratorsUsed
 
-    # ---- state shared by a whole process -------------------------------------------------------------
+    # ---- state shared by a whole process -----------------------------------------------------------
 
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:

@@ -23,8 +23,8 @@ from greenlet import getcurrent
 
 from worldsize.simulate.early_ends import Abandoned
 
-_TICK_S = 0.5
-_SOON_S = 0.002
+_TICK_S = 0.5  # between two alarms
+_SOON_S = 0.002  # until an alarm that came at a bad moment is repeated
 _TELLS_AFTER_S = 3.0  # and then after twice as long each time
 _STILL_TICKS = 6  # after so many ticks without a turn and without computing, the rank waits for something outside
 _SWALLOWED = ("__del__", "_remove")  # finalizers, and callbacks of weak references

@@ -27,7 +27,7 @@ from worldsize.simulate.symmetry import Call, NotSymmetric
 from worldsize.simulate.watch import TimeIsUp
 
 MOST_WITNESSED_CALLS = 400_000  # of a sample together
-MOST_CALLS_OF_ONE = 800_000
+MOST_CALLS_OF_ONE = 800_000  # of a single rank
 CALLS_PER_MESSAGE = 3  # all ranks are asked if that takes at most so many calls for each message that may be simulated
 _FEW = 10  # ranks that are asked even where `most_messages` would allow fewer
 _MOST_NAMED = 16

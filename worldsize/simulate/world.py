@@ -103,7 +103,7 @@ class World:
         self._turns: list[tuple[float, float, int]] = []  # (moment, key, rank)
         self._due_s = [NEVER] * ranks
 
-    # ---- calls of a rank ----------------------------------------------------------------------------
+    # ---- calls of a rank -------------------------------------------------------------------------
 
     def now(self, rank: int) -> float:
         return self.clock_s[rank]

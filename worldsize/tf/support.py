@@ -182,7 +182,7 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
-# ---- the file ----------------------------------------------------------------------------------
+# ---- the file --------------------------------------------------------------------------------
 
 
 def save(matrix: Matrix, path: Path = RECORD) -> None:
