@@ -125,7 +125,7 @@ def works(trace: Trace) -> list[StagePass]:
 
 
 def makespan_s(trace: Trace) -> float | None:
-    """Return the time from the first pass's start to the last pass's end.
+    """Return a pipeline's makespan: from the first pass's start to the last pass's end.
 
     None if no span is marked.
     """
