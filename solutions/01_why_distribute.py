@@ -933,7 +933,7 @@ lab.predict("sooner", f"{team} workers: how many times as fast as one do they re
 # %% [markdown]
 # The seconds of a step are those that your timer measured above in the *declared* runs, for one worker and for eight: there
 # a step takes far longer than this network needs. Two numbers for the same runs: images a second, and the seconds to a
-# goal. Reports also call that **accuracy per hour**.
+# goal. Reports call that the **time to accuracy**.
 
 # %%
 def seconds_to(curve, step_s, goal):

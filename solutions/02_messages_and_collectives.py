@@ -581,7 +581,7 @@ figures.race(bars, "A reduce: star or tree, and does it depend on the number of 
 #
 # Sometimes the sum is not enough. To evaluate a model, rank 0 may want every rank's predictions, side by side. This is
 # a **gather**: the root ends with n blocks, one from each rank. As a tree it takes the same pairs as your reduce. But
-# nothing is added up, so what travels *grows*: a rank that has received two blocks sends three. Star and tree are
+# nothing is added up, so what travels *grows*: a rank that has received one block sends two. Star and tree are
 # given.
 
 # %%

@@ -386,7 +386,7 @@ figures.histories(
 # **In one sentence:** when would you prefer `FILE`, although its batches differ?
 #
 # <details><summary>Compare</summary>When reading takes most of the time: with DATA every worker reads and decodes all
-# files, and throws most of that away.</details>
+# files, and keeps only its share.</details>
 
 # %% [markdown]
 # ## Several devices in each worker
@@ -635,7 +635,7 @@ for pause in (slow, 0.0):
 # Each look takes the *newest* checkpoint: one that was written and overtaken between two looks is never scored.
 # Nothing waits for the evaluator, and nothing is lost with it but scores.
 #
-# **In one sentence:** training must stop when the score no longer rises. What must change?
+# **In one sentence:** training must stop when the score no longer improves. What must change?
 #
 # <details><summary>Compare</summary>Then training needs the score: it must wait for it in its loop, or accept stopping
 # some checkpoints late, when the evaluator says so in a file that the workers read.</details>
