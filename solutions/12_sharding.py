@@ -5,8 +5,8 @@
 # gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
 # FSDP do the same, message by message.
 #
-# **Minutes:** 190 (two sittings: 110 up to “An optimizer, cut”, then 80) · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce
-# and its two halves), Lab 04 (replicas). Lab 11 helps.
+# **Minutes:** 190 (two sittings: 75 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
+# (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
 # ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)
@@ -250,7 +250,8 @@ figures.messages(run, in_steps=True)
 # **In one sentence:** why does f do nothing forwards, and g nothing backwards?
 #
 # <details><summary>Compare</summary>Forwards, x goes to all ranks, and all have it; backwards, what comes from many must be
-# added up. With y it is the other way round: many give summands, and the one sum goes back to all of them as it is.</details>
+# added up. With y it is the other way round: many give summands, and the sum's gradient goes
+# back to all of them as it is.</details>
 
 # %% [markdown]
 # ## Cut the layers, or copy them?
@@ -316,8 +317,8 @@ for name in "qkv":
 lab.measure("heads", naive.count("k") / needed)
 
 # %% [markdown]
-# So q, k and v are each cut separately. `TransformerShard` is a whole transformer layer cut this way: norms, attention, MLP.
-# Does it agree with one rank? Here it is in float64 without dropout.
+# So q, k and v are each cut separately. `TransformerShard` is a whole transformer layer: attention and MLP
+# cut this way, the norms on every rank. Does it agree with one rank? Here it is in float64 without dropout.
 
 # %%
 def layer_step(fabric, sequence):
@@ -420,8 +421,8 @@ figures.messages(forwards(tokens_run), in_steps=True)
 #
 # **Activations**: what forward leaves for backward. For s tokens, b sequences, width h and a heads a transformer layer keeps
 # $sbh\left(34+5\frac{as}{h}\right)$ bytes at 16 bits (Korthikanti and others, 2022). Over t ranks tensor parallelism
-# leaves $sbh\left(10+\frac{24}{t}+5\frac{as}{ht}\right)$: the 10 are norms and dropouts. Sequence parallelism divides
-# these too.
+# leaves $sbh\left(10+\frac{24}{t}+5\frac{as}{ht}\right)$: the 10 are norms, dropouts, and the inputs of attention and
+# MLP. Sequence parallelism divides these too.
 
 # %%
 s, b, h, a = sequence_length, 2, 256, 8

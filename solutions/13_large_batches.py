@@ -63,7 +63,7 @@ lab, check = open_lab("13")
 # %% [markdown]
 # ## Fewer, larger steps
 #
-# One rank trains with a **batch** of 32 images a step. Now 32 ranks join, each with 32 images of its own, and the gradients are
+# One rank trains with a **batch** of 32 images a step. Now take 32 ranks, each with 32 images of its own, and the gradients are
 # averaged: the batch of all ranks is 1,024. An **epoch**, once through all images, takes a 32nd of the steps. If a step takes
 # no longer, training is 32 times as fast. That is what data parallelism promises. Do so few steps teach as much?
 

@@ -444,7 +444,7 @@ figures.histories(found, "One of three numbers: which way do the weights go?", y
 # %% [markdown]
 # ### More ranks
 #
-# An all-reduce costs a rank hardly more with many ranks than with few: $\frac{2(n-1)}n$ of the gradient. An all-gather costs
+# With many ranks an all-reduce costs a rank at most twice what it costs with two: $\frac{2(n-1)}n$ of the gradient. An all-gather costs
 # $n-1$ times the rank's own part. So with enough ranks, even 1 % of the numbers cost more than all of them, and so does 1 bit
 # of each.
 
