@@ -650,9 +650,9 @@ figures.race(bars, "Does a balanced cut make the step shorter?")
 # %% [markdown]
 # ## Slow links
 #
-# Up to now messages took no time worth mentioning. Each one here holds a micro-batch's activation, or its gradient. Let us choose a link
-# on which a message takes about two thirds as long as a forward. A rank can compute while its messages travel; the
-# receiver may have nothing to do until they arrive.
+# Up to now messages took no time worth mentioning. Each one here holds a micro-batch's activation, or its gradient. Let us
+# choose a link on which a message takes about two thirds as long as a forward. A rank can compute while its messages travel;
+# the receiver may have nothing to do until they arrive.
 
 # %%
 message_bytes = rows * 128 * 4
@@ -717,9 +717,9 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 #
 # **In one sentence:** why do pipelines run *between* machines, and finer splits of a layer *inside* one?
 #
-# <details><summary>Compare</summary>A cut between layers passes one activation and one gradient for each
-# micro-batch, to one neighbour, and can hide it behind work where enough are in flight; a split layer needs every rank's part at every
-# layer, at once.</details>
+# <details><summary>Compare</summary>A cut between layers passes one activation and one gradient for each micro-batch, to one
+# neighbour, and can hide it behind work where enough are in flight; a split layer needs every rank's part at every layer, at
+# once.</details>
 
 # %% [markdown]
 # ## Smaller bubbles (optional)

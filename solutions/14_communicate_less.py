@@ -444,9 +444,9 @@ figures.histories(found, "One of three numbers: which way do the weights go?", y
 # %% [markdown]
 # ### More ranks
 #
-# With many ranks an all-reduce costs a rank at most twice what it costs with two: $\frac{2(n-1)}n$ of the gradient. An all-gather costs
-# $n-1$ times the rank's own part. So with enough ranks, even 1 % of the numbers cost more than all of them, and so does 1 bit
-# of each.
+# With many ranks an all-reduce costs a rank at most twice what it costs with two: $\frac{2(n-1)}n$ of the gradient. An
+# all-gather costs $n-1$ times the rank's own part. So with enough ranks, even 1 % of the numbers cost more than all of them,
+# and so does 1 bit of each.
 
 # %%
 lab.predict("crossing", "From how many ranks on does top 1 % send as much as a plain ring?", "ranks")

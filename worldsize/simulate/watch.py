@@ -155,7 +155,7 @@ class Watch:
 
         may_end = _imports(frame) and _real_monotonic() < self._due_s + _IMPORT_S
         if _in_swallowed(frame) or may_end:
-            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would print an exception raised in a finalizer, and go on
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would swallow an exception in a finalizer
             return
         if isinstance(self.due, Abandoned):
             raise Abandoned(self.due.reason)  # `due` stays set: the rank's function may catch this one
