@@ -313,8 +313,8 @@ lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ri
 figures.links(turned)
 
 # %% [markdown]
-# In the ring a rank sends $2(n-1)$ tensors of $\frac Ln$ rows; with heads dealt out, $4\frac{n-1}{n}$: fewer, and more
-# so with more ranks. But the ring hides what it sends; this way hides nothing, and each rank needs a head.
+# In the ring a rank sends $2(n-1)$ tensors of $\frac Ln$ rows; with heads dealt out, $4\frac{n-1}{n}$: $\frac 2n$ times as
+# many. But the ring hides what it sends; this way hides nothing, and each rank needs a head.
 #
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
 # of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; the latencies of
@@ -417,7 +417,7 @@ figures.curves(
 # ## Experts
 #
 # The other way to a larger model is not to use all of it. In a **mixture of experts** a layer has E MLPs, and a small
-# **router** sends each token to one of them. A token costs no more, and the model has E times the weights. Each rank
+# **router** sends each token to one of them. A token costs no more, and the model has E times the MLP weights. Each rank
 # keeps some experts, so tokens must travel: an all-to-all with *unequal* counts, for the router decides, not you.
 
 # %%
@@ -644,8 +644,8 @@ for name, seen in trained.items():
 # %% [markdown]
 # ## Where both stand in a plan
 #
-# Lab 16 plans with three ways to cut. Here are all five, for one layer of width 8,192, a sequence of 131,072 tokens and
-# eight ranks: what a rank sends in a forward pass. Which of them would you put across the slowest links?
+# Lab 16 plans with three ways to cut. Here are five that cut a model or a sequence, for one layer of width 8,192, a sequence of
+# 131,072 tokens and eight ranks: what a rank sends in a forward pass. Which of them would you put across the slowest links?
 
 # %%
 tokens, wide, n = 131_072, 8_192, 8
