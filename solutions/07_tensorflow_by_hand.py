@@ -493,8 +493,8 @@ figures.route(told(run, "moves"), "One step in-graph: what goes from whom to who
 # the usual way on a cluster.
 
 # %% [markdown]
-# Nobody wants to write `tf.device` for each variable. `replica_device_setter` is a function that TensorFlow asks at
-# every new operation: variables, and what changes them, go to the job `ps`; everything else goes to this worker. With
+# Nobody wants to write `tf.device` for each variable. `replica_device_setter` returns a function that TensorFlow asks
+# at every new operation: variables, and what changes them, go to the job `ps`; everything else goes to this worker. With
 # several servers it deals the variables out in turn, **round robin**. Here is the CNN of the classic CIFAR-10 script, on two
 # servers. Building a graph needs no server, so one process is enough.
 
@@ -746,8 +746,8 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 # **chief**, which alone fills the variables.
 
 # %% [markdown]
-# The hooks that `build` returns do the rest. One stops all workers at the same version. Another, `together`, makes the
-# workers wait for the chief to fill the variables, and for each other at the start and at the end.
+# The hooks that `build` returns do the rest. One stops each worker once the weights have reached a given version. Another,
+# `together`, makes the workers wait for the chief to fill the variables, and for each other at the start and at the end.
 #
 # `stop_grace_period_secs` is how long a session waits at its end for helper threads: two minutes by default. The thread of
 # synchronous training does not end by itself. A session that would hang there is stopped by `together`, which says what to
