@@ -36,9 +36,9 @@ lab, check = open_lab("00")
 # %% [markdown]
 # ## This machine
 #
-# Real training runs on many machines with many GPUs. The labs of this course run real processes on the machine that
-# you have. The sheet below says what that is. One line matters now: how many **cores** there are. More processes than
-# cores is fine for learning, but not faster. The rest is folded; click its triangle to read it.
+# Real training runs on many machines with many GPUs. The labs of this course run real processes on your own machine.
+# The sheet below describes it. One line matters now: how many **cores** there are. More processes than cores is fine
+# for learning, but not faster. The rest is folded; click its triangle to read it.
 
 # %%
 capability_sheet()
@@ -46,9 +46,9 @@ capability_sheet()
 # %% [markdown]
 # ## Two ranks
 #
-# A **rank** is one process of a run, and its number. The **world size** is how many there are. `launch` starts them.
-# Every rank runs the *same function*. It finds its own number in the environment, exactly as under PyTorch's own
-# starter, `torchrun`.
+# A **rank** is one process of a run, and also its number. The **world size** is how many ranks there are. `launch`
+# starts them. Every rank runs the *same function*. It finds its own number in the environment, exactly as under
+# PyTorch's own launcher, `torchrun`.
 
 # %%
 def hello():
@@ -70,8 +70,8 @@ lab.measure("lines", len(run.log().splitlines()))
 # %% [markdown]
 # The first line is the launcher's: how many ranks, how they talk, and how many threads each may use. The library that
 # carries their messages is called the **backend**: gloo for CPUs, NCCL for NVIDIA's GPUs. Then each rank speaks for
-# itself. The process numbers differ: these are real processes, with a memory of their own. What a function returns comes
-# back by rank.
+# itself. The process numbers differ: these are real processes, with memory of their own. Return values come back by
+# rank.
 
 # %%
 for rank in range(few_ranks):
@@ -98,7 +98,7 @@ print(f"{many_ranks} ranks: {run.wall_s:.2f} s")
 # %% [markdown]
 # ## Nothing is shared
 #
-# Here each rank appends its number to a list of this notebook.
+# Here each rank appends its number to a list in this notebook.
 
 # %%
 visitors = []
@@ -117,14 +117,14 @@ print("the ranks' lists have", run.results, "entries; the notebook's has", len(v
 
 # %% [markdown]
 # Each rank changed **its own copy**. That is the whole difficulty of distributed training, and its whole beauty:
-# processes share nothing, so whatever one must know of another has to be *sent*.
+# processes share nothing, so whatever one needs to know of another must be *sent*.
 
 # %% [markdown]
 # ## One message
 #
 # A function whose first parameter is called `fabric` gets a connection to the other ranks. It knows `fabric.rank` and
 # `fabric.world_size`, and it can do three things: `send`, `isend` and `recv`. `recv` writes into a tensor that you give
-# it: one of the shape and dtype of what comes.
+# it, with the shape and dtype of what arrives.
 
 # %%
 def one_message(fabric):
@@ -145,7 +145,7 @@ print("rank 1 received numbers that add up to", run[1])
 
 # %% [markdown]
 # Every message of a run is recorded: from whom, to whom, how many bytes, from when to when. The picture is drawn from
-# that record. Time runs to the right; the arrow leaves where the sender was ready and arrives where the receiver had
+# that record. Time runs to the right; the arrow starts when the sender was ready and ends when the receiver had
 # everything.
 
 # %%
@@ -154,14 +154,15 @@ figures.messages(run)
 # %% [markdown]
 # ## What a small message costs
 #
-# How long is that arrow, and why? One would think: bytes, divided by the **bandwidth**, the bytes that pass in a second.
-# Let us send 1 number, then 1000, then a million, 20 times to rank 1 and back, and take the middle time of each.
+# How long is that arrow, and why? You would expect: bytes, divided by the **bandwidth**, the bytes that pass in a
+# second. Let us send 1 number, then 1000, then a million, 20 times to rank 1 and back, and take the middle time of
+# each.
 
 # %%
 import time
 
 def there_and_back(fabric, counts):
-    """{how many numbers: the middle one of 20 times to rank 1 and back, in seconds}"""
+    """{count of numbers: the middle one of 20 times to rank 1 and back, in seconds}"""
     middle_s = {}
     for count in counts:
         x, took = torch.zeros(count), []
@@ -190,19 +191,20 @@ arrow = run.trace.transfers[0]
 print(f"the arrow above, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
 
 # %% [markdown]
-# If a thousand times the bytes take about the same time, then it is not bytes that take it. A rank that waits *sleeps*:
-# the operating system has to **wake it up**, and sender and receiver first agree that both are there. Each message pays
-# this once, whatever its size. Such a fixed cost is called **latency**. Only large messages show bandwidth.
+# If a thousand times the bytes take about the same time, then bytes are not what costs time. A rank that waits
+# *sleeps*: the operating system must **wake it up**, and sender and receiver first agree that both are there. Each
+# message pays this once, whatever its size. Such a fixed cost is called **latency**. Only large messages show
+# bandwidth.
 #
-# So do not read bandwidth off a short arrow. Is yours longer than a way there and back? It was the first of its run: the
-# time in which rank 1 was still starting is in it.
+# So do not read bandwidth off a short arrow. Is yours longer than a round trip? It was the first of its run: it
+# includes the time when rank 1 was still starting.
 
 # %% [markdown]
 # ## A mistake on purpose
 #
 # Now one rank fails while the others wait for it. The function below uses PyTorch's own calls. `init_process_group` is a
-# **rendezvous**: all ranks go to one address, which they have from the environment, and nobody goes on before all have
-# come. Then they are a **process group**: ranks that can talk to each other, over the backend "gloo". A `barrier` is
+# **rendezvous**: all ranks go to one address, which they find in the environment, and nobody goes on before all have
+# arrived. Then they are a **process group**: ranks that can talk to each other, over the backend "gloo". A `barrier` is
 # another meeting point.
 
 # %%
@@ -260,14 +262,14 @@ lab.measure("swapped", len(last_run().trace.transfers))
 # Each waits for the other to receive, and neither does: a **deadlock**. The launcher saw that nobody could ever go on
 # and said so at once. Remember the shape of this message. You will meet it again.
 #
-# Elsewhere, in MPI for one, a plain send may return early, when a small message was copied. Then the same program passes
-# its test and hangs later, with larger tensors.
+# Elsewhere, in MPI for one, a plain send may copy a small message and return early. Then the same program passes its
+# test and hangs later, with larger tensors.
 
 # %% [markdown]
-# A launch that goes on for a second or more shows its ranks while they run; at the end its picture takes that place. Where
-# the cell shows another picture or launches twice, the run's is folded into one line: click its triangle. If you reload
-# the page meanwhile, only the view is lost. `last_run().show()` shows what came of the latest launch again, at any time.
-# Below a run stand three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
+# A launch that takes a second or more shows its ranks while they run; at the end its picture takes their place. If the
+# cell shows another picture or launches twice, the run's is folded into one line: click its triangle. If you reload the
+# page meanwhile, only the view is lost. `last_run().show()` shows the result of the latest launch again, at any time.
+# Below a run are three buttons: open it in Perfetto, which draws large traces, save it as a page, copy it as text.
 
 # %%
 last_run().show()
@@ -304,7 +306,8 @@ def pass_right(fabric, x):
 
 # %% [markdown]
 # The check runs your function with 2, 3, 4 and 9 ranks and with one alone, on fresh random numbers, a large matrix and
-# whole numbers too. It looks at the messages, and whether you waited. Run it as often as you like. The last answer counts.
+# whole numbers too. It looks at the messages, and at whether you waited. Run it as often as you like. The last answer
+# counts.
 
 # %% tags=["check:pass_right"] points=4
 check.pass_right(pass_right)
@@ -321,7 +324,7 @@ figures.messages(run)
 
 # %% [markdown]
 # The same run, step by step: click the slider and press the arrow keys. Messages that are on their way in the same step
-# did not wait for each other. How many steps has your ring?
+# did not wait for each other. How many steps does your ring take?
 
 # %%
 figures.steps(run, "ring")
@@ -329,7 +332,7 @@ figures.steps(run, "ring")
 # %% [markdown]
 # ## Out of the notebook
 #
-# `launch` is this course's. Elsewhere ranks start from a terminal, by PyTorch's `torchrun`, and send with
+# `launch` belongs to this course. Elsewhere ranks start from a terminal, with PyTorch's `torchrun`, and send with
 # `torch.distributed`. Here is the ring once more, in plain PyTorch. You know all its words by now: a process group, its
 # backend, `isend`, `recv`, and the handle, which is called a request here.
 
@@ -346,8 +349,8 @@ def plain_ring():
     dist.destroy_process_group()  # closes the connections
 
 # %% [markdown]
-# `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line is for
-# you, so that you see when a rank begins.
+# `torchrun` starts a file, so the next cell writes one: a few imports, the cell above, and a call. The first line it
+# prints shows you when a rank begins.
 
 # %%
 import linecache
@@ -385,9 +388,9 @@ lab.measure("torchrun", time.monotonic() - began_s)
 # The ranks found each other as before: `torchrun` sets the same variables as `launch` does, RANK, WORLD_SIZE and the
 # address of the rendezvous. But it has no fork server. Every process starts Python and imports PyTorch anew.
 #
-# And your own function? It wants a `fabric`. `over_group()` makes one from the process group that is there. The `timeout`
-# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets your exercise's cell alone, so keep
-# helpers of yours in it.
+# And your own function? It wants a `fabric`. `over_group()` makes one from the existing process group. The `timeout`
+# ends a wait that nobody answers: `torchrun` does not notice a deadlock. The file gets only your exercise's cell, so
+# keep your helpers in it.
 
 # %%
 CALL = """\
@@ -419,8 +422,8 @@ else:
 # %% [markdown]
 # ## Ranks that stay (optional)
 #
-# `launch` starts fresh ranks, and so does `torchrun`. When the function ends, they end, with all that they had. That makes
-# a result clean: nothing of an earlier run is in it. But you also want to try one line, look, and try the next.
+# `launch` starts fresh ranks, and so does `torchrun`. When the function ends, they end, with all that they had. That
+# keeps a result clean: nothing from an earlier run is in it. But you also want to try one line, look, and try the next.
 #
 # For that there are ranks that stay. `%%ranks 4` on a cell's first line opens four and runs the cell on each. They keep what
 # they have from cell to cell. Each has `rank`, `world_size`, `fabric`, `torch`, and `dist` with a process group.
@@ -442,16 +445,16 @@ dist.all_reduce(x)
 x
 
 # %% [markdown]
-# Nobody made `x` again: every rank still had its own. The notebook can fetch it. `world` stands for the ranks that are open,
-# and `world["x"]` is a list, with a copy of each rank's `x`.
+# Nobody made `x` again: every rank still had its own. The notebook can fetch it. `world` stands for the open ranks, and
+# `world["x"]` is a list with a copy of each rank's `x`.
 
 # %%
 lab.measure("summed", world["x"][0][0].item())
 world["x"]
 
 # %% [markdown]
-# Now something goes wrong: rank 1 fails after it has made `y`, while the others wait for it. `world.run` runs a text as
-# `%%ranks` runs a cell, and its error can be caught.
+# Now something goes wrong: rank 1 fails after it has made `y`, while the others wait for it. `world.run` runs a string
+# as `%%ranks` runs a cell, and you can catch its error.
 
 # %%
 lab.predict("kept", "Rank 1 fails. On how many of the four ranks can you still read `y`?", "ranks")
@@ -470,15 +473,15 @@ except RankFailed as error:
 lab.measure("kept", sum(y is not None for y in world["y"]))
 
 # %% [markdown]
-# The error is told as after a launch. But no rank has ended: each left its line, and kept its state. You can look at it
-# side by side. In the table a tensor has the same letter on ranks where it has the same bytes. How many letters has `x`,
-# and how many has `y`?
+# The error reads as it does after a launch. But no rank has ended: each left its line, and kept its state. You can look
+# at the states side by side. In the table a tensor has the same letter on ranks where its bytes are the same. How many
+# letters does `x` have, and how many does `y`?
 
 # %%
 world.table("[x, y]")
 
 # %% [markdown]
-# The group was broken off in its barrier. Does it still work? The next cell finds out, and then the ranks end.
+# The group was interrupted in its barrier. Does it still work? The next cell finds out, and then the ranks end.
 
 # %%
 # %%ranks
@@ -493,15 +496,15 @@ world.close()
 #
 # **In one sentence:** when do you take fresh ranks, and when ranks that stay?
 #
-# <details><summary>Compare</summary>Fresh ranks for a result that others shall be able to repeat, because nothing from before
-# is in it. Ranks that stay to look around, to find a mistake, and to load once what takes long to load.</details>
+# <details><summary>Compare</summary>Fresh ranks for a result that others must be able to repeat, because nothing from
+# before is in it. Ranks that stay to look around, to find a mistake, and to load only once what loads slowly.</details>
 
 # %% [markdown]
 # ## What you predicted, and what came out
 #
 # Your numbers and points are kept beside this notebook, so nothing is lost when the kernel restarts. Below them is the map
-# of the course, as below every lab: each card says on which labs it stands and leads to its notebook. You may leave out
-# what you know.
+# of the course, as below every lab: each card says which labs it builds on and links to its notebook. You may skip what
+# you know.
 
 # %% tags=["summary"]
 lab.summary()
@@ -509,6 +512,6 @@ lab.summary()
 # %% [markdown]
 # **Further reading.** PyTorch's tutorial
 # [Writing Distributed Applications](https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html) shows the same
-# ideas with `torch.distributed` alone. Ranks are those of the
+# ideas with `torch.distributed` alone. Ranks come from the
 # [MPI standard](https://www.mpi-forum.org/docs/mpi-4.1/mpi41-report.pdf), chapter 3. The fabric's `send` is its
 # `MPI_Ssend`, the synchronous mode of section 3.4; `MPI_Send` may also copy the message and return early.

@@ -55,7 +55,7 @@ lab, check = open_lab("01")
 #
 # A *worker* is one process that trains on one core: a rank of lab 00. Ours trains a small convolutional network on
 # pictures of clothes (Fashion-MNIST): 28 × 28 grey pixels, ten classes. Here is one training step, as you know it. The
-# update is written out, plain gradient descent.
+# update is written out: plain gradient descent.
 
 # %%
 clothes = data.load("fashion-mnist")
@@ -95,27 +95,27 @@ lab.measure("first", run[0][0] / statistics.median(run[0]))
 print("ms a step:", ", ".join(f"{1000 * s:.1f}" for s in run[0]))
 
 # %% [markdown]
-# The first step pays for things that come once: memory is fetched from the system, the fastest routine for these shapes
-# is looked up, threads start. So the first steps are a **warm-up** and do not count. And now and then a step is slow
-# because the machine did something else. The *mean* of ten would carry that; the **median**, the one in the middle, does
-# not.
+# The first step pays for things that happen once: memory is fetched from the system, the fastest routine for these
+# shapes is looked up, threads start. So the first steps are a **warm-up** and do not count. And now and then a step is
+# slow because the machine did something else. The *mean* of ten would include that; the **median**, the one in the
+# middle, does not.
 
 # %% [markdown]
 # ## A clock that is read too early
 #
-# On a CPU a call of PyTorch comes back when its work is done. On a GPU it does not: the call puts a *kernel*, one piece
-# of work, into the GPU's queue and comes back at once. Python runs ahead of the device, and that is wanted: the queue
-# is never empty. A clock that is read then knows nothing of the work.
+# On a CPU a PyTorch call returns when its work is done. On a GPU it does not: the call puts a *kernel*, one piece of
+# work, into the GPU's queue and returns at once. Python runs ahead of the device, on purpose: the queue is never empty.
+# A clock that is read then knows nothing of the work.
 
 # %% [markdown]
-# So that you see it without a GPU, here is a **stand-in**: a thread that works off a queue of kernels, one after another.
-# It computes on a core of this machine, and it is asynchronous as a GPU is: its `launch` comes back at once, its `synchronize`
-# when the queue is empty, as `torch.cuda.synchronize` does.
+# To show it without a GPU, here is a **stand-in**: a thread that works through a queue of kernels, one after another. It
+# computes on a core of this machine, and is asynchronous like a GPU: its `launch` returns at once, its `synchronize` when
+# the queue is empty, like `torch.cuda.synchronize`.
 
 # %%
 # Helper: a stand-in for a GPU, a thread with a queue of kernels
 class ThreadedDevice:
-    """Does kernels one after another in a thread. `launch` queues one; `synchronize` waits until all are done."""
+    """Runs kernels one after another in a thread. `launch` queues one; `synchronize` waits until all are done."""
 
     def __init__(self):
         self._kernels = queue.Queue()
@@ -139,7 +139,7 @@ class ThreadedDevice:
 lab.predict("launched", "Without synchronize: what part of a matrix product's time will a timer see?", "%")
 
 # %% [markdown]
-# One product of two matrices, read from the same clock at three moments: before the launch, after it, and after
+# One product of two matrices, and the same clock read at three moments: before the launch, after it, and after
 # `synchronize`.
 
 # %%
@@ -161,8 +161,8 @@ print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished
 # %% [markdown]
 # ## Your timer
 #
-# Write it so that it can time anything, anywhere: the step, the clock and `synchronize` are handed in. On a GPU that is
-# `torch.cuda.synchronize`; on a CPU it is a function that does nothing. Think of both ends: what must be finished
+# Write it so that it can time anything, anywhere: it is given the step, the clock and `synchronize`. On a GPU the last
+# is `torch.cuda.synchronize`; on a CPU it is a function that does nothing. Think of both ends: what must be finished
 # when a step's time begins, and what when it ends?
 #
 # <details><summary>Hint</summary>A list of seconds, and <code>statistics.median</code>. The warm-up calls leave work in
@@ -171,10 +171,10 @@ print(f"launched after {1e3 * launched_s:.3f} ms, finished after {1e3 * finished
 # %% tags=["exercise:seconds_per_step"]
 # Exercise 1.1: a timer of finished work
 def seconds_per_step(step, clock, synchronize, warm_up, steps):
-    """Call step() warm_up times, then steps times more; return the median seconds, of finished work, of those that count.
+    """Call step() warm_up times, then steps times more; return the median seconds of finished work over the latter.
 
-    Of an even number the median is the mean of the two in the middle. clock() returns seconds, from any start. step() may
-    come back before its work is done; synchronize() when all is.
+    The median of an even number is the mean of the two in the middle. clock() returns seconds, from any start. step() may
+    return before its work is done; synchronize() returns when all is done.
     """
     ### BEGIN SOLUTION
     for _ in range(warm_up):
@@ -193,13 +193,13 @@ def seconds_per_step(step, clock, synchronize, warm_up, steps):
 check.seconds_per_step(seconds_per_step)
 
 # %% [markdown]
-# The check ran your timer on a scripted device with a clock of its own, so no busy machine could decide. Now the stand-in,
-# with larger and larger matrices: an n × n product takes $2n^3$ operations. Your timer gets its `synchronize` once, and once
-# a function that does nothing.
+# The check ran your timer on a scripted device with a clock of its own, so a busy machine could not spoil the result. Now
+# the stand-in, with larger and larger matrices: an n × n product takes $2n^3$ operations. Your timer runs once with the
+# stand-in's `synchronize`, and once with a function that does nothing.
 
 # %%
 def nothing():
-    """What synchronize is on a CPU: work is done when its call comes back."""
+    """What synchronize is on a CPU: work is done when its call returns."""
 
 def products(sizes):
     """Seconds of an n × n product on the stand-in: without and with synchronize, for each size."""
@@ -231,8 +231,8 @@ figures.curves(
 
 # %% [markdown]
 # A timer that is wrong in this way flatters, and most where there is most work. Printing a loss, `.item()` and `.cpu()`
-# synchronize too, since they need the number: then the wait is billed to whoever asks first. Where a CUDA device is, the
-# next cell repeats it there; elsewhere it says that it measured nothing.
+# synchronize too, since they need the number: then the wait is billed to whoever asks first. Where there is a CUDA
+# device, the next cell repeats this on it; elsewhere it says that it measured nothing.
 
 # %%
 def on_cuda(size=4096):
@@ -250,13 +250,13 @@ else:
 # ## How good is that?
 #
 # **Throughput** is work done in a second: samples a second here, tokens a second for a language model. It says which of
-# two settings is faster, and not whether either is good. For that, count the work. A dense layer multiplies and adds
+# two settings is faster, but not whether either is good. For that, count the work. A dense layer multiplies and adds
 # once for each weight and example: **2 FLOPs** (floating-point operations) forward.
 
 # %% [markdown]
-# Backward costs about twice that: one product for the gradient of the weights, one for that of the layer's input. The
-# first layer's input is data and needs none. So the step of a multilayer perceptron, an MLP, is $6\,w\,b$ FLOPs, for $w$ weights
-# and $b$ examples, less the first layer's $2\,w_1 b$. PyTorch can count along: does it agree?
+# Backward costs about twice that: one product for the weights' gradient, one for the input's. The first layer's input is
+# data and needs none. So a step of a multilayer perceptron, an MLP, takes $6\,w\,b$ FLOPs, for $w$ weights and $b$
+# examples, less the first layer's $2\,w_1 b$. PyTorch can count too: does it agree?
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -264,7 +264,7 @@ from torch.utils.flop_counter import FlopCounterMode
 widths = [784, 512, 512, 10]
 
 def by_hand(widths, examples):
-    """FLOPs of a step of dense layers: forward, and backward twice as much but for the first layer's input."""
+    """FLOPs of a step of dense layers: forward, and backward twice that, except for the first layer's input."""
     forward = [2 * examples * i * o for i, o in pairwise(widths)]
     return 3 * sum(forward) - forward[0]
 
@@ -279,7 +279,7 @@ cnn_flops = counted(models.small_cnn(seed=0), images[:64]) // 64
 print(f"a step of one image: MLP {by_hand(widths, 1):,} FLOPs, CNN {cnn_flops:,}")
 
 # %% [markdown]
-# The **peak** is what the device does at best: on a GPU the data sheet says it, here we take the fastest matrix product
+# The **peak** is what the device does at best: on a GPU the data sheet gives it; here we take the fastest matrix product
 # that your timer finds. **MFU**, model FLOPs utilization, is the step's FLOPs a second over the peak (Chowdhery and others,
 # *PaLM*, 2022, appendix B).
 
@@ -334,18 +334,18 @@ figures.curves(
 )
 
 # %% [markdown]
-# With one image a dense layer reads every weight for one multiplication; with many it reads them once for all. A convolution
-# with few channels gives the core small products whatever the batch. (A point above 100 % says that this machine was busy
-# when the peak was measured.)
+# With one image a dense layer reads every weight for one multiplication; with many it reads each weight once for them all.
+# A convolution with few channels gives the core small products whatever the batch. (A point above 100 % says that this
+# machine was busy when the peak was measured.)
 #
-# **In one sentence:** would you already distribute one of the two?
+# **In one sentence:** would you distribute either of the two yet?
 #
 # <details><summary>Compare</summary>Not the MLP with few images a step: where more images bring it nearer to the peak, one
-# core has more to give, and that is cheaper than a second one. Where more images bring nothing, as with small products, other
-# ways are left: products that fit the device better, or more devices.</details>
+# core has more to give, and that is cheaper than a second one. Where more images gain nothing, as with small products,
+# other ways remain: products that fit the device better, or more devices.</details>
 
 # %% [markdown]
-# What do others reach? Published figures, of the peak that the data sheet gives for dense 16-bit products:
+# What do others reach? Published figures, relative to the data sheet's peak for dense 16-bit products:
 #
 # | who | MFU | source |
 # | --- | --- | --- |
@@ -380,9 +380,10 @@ def training(fabric, n, count, group):
     return step
 
 # %% [markdown]
-# To be fair, all cases take turns in one launch, round after round. A *group* is the ranks of one case; the others wait at
-# a *barrier*, which lets nobody pass before all are there. Your timer times one step a round. Other programs can only make
-# a step slower, perhaps for many steps: so of all rounds the best counts. Every worker may use one thread, that is one core.
+# For fairness, all cases take turns in one launch, round after round. A *group* is the ranks of one case; the others wait
+# at a *barrier*, which lets nobody pass before all are there. Your timer times one step a round. Other programs can only
+# make a step slower, perhaps for many steps: so the best of all rounds counts. Every worker may use one thread, that is,
+# one core.
 
 # %%
 # Helper: time teams of several sizes, in turns
@@ -424,8 +425,8 @@ lab.predict("beyond", f"And {worlds[-1]} workers on these {cores} cores?", "time
 strong = time_cases(training, [(n, batch // n) for n in worlds], rounds)
 
 # %% [markdown]
-# Three numbers come of it. **Throughput** again. **Speedup**: the seconds of one worker over the seconds of
-# n. **Efficiency**: the speedup over n, the part of the workers that you paid for and that is put to use.
+# This gives three numbers. **Throughput** again. **Speedup**: the seconds of one worker over the seconds of n.
+# **Efficiency**: the speedup over n, the part of the workers you paid for that is put to use.
 
 # %%
 def ratio(one, other):
@@ -453,16 +454,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# Beyond the number of cores workers share them: each gets a smaller part of a second, and averaging takes a little more
-# with each. (If other programs run on this machine, points may lie anywhere; run the cells again.) What would happen with
-# a core for every worker?
+# Beyond the number of cores, workers share them: each gets a smaller part of a second, and averaging takes a little
+# longer with each. (If other programs run on this machine, points may lie anywhere; run the cells again.) What would
+# happen with a core for every worker?
 
 # %% [markdown]
 # ## Workers with a core of their own
 #
 # We have no more cores. So from here on a worker's computing is **declared**: `fabric.compute(0.1)` takes 0.1 s and
-# uses no core, it sleeps. The messages stay real. Of our job one twentieth is **serial**: rank 0 alone does it, say
-# writing the log and saving the weights, while the others wait for it. The rest is shared evenly.
+# uses no core: it sleeps. The messages stay real. One twentieth of our job is **serial**: rank 0 alone does it, say
+# writing the log and saving the weights, while the others wait. The rest is shared evenly.
 
 # %%
 serial_part = 0.05
@@ -513,7 +514,7 @@ def cap(serial=serial_part):
 knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 
 # %% [markdown]
-# That is **Amdahl's law** (1967). Say one worker needs $t$ seconds for the job, and $s$ of them nobody can share. Then
+# That is **Amdahl's law** (1967). Say one worker needs $t$ seconds for the job, and nobody can share $s$ of them. Then
 # $n$ workers need $s+\frac{t-s}{n}$. With the serial fraction $f=s/t$ the speedup is
 # $S=1\big/\left(f+\frac{1-f}{n}\right)$. However large $n$ is, $S$ stays under $1/f$. In JupyterLab you can choose other
 # values of f above the picture.
@@ -522,21 +523,21 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 # ## The same job, or a larger one
 #
 # It sounds hopeless. **Gustafson** (1988) asked whether we want the same job at all. With more workers people take *more
-# data*: every worker keeps its full share, and the job grows. That is **weak scaling**. What it is worth is said by the
-# *scaled* speedup: the seconds that **one** worker would need for the whole grown job, over the seconds of n.
+# data*: every worker keeps its full share, and the job grows. That is **weak scaling**. The *scaled* speedup says what
+# it is worth: the seconds that **one** worker would need for the whole grown job, over the seconds of n.
 
 # %% [markdown]
-# The two laws do not quarrel: they are one equation. Both have a job of which one worker needs $t$ and n workers
-# $s+\frac{t-s}{n}$. Amdahl keeps $t$; with Gustafson $t$ grows with n. He calls the *n workers'* time 1: with
-# $g=s/(\text{their seconds})$ the scaled speedup is $g+(1-g)\,n$, and that has no cap.
+# The two laws do not quarrel: they are one equation. Both have a job that takes one worker $t$ and n workers
+# $s+\frac{t-s}{n}$. Amdahl keeps $t$; Gustafson lets $t$ grow with n, and calls the *n workers'* time 1: with
+# $g=s/(\text{their seconds})$ the scaled speedup is $g+(1-g)\,n$, which has no cap.
 
 # %% [markdown]
 # ## Your fit
 #
 # On a real machine nobody tells you $s$. You measure jobs, the same or different ones, on one worker and on many, and look
-# for one $s$ for all of them. Begin with one measurement: solve the equation for $s$. Then decide how every one has its say
-# (a mean will do; least squares is finer), and what n = 1 can tell. Noise can push the result below 0 or above a whole
-# job: keep it between.
+# for one $s$ for all of them. Begin with one measurement: solve the equation for $s$. Then decide how every measurement has
+# its say (a mean will do; least squares is finer), and what n = 1 can tell. Noise can push the result below 0 or above a
+# whole job: keep it in between.
 #
 # <details><summary>Hint</summary>Bring it to the form y = s x, with y = many − one/n. The best s by least squares
 # is the sum of all xy over the sum of all xx. In these sums n = 1 does no harm.</details>
@@ -546,9 +547,9 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 def serial_seconds(workers, one_s, many_s):
     """The serial seconds s that explain all measurements best, from 0 to the shortest of one_s.
 
-    one_s[k]: one worker's seconds for a job; many_s[k]: those of workers[k] workers for it. Jobs may differ; workers may
-    hold 1 beside others, or a number twice, in any order. Every measurement counts, and as it is: only the result is kept
-    between. A thousandth of the shortest of one_s is near enough.
+    one_s[k]: one worker's seconds for a job; many_s[k]: the seconds of workers[k] workers for it. Jobs may differ; workers
+    may hold 1 among others, or a number twice, in any order. Every measurement counts, as it is: only the result is kept
+    in that range. Within a thousandth of the shortest of one_s is close enough.
     """
     ### BEGIN SOLUTION
     xy = xx = 0.0
@@ -563,8 +564,8 @@ def serial_seconds(workers, one_s, many_s):
 check.serial_seconds(serial_seconds)
 
 # %% [markdown]
-# Now the declared job on real ranks, first kept the same. We fit $s$ to the runs of up to 8 workers. Does it foretell 16,
-# which it has not seen?
+# Now the declared job on real ranks; at first it stays the same. We fit $s$ to the runs of up to 8 workers. Does the fit
+# predict 16, which it has not seen?
 
 # %%
 many = [n for n in (1, 2, 4, 8, 16, 32) if n <= most_workers]
@@ -579,7 +580,7 @@ lab.measure("sixteen", gains[-1])
 # %%
 # Helper: what a function of yours says, or None
 def said(fn, *args):
-    """What your function returns; None while it is not yet written, or what it needs has not been measured."""
+    """What your function returns; None while it is not yet written, or while what it needs is not measured."""
     if any(value is None or (isinstance(value, list) and None in value) for value in args):
         return None
     try:
@@ -607,12 +608,12 @@ figures.curves(
 )
 
 # %% [markdown]
-# **In one sentence:** what can make the fitted part larger than the declared one, and the last point lower than the line?
+# **In one sentence:** what can make the fitted part larger than the declared one, and put the last point below the line?
 #
-# <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, and no worker shares
-# that. It even <em>grows</em> with n, which Amdahl's law has no term for.</details>
+# <details><summary>Compare</summary>Averaging the gradients and waking up the ranks take time too, which no worker
+# shares. It even <em>grows</em> with n, and Amdahl's law has no term for that.</details>
 #
-# Then let the job grow: every worker keeps a share of its own, so the serial part is a larger fraction of each step. By
+# Now let the job grow: every worker keeps a share of its own, so the serial part is a larger fraction of each step. By
 # Amdahl's law that is worse. Is it?
 
 # %%
@@ -642,9 +643,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# And the real network, as far as there are cores? "Serial" is then all that did not shrink: averaging, the update that
-# every worker repeats, the Python around it, and whatever else this machine did. A fit
-# of 0, or of a whole step (limit 1.0), means that the machine was busy.
+# And the real network, up to the number of cores? "Serial" is then everything that did not shrink: averaging, the
+# update that every worker repeats, the Python around it, and whatever else this machine did. A fit of 0, or of a whole
+# step (limit 1.0), means that the machine was busy.
 
 # %%
 cnn_s = None
@@ -662,20 +663,20 @@ figures.curves(
 # %% [markdown]
 # **In one sentence:** why is a fit to few workers a risky promise for many?
 #
-# <details><summary>Compare</summary>What grows with the number of workers, as messages do, hardly shows among few, and
-# what runs out, as cores do, does not show at all.</details>
+# <details><summary>Compare</summary>Costs that grow with the number of workers, like messages, hardly show among few,
+# and resources that run out, like cores, do not show at all.</details>
 #
 # The laws have no word for messages. They need one.
 
 # %% [markdown]
 # ## When does the all-reduce outweigh the step?
 #
-# A step computes, then averages. Computing grows with the batch a rank. Averaging moves the gradients, as many bytes for
-# one image as for a thousand. So a small batch mostly talks, and a large one mostly computes. Where is the border? You
-# need two numbers of the link: its **latency** α, seconds that every message takes, and its **bandwidth** B, bytes a second.
+# A step computes, then averages. Computing grows with each rank's batch. Averaging moves the gradients: as many bytes for
+# one image as for a thousand. So a small batch mostly talks, and a large one mostly computes. Where is the border? You need
+# two numbers of the link: its **latency** α, the seconds that every message takes, and its **bandwidth** B, bytes a second.
 
 # %% [markdown]
-# The usual all-reduce sends round a **ring**: the tensor is cut into n chunks, and in $2(n-1)$ rounds every rank sends one
+# The usual all-reduce goes round a **ring**: the tensor is cut into n chunks, and in $2(n-1)$ rounds every rank sends one
 # chunk to its neighbour. Half of the rounds add up, half hand out the sums. Lab 06 derives it; here it is given. For $m$
 # bytes on n ranks:
 #
@@ -688,26 +689,27 @@ for n in (1, 2, 8, 64):
     print(f"{n:2} ranks, {gradient_bytes:,} bytes over {link}: {1e3 * cost.ring_all_reduce(n, gradient_bytes, link):7.2f} ms")
 
 # %% [markdown]
-# The bandwidth's part hardly grows with n, the latency's part does: for small tensors on many ranks it is all that counts.
+# The bandwidth's part hardly grows with n; the latency's part does, and for small tensors on many ranks it is all that
+# counts.
 
 # %% [markdown]
 # ## Your decision
 #
-# You are asked: *at most so large a share of a step may go into communication; how large must the batch be?* You have a
-# function that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as a
-# GPU's does, which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine
-# it never falls as the batch grows; where noise fakes that below, run the cell again.
+# You are asked: *communication may take at most this share of a step; how large must the batch be?* You have a function
+# that **measures** a step's compute at any batch. A measurement costs seconds. And time may grow in stairs, as on a GPU,
+# which works in blocks of a fixed size: a line through two measurements will not do. On an idle machine it never falls as
+# the batch grows; where noise fakes a fall below, run the cell again.
 #
-# <details><summary>Hint</summary>Communication that takes T of a step of T + compute. Try the largest batch first: is
-# it enough? Then halve what is left.</details>
+# <details><summary>Hint</summary>Communication takes T of a step of T + compute. Try the largest batch first: is it
+# enough? Then halve what is left.</details>
 
 # %% tags=["exercise:smallest_batch"]
 # Exercise 1.3: when the all-reduce is small
 def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
-    """The smallest batch a rank whose all-reduce takes at most `share` of the step: an int, 1 to most; None where none does.
+    """The smallest batch per rank whose all-reduce takes at most `share` of the step: an int, 1 to most; None if none does.
 
-    step_s(batch) measures a step's seconds of compute, which never fall as the batch grows; where most is 4,096, at most 30
-    times, please. n ranks compute and then all-reduce size_bytes in a ring; alpha_s a message, bytes_per_s a link.
+    step_s(batch) measures a step's seconds of compute, which never fall as the batch grows; if most is 4,096, call it at
+    most 30 times, please. n ranks compute and then all-reduce size_bytes in a ring; alpha_s per message, bytes_per_s per link.
     """
     ### BEGIN SOLUTION
     transfer_s = 2 * (n - 1) * (alpha_s + size_bytes / (n * bytes_per_s))
@@ -731,7 +733,7 @@ def smallest_batch(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
 check.smallest_batch(smallest_batch)
 
 # %% [markdown]
-# Now on real measurements: your timer measures, your function decides, for two ranks on the link above.
+# Now with real measurements: your timer measures, your function decides, for two ranks on the link above.
 
 # %%
 lab.predict("border", f"{allowed:.0%} of the step over {link}: how many images a rank does the CNN need?", "images")
@@ -764,9 +766,9 @@ for count, seconds in sorted(compute_s.items()):
 
 # %% [markdown]
 # Does the border hold? Two ranks train over a link that is shaped to be that slow, with a real ring. Your timer times both
-# halves of each step, computing and averaging, and of all rounds the median counts, as when you decided. The dashed line is the
-# formula, with the compute that was measured here. It counts no waking up, and no waiting for a slower rank. If at your answer
-# the formula itself says more than is allowed, computing took less time here than when you decided.
+# halves of each step, computing and averaging, and the median of all rounds counts, as when you decided. The dashed line is
+# the formula, with the compute measured here. It leaves out waking up, and waiting for a slower rank. If at your answer the
+# formula itself exceeds what is allowed, computing took less time here than when you decided.
 
 # %%
 def over_the_link(fabric, counts, rounds=8):
@@ -815,8 +817,8 @@ figures.curves(
 )
 
 # %% [markdown]
-# Turn the knobs: more ranks, another link. Here the compute is declared, as long as it was measured, so that every rank has
-# a core of its own; each choice starts real runs. Look for a setting in which a faster link hardly helps.
+# Turn the knobs: more ranks, another link. Here the compute is declared, at the length measured above, so that every rank
+# has a core of its own; each choice starts real runs. Look for a setting in which a faster link hardly helps.
 
 # %%
 def declared_training(fabric, seconds):
@@ -850,20 +852,21 @@ knobs(
 )
 
 # %% [markdown]
-# **In one sentence:** an all-reduce that outweighs the step: what, besides a faster link, would you change?
+# **In one sentence:** if an all-reduce outweighs the step, what would you change, besides the link?
 #
-# <details><summary>Compare</summary>A larger batch a rank, or several batches between two all-reduces (lab 11); fewer bytes
-# (bfloat16, lab 06); or hide it: gradients of the last layers are ready while the first ones are still being computed
-# (lab 11). Fewer ranks, where latency is nearly all.</details>
+# <details><summary>Compare</summary>A larger batch per rank, or several batches between two all-reduces (lab 11); fewer
+# bytes (bfloat16, lab 06); or hide it: gradients of the last layers are ready while the first ones are still being computed
+# (lab 11). Fewer ranks, where latency is nearly everything.</details>
 #
-# But a larger batch is another step for the model. What does it make of it?
+# But a larger batch is a different step for the model. What does the model make of it?
 
 # %% [markdown]
 # ## Does it learn?
 #
-# Throughput is the machine's number. The model has its own. **Accuracy**: the part of test images that it names right.
-# **Recall** of a class: the part of that class's images that it finds. **Average precision** (AP): sort all images by
-# how sure it is of the class; AP is high if those of the class come first. The last two see what a mean hides.
+# Throughput is the machine's number. The model has its own. **Accuracy**: the part of the test images that it names
+# right. **Recall** of a class: the part of that class's images that it finds. **Average precision** (AP): sort all
+# images by how sure the model is of the class; AP is high if those of the class come first. The last two see what a
+# mean hides.
 
 # %% [markdown]
 # One worker takes 32 images a step. Eight workers take 32 each and average: that is one step with 256 images (lab 04
@@ -889,7 +892,7 @@ def learn(fabric):
     return curve, said
 
 # %%
-lab.predict("worst", f"One worker, {alone_steps} steps: what recall has the class that it knows worst?", "%")
+lab.predict("worst", f"One worker, {alone_steps} steps: what is the recall of the class that it knows worst?", "%")
 
 # %%
 print(f"one worker {plans[0][1]} steps, the team {plans[1][1]} …", flush=True)
@@ -899,8 +902,8 @@ run = launch(learn, 2, device="cpu")
 (one_curve, one_said), (team_curve, team_said) = run.results
 
 # %% [markdown]
-# Compare them after about equally many images: all of the one worker's, and the look of the team that is nearest to as many.
-# How many steps did each take for them?
+# Compare them after about the same number of images: all of the one worker's, and the team's look that is nearest to that
+# number. How many steps did each take?
 
 # %%
 def scores(said):
@@ -921,16 +924,16 @@ for name, *found in zip(clothes.classes, *alone_scores[1:], *team_scores[1:]):
 lab.measure("worst", 100 * min(alone_scores[1]))
 
 # %% [markdown]
-# Two questions. Which classes does the one accuracy hide, and do they look alike? And has the team, with about as many
-# images, learnt as much? A step is when a model learns.
+# Two questions. Which classes does the single accuracy hide, and do they look alike? And has the team, with about as
+# many images, learnt as much? A step is when a model learns.
 
 # %%
-lab.predict("sooner", f"{team} workers: how many times as soon as one do they reach {target:.0%} accuracy?", "times")
+lab.predict("sooner", f"{team} workers: how many times as fast as one do they reach {target:.0%} accuracy?", "times")
 
 # %% [markdown]
-# The seconds of a step are those that your timer measured above in the *declared* runs, in which a step takes far longer than
-# this network needs: for one worker, and for eight. Two numbers for the same runs: images a second, and the seconds to a goal.
-# Reports also call that **accuracy per hour**.
+# The seconds of a step are those that your timer measured above in the *declared* runs, for one worker and for eight: there
+# a step takes far longer than this network needs. Two numbers for the same runs: images a second, and the seconds to a
+# goal. Reports call that the **time to accuracy**.
 
 # %%
 def seconds_to(curve, step_s, goal):
@@ -956,8 +959,8 @@ figures.descents(
 )
 
 # %% [markdown]
-# Left, by steps: is a step of the team worth as many of one worker? Right, by seconds: the gain that counts. Images a
-# second may promise more than **time to a given accuracy** will hold. A faster run that learns less is no gain. Lab 13 is
+# Left, by steps: is a step of the team worth eight of one worker? Right, by seconds: the gain that counts. Images a
+# second may promise more than **time to a given accuracy** delivers. A faster run that learns less is no gain. Lab 13 is
 # about what large batches need: another learning rate, for a start.
 #
 # **In one sentence:** why is strong scaling free of this trouble?
@@ -967,9 +970,9 @@ figures.descents(
 # %% [markdown]
 # ## Metrics over ranks
 #
-# A test set is dealt out, too: each rank has the scores of its own images, and one number is reported. Recall you know.
-# **Precision** is the other side: of the images that the model finds, the part that are of the class. What it finds depends on
-# a *threshold*: an image is found if its score is at least as high.
+# A test set is dealt out, too: each rank has the scores of its own images, and one number is reported. You know recall.
+# **Precision** is the other side: of the images that the model finds, the part that belongs to the class. What it finds
+# depends on a *threshold*: an image is found if its score is at least as high.
 #
 # Average precision takes every score as the threshold, from the highest to the lowest. Each brings recall from $R_{k-1}$ to
 # $R_k$ at the precision $P_k$; recall begins at 0:
@@ -978,7 +981,7 @@ figures.descents(
 
 # %% [markdown]
 # The shortcut: every rank computes its own metric, and the mean is reported. Let us try it with the class whose AP is lowest.
-# The images are dealt out in two ways: like cards, and in blocks, as they lie in a folder that is sorted by class.
+# The images are dealt out in two ways: like cards, and in blocks, as in a folder sorted by class.
 
 # %%
 hard = min(range(10), key=lambda k: alone_scores[2][k])
@@ -989,7 +992,7 @@ deals = {
 }
 
 def mean_of_ranks(shares):
-    """The mean of the ranks' own average precisions; a rank that has no image of the class has 0."""
+    """The mean of the ranks' own average precisions; a rank that has no image of the class counts as 0."""
     own = [average_precision_score(of_class[mine], sure[mine]) if of_class[mine].any() else 0.0 for mine in shares]
     return statistics.mean(own)
 
@@ -1008,26 +1011,26 @@ for name, key in zip(deals, ("cards", "blocks")):
     print(f"{name}: the mean of {team} ranks' APs is {found:.1f} %, of all images {100 * exact:.1f} %")
 
 # %% [markdown]
-# Now the exact ones. What has to travel? For recall and precision three counts of each rank are enough. Is there a number of
-# each rank from which average precision could be made? It sorts *all* examples, so ask where a rank's best example
-# stands among those of the others.
+# Now the exact metrics. What must travel? For recall and precision three counts from each rank are enough. Could average
+# precision be made from one number per rank? It sorts *all* examples, so ask where a rank's best example stands among the
+# others'.
 #
-# Two given collectives may help. `collectives.all_reduce(fabric, t)` you have seen: it leaves the sum in `t`.
-# `collectives.concatenated(fabric, t)` returns the flat `t` of all ranks one after the other, however long each is, `bool` too.
-# Write it in PyTorch: every rank would have to import scikit-learn first.
+# Two given collectives may help. You have seen `collectives.all_reduce(fabric, t)`: it leaves the sum in `t`.
+# `collectives.concatenated(fabric, t)` returns the flat `t` of all ranks one after the other, however long each is, `bool`
+# too. Write the metrics in PyTorch: scikit-learn would have to be imported on every rank first.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>A helper gives recall and precision at one threshold. Average precision calls it for every
 # score that occurs, from the highest down: <code>scores.unique().flip(0)</code>.</details>
-# <details><summary>Hint 2</summary>Equal scores pass the threshold at the same moment. A rank that has no example must
-# come to each collective all the same.</details>
+# <details><summary>Hint 2</summary>Equal scores pass the threshold at the same moment. A rank without examples must
+# still take part in each collective.</details>
 
 # %% tags=["exercise:metrics_of_all"]
 # Exercise 1.4: metrics of all ranks' examples
 def metrics_of_all(fabric, scores, labels, threshold):
     """Return (recall, precision, average precision) of all ranks' examples: three numbers, the same on every rank.
 
-    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have unequally many, also none.
+    scores (finite floats) and labels (True: of the class) are of this rank's examples; ranks have different numbers, or none.
     Recall and precision are of scores >= threshold; equal scores are one threshold; 0/0 counts as 0. Arguments stay as they are.
     """
     ### BEGIN SOLUTION
@@ -1075,20 +1078,19 @@ figures.curves(
 # %% [markdown]
 # The same model, the same images: only the number of ranks and the way of dealing differ. Which of the two errors would go
 # unseen in a report? Sending every score costs bytes for every example. Libraries also count scores in bins
-# and add the bins up: the bytes no longer grow with the examples, and the result is near, not exact.
+# and add the bins up: the bytes no longer grow with the examples, and the result is close, not exact.
 #
 # **In one sentence:** two metrics of this section can be had from counts alone. Why not the third?
 #
 # <details><summary>Compare</summary>Recall and precision count examples on one side of a threshold, and counts add up over
-# ranks. Average precision asks how examples of different ranks stand to each other, which no number of one rank
-# tells.</details>
+# ranks. Average precision asks how examples of different ranks compare, which no number from one rank tells.</details>
 
 # %% [markdown]
 # ## Too large for one
 #
-# Time is one reason to distribute. The other one is **memory**. In a training step a device holds the *weights*, a
-# *gradient* for each, what the *optimizer* remembers of each (Adam: two numbers, its moments), and *activations*: what the
-# forward pass keeps for the backward pass. PyTorch tells us of each tensor that it keeps:
+# Time is one reason to distribute. The other is **memory**. In a training step a device holds the *weights*, a *gradient*
+# for each, what the *optimizer* remembers of each (Adam: two numbers, its moments), and *activations*: what the forward
+# pass keeps for the backward pass. PyTorch can list every tensor that it keeps:
 
 # %%
 def kept(model, loss_of):
@@ -1125,8 +1127,8 @@ for t in kept(model, loss_of(1))[0]:
 def training_bytes(weights, saved, batch, weight_bytes=4, optimizer_bytes=8):
     """Bytes of a training step: {"weights": …, "gradients": …, "optimizer": …, "activations": …}, and no other key.
 
-    weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes a weight.
-    saved: (shape, bytes of a number) of each tensor that is kept for ONE example; batch: how many examples.
+    weights: a shape for each parameter tensor; weight_bytes of a weight, and of its gradient; optimizer_bytes per weight.
+    saved: (shape, bytes per number) of each tensor that is kept for ONE example; batch: how many examples.
     """
     ### BEGIN SOLUTION
     count = sum(math.prod(shape) for shape in weights)
@@ -1145,8 +1147,8 @@ check.training_bytes(training_bytes)
 # %% [markdown]
 # ### Against measured bytes
 #
-# One real step with Adam. Afterwards we ask every tensor how large it is. Your estimate knows the shapes, and what one
-# image keeps, and nothing else.
+# One real step with Adam. Afterwards we ask every tensor how large it is. Your estimate knows only the shapes, and
+# what is kept for one image.
 
 # %%
 # Helper: your estimate, and what was measured
@@ -1200,16 +1202,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# The few bytes by which they differ: Adam also counts its steps, one number for each tensor, and what the loss keeps is not
-# all per image. At the largest batch, which part is nearly all there is? Is it the same one for a large language
-# model with a small batch?
+# Why do they differ by a few bytes? Adam also counts its steps, one number for each tensor, and not all that the loss keeps
+# is per image. At the largest batch, which part is nearly everything? Is it the same one for a large language model with a
+# small batch?
 
 # %% [markdown]
 # ### A model of seven billion
 #
-# Let us build a language model of the size that the ZeRO paper takes as its example. The `meta` device knows shapes and no
-# memory, so the same hooks tell what it *would* keep. In mixed precision a weight and its gradient are 16-bit numbers, of 2
-# bytes. Adam then keeps 12 for each: a float32 copy of the weight and two moments.
+# Let us build a language model of the size that the ZeRO paper takes as its example. The `meta` device has shapes but no
+# memory, so the same hooks tell what the model *would* keep. In mixed precision a weight and its gradient are 16-bit
+# numbers, 2 bytes each. Adam then keeps 12 for each weight: a float32 copy of the weight and two moments.
 
 # %%
 lab.predict("large", "7.5 billion weights, mixed precision, Adam: how many GB without activations?", "GB")
@@ -1234,7 +1236,7 @@ print(f"the tables of attention, every word against every word, are {tables / 1e
 # Data parallelism with a whole copy on each card does not help: every card holds all of it, and the activations of its own
 # batch. But who says that every rank must keep what all have? **ZeRO** (2020) is data parallelism in which each of n ranks
 # keeps an n-th of the optimizer's state, the gradients and the weights, and fetches the rest when a layer needs it. The
-# activations belong to a rank's own examples, and are not divided by it.
+# activations belong to a rank's own examples; ZeRO does not divide them.
 
 # %%
 def zero_stage_3(need, n):
@@ -1259,14 +1261,14 @@ if need:
 
 # %% [markdown]
 # That is the second reason to distribute, and for large models it comes first. There are other cuts: by layers (lab 03) and
-# tensor by tensor (lab 12), and these divide activations too, in part. ZeRO's paper treats them apart, as *residual
-# states*, and shares them out only among ranks that cut the model's tensors as well (section 6).
+# tensor by tensor (lab 12), and these divide activations too, in part. ZeRO's paper treats activations separately, as
+# *residual states*, and divides them only among ranks that cut the model's tensors as well (section 6).
 #
 # **In one sentence:** which of the four parts could you make smaller on one device, and at what price?
 #
-# <details><summary>Compare</summary>Activations: keep fewer and compute them again in the backward pass, which costs time
-# (FlashAttention, a way to compute a language model's attention, does so with its tables, and gains time).
-# The optimizer's state: plain gradient descent keeps none, and often learns slower.</details>
+# <details><summary>Compare</summary>Activations: keep fewer and compute the rest again in the backward pass, which costs
+# time (FlashAttention, a way to compute a language model's attention, does so with its tables, and gains time). The
+# optimizer's state: plain gradient descent keeps none, and often learns more slowly.</details>
 
 # %% [markdown]
 # ### Tokens a second (optional)
@@ -1296,11 +1298,11 @@ for n in (8, 1024):
 
 # %% [markdown]
 # And is the rest free? Your function knows. Gradients in bfloat16, a network card of 400 Gbit/s (50 GB/s) for every GPU,
-# 10 µs a message, at most a tenth of the step. These are numbers on paper: nothing of it ran here.
+# 10 µs a message, at most a tenth of the step. These are numbers on paper: none of it ran here.
 
 # %%
 def tokens_needed(n, allowed=0.1):
-    """The fewest tokens a card and step for which the all-reduce is small enough; None while not yet written."""
+    """The fewest tokens per card and step for which the all-reduce is small enough; None while not yet written."""
     def compute_s(tokens):
         return tokens / tokens_per_s
 
@@ -1312,7 +1314,7 @@ for n in (2, 8, 64, 1024):
 # %% [markdown]
 # **In one sentence:** from 64 cards to 1,024 the number hardly grows. Why, and when would it?
 #
-# <details><summary>Compare</summary>A rank's bytes, 2 (n − 1) m/n, come near to 2 m and stay there. Only the latency's part
+# <details><summary>Compare</summary>A rank's bytes, 2 (n − 1) m/n, approach 2 m and stay there. Only the latency's part
 # grows with n; it counts when m is small.</details>
 
 # %% [markdown]

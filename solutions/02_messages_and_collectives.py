@@ -41,7 +41,7 @@ lab, check = open_lab("02")
 #
 # Rank 0 sends rank 1 two numbers: first the loss, then the number of the step. Rank 1 wants the step first. Every
 # message carries a **tag**, a small number that says what kind it is. `recv` takes the next message *of its tag* from
-# that rank. The tags are arguments here, so that we can try it with and without.
+# a given rank. The tags are arguments here, so that we can try with and without them.
 
 # %%
 def two_numbers(fabric, loss_tag, step_tag):
@@ -73,16 +73,17 @@ print("with tags:    step {:g}, loss {:g}".format(*run[1]))
 # both are one float. With tags they arrive in the order in which they are *asked for*.
 #
 # Tags come from MPI, and PyTorch's functions take them too. But NCCL, which moves nearly all messages between GPUs, has
-# none: by [PyTorch's documentation](https://docs.pytorch.org/docs/stable/distributed.html) they are not supported there.
+# none: [PyTorch's documentation](https://docs.pytorch.org/docs/stable/distributed.html) says they are not supported
+# there.
 
 # %% [markdown]
 # ## Without tags: groups and batches
 #
 # Training code keeps conversations apart in three other ways. The first is **order**: every rank does the same things in
 # the same order. The second is a **process group**: some ranks with connections of their own, whose messages never meet
-# those of another group. `init_process_group` makes the first one. All ranks find each other at an agreed address, which is
-# called *rendezvous*, and a **backend**, here gloo, moves their bytes. `new_group([0, 1])` makes a smaller group. *Every*
-# rank calls it, members or not.
+# another group's. `init_process_group` makes the first one. All ranks find each other at an agreed address, which is
+# called *rendezvous*, and a **backend**, here gloo, moves their bytes. `new_group([0, 1])` makes a smaller group.
+# *Every* rank calls it, member or not.
 
 # %%
 def grid_sums(fabric):
@@ -98,7 +99,7 @@ def grid_sums(fabric):
     return over_row.item(), over_column.item()
 
 # %%
-lab.predict("column", "`all_reduce` leaves the sum on every rank. Rank r brings 10^r. What has rank 2 over its column?", "")
+lab.predict("column", "`all_reduce` leaves the sum on every rank. Rank r brings 10^r. What does rank 2 get over its column?", "")
 
 # %%
 run = launch(grid_sums, 4)
@@ -110,8 +111,8 @@ for rank, (over_row, over_column) in enumerate(run.results):
 # Large models are trained on such grids: one group splits the layers' matrices, the other averages gradients (lab 12).
 #
 # The third way is a **batch**. `batch_isend_irecv` takes a list of sends and receives and begins them all at once. None
-# of them waits for another one, so no order in the list can make a deadlock. Pipelines send activations forwards and
-# gradients backwards so. Here everybody passes its rank to the right, as in lab 00.
+# of them waits for another, so no order in the list can make a deadlock. Pipelines send activations forwards and
+# gradients backwards this way. Here every rank passes its number to the right, as in lab 00.
 
 # %%
 def pass_right_in_a_batch(fabric):
@@ -158,7 +159,7 @@ lab.measure("noticed", last_run().wall_s)
 
 # %% [markdown]
 # `all_reduce` and `barrier` are **collectives**: all ranks of a group call them together. The messages of a framework's
-# collective do not pass through the fabric. Nobody knows there what is still to come, and the run hangs until its time
+# collective do not pass through the fabric. So nobody knows what is still to come, and the run hangs until its time
 # limit. The usual reason is a branch that one rank takes and the others do not. The report then says where each rank
 # stood.
 
@@ -177,16 +178,16 @@ except RunTimedOut as error:
 # %% [markdown]
 # **In one sentence:** which rank has the mistake, and how does the report tell you?
 #
-# <details><summary>Compare</summary>Rank 2: it stands at another line than all the others. In a hang, look for the odd
-# one out, not for the rank that waits longest.</details>
+# <details><summary>Compare</summary>Rank 2: it stands at a different line from all the others. In a hang, look for
+# the odd one out, not for the rank that waits longest.</details>
 
 # %% [markdown]
 # ## What PyTorch can tell you about a hang
 #
-# A real job has a thousand ranks and no report. Three tools of PyTorch look inside. The first is `monitored_barrier`, a
-# barrier in which rank 0 asks every other rank by itself. It needs gloo; a job on NCCL makes one more group for it, with
-# `new_group(backend="gloo")`. Below, rank 2 never comes. **Before you run it:** which of the other three ranks can
-# say who is missing?
+# A real job has a thousand ranks and no report. Three PyTorch tools look inside. The first is `monitored_barrier`, a
+# barrier in which rank 0 asks every other rank separately. It needs gloo; a job on NCCL makes one more group for it,
+# with `new_group(backend="gloo")`. Below, rank 2 never comes. **Before you run it:** which of the other three ranks
+# can say who is missing?
 
 # %%
 def rank_2_never_comes(fabric):
@@ -226,7 +227,7 @@ for rank, said in enumerate(launch(one_rank_calls_another_collective, 3).results
 # %% [markdown]
 # The third is the **flight recorder**. Every rank keeps its last collectives in memory, 2000 of them unless
 # `TORCH_FR_BUFFER_SIZE` says otherwise. Below, rank 2 is about to skip one, and we read the record from within, with a
-# function that is PyTorch's own and may change. Which entry is missing, and where?
+# private function of PyTorch, which may change. Which entry is missing, and where?
 
 # %%
 def rank_2_skips_one(fabric):
@@ -234,7 +235,7 @@ def rank_2_skips_one(fabric):
     x = torch.ones(4)
     dist.all_reduce(x)
     if fabric.rank != 2:
-        dist.broadcast(x, src=0, async_op=True)  # begun, and not waited for
+        dist.broadcast(x, src=0, async_op=True)  # begun, but not waited for
     record = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())
     return [f"{e['collective_seq_id']} {e['profiling_name']} {e['input_sizes']}" for e in record["entries"]]
 
@@ -244,8 +245,8 @@ for rank, entries in enumerate(launch(rank_2_skips_one, 3).results):
 # %% [markdown]
 # A job on NCCL writes these records when a collective runs into its time limit, with `TORCH_NCCL_DUMP_ON_TIMEOUT=1` and
 # a file name in `TORCH_FR_DUMP_TEMP_FILE`; the command `torchfrtrace` compares the files of all ranks. (Not run here: it
-# takes GPUs. [PyTorch's tutorial](https://docs.pytorch.org/tutorials/prototype/flight_recorder_tutorial.html) shows it.)
-# And `py-spy dump --pid …`, a tool of its own, prints the Python stack of a process that hangs, from outside.
+# needs GPUs. [PyTorch's tutorial](https://docs.pytorch.org/tutorials/prototype/flight_recorder_tutorial.html) shows
+# it.) And `py-spy dump --pid …`, a separate tool, prints the Python stack of a hanging process, from outside.
 
 # %% [markdown]
 # ## From one to all
@@ -298,8 +299,8 @@ figures.messages(run)
 # root*: `me = (rank − root) % n` is 0 on the root. Second, when round k begins (k = 0, 1, …), those with `me` below
 # 2ᵏ have the tensor.
 #
-# <details><summary>Hint 1</summary>With <code>step</code> = 1, 2, 4, …: who has it sends to the one that is
-# <code>step</code> further on. Who has no such partner (number n or more) skips the round.</details>
+# <details><summary>Hint 1</summary>With <code>step</code> = 1, 2, 4, …: a rank that has the tensor sends it to the
+# one <code>step</code> further on. If there is no such partner (number n or more), it skips the round.</details>
 # <details><summary>Hint 2</summary>In one round a rank sends, or receives, or does neither.</details>
 # <details><summary>Hint 3</summary>Back from <code>me</code> to a real rank: add the root, modulo n.</details>
 
@@ -308,7 +309,7 @@ figures.messages(run)
 def tree_broadcast(fabric, x, root):
     """Fills every rank's x with the root's, in place.
 
-    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x has any dtype.
+    Every rank but the root receives one message, the whole of x; ⌈log2 n⌉ rounds. x may have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -353,10 +354,10 @@ figures.replay(
 )
 
 # %% [markdown]
-# As many messages, as many bytes; but in the tree several ranks send at once. By the formulas: a star
+# The same number of messages and of bytes; but in the tree several ranks send at once. By the formulas: a star
 # $\alpha+(n-1)\frac mB$, a tree $\lceil\log_2 n\rceil\left(\alpha+\frac mB\right)$. Does that hold? A race: all ranks
-# start together, and the time counts until the last one is done. Of a few tries the *fastest* counts: whatever else this
-# machine does meanwhile can only add time.
+# start together, and the clock runs until the last one is done. The *fastest* of a few tries counts: whatever else
+# this machine does meanwhile can only add time.
 
 # %%
 # Helper: a stopwatch on every rank
@@ -370,7 +371,7 @@ def lap(fabric, collective, size_bytes):
     return time.monotonic() - start
 
 def stopwatch(fabric, collectives, sizes, tries):
-    """Seconds until this rank is done, of every try: by size, then by collective."""
+    """Seconds until this rank is done, for every try: by size, then by collective."""
     dist.init_process_group("gloo")
     for collective in collectives:
         lap(fabric, collective, 64)  # warms up
@@ -407,14 +408,14 @@ bars = [
 figures.race(bars, "A broadcast: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
-# The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with. From
-# then on the star grows with n, the tree with log2 n only.
+# The dashed outlines are the formulas, computed before anything ran. With 2 ranks there is nothing to help with.
+# Beyond that the star grows with n, the tree only with log2 n.
 
 # %% [markdown]
 # ### To a thousand ranks (optional)
 #
 # `simulate` runs the same functions without processes: all ranks take turns in this one, each with a **simulated clock**
-# that only messages move. So there is room for a thousand. First see whether its seconds are those of the real ranks.
+# that only messages move. So there is room for a thousand. First see whether its seconds match the real ranks'.
 
 # %%
 many = [2, 4, 8, 16, 64, 256, 1024]
@@ -479,20 +480,21 @@ figures.curves(
 
 # %% [markdown]
 # Small messages are a matter of latency, large ones of bandwidth: which is quicker depends on both. One caution. Our
-# links take a sender's own work for nothing. Real software spends some time on every single message, so with thousands
+# links count a sender's own work as free. Real software spends some time on every single message, so with thousands
 # of ranks a star is slow for tiny tensors too, and libraries broadcast those as trees.
 #
 # **In one sentence:** where do star and tree meet, if the latency doubles?
 #
 # <details><summary>Compare</summary>At twice the size. Set the two formulas equal: the size is
-# (rounds − 1) α B / (n − 1 − rounds), in proportion to α.</details>
+# (rounds − 1) α B / (n − 1 − rounds), proportional to α.</details>
 
 # %% [markdown]
 # ## From all to one
 #
-# The opposite of a broadcast: every rank has a tensor, and the root needs their **sum**. It is called a *reduce*. As a
-# star, the root receives $n-1$ tensors and adds them up. As a tree: turn the arrows of the broadcast round. Ranks pair
-# up; one of each pair sends and is done; the other one adds. Half of the ranks are left, and they pair up again.
+# The opposite of a broadcast: every rank has a tensor, and the root needs their **sum**. This is called a *reduce*.
+# As a star, the root receives $n-1$ tensors and adds them up. As a tree: turn the arrows of the broadcast round.
+# Ranks pair up; one of each pair sends and is done; the other adds. Half of the ranks are left, and they pair up
+# again.
 
 # %%
 def star_reduce(fabric, x, root):
@@ -510,7 +512,7 @@ def star_reduce(fabric, x, root):
 # are left.
 #
 # <details><summary>Hint 1</summary>With <code>step</code> = 1 the odd ones send to the even one before them and are
-# done. With 2, of those that are left, 2, 6, 10, … send to 0, 4, 8, …</details>
+# done. With 2, the remaining 2, 6, 10, … send to 0, 4, 8, …</details>
 # <details><summary>Hint 2</summary>Who sends in this round? <code>me % (2 * step) == step</code>.</details>
 # <details><summary>Hint 3</summary>The one that would send to you may not exist: is its number below n?</details>
 
@@ -519,7 +521,7 @@ def star_reduce(fabric, x, root):
 def tree_reduce(fabric, x, root):
     """Leaves the sum over all ranks in the root's x, in place; the others' x may change.
 
-    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x has any dtype.
+    Every rank but the root sends one message, as long as x; ⌈log2 n⌉ rounds. x may have any dtype.
     """
     ### BEGIN SOLUTION
     n = fabric.world_size
@@ -556,8 +558,8 @@ run = launch(watched, n, args=(tree_reduce, tensor_bytes // 4), link=slow)
 figures.steps(run, "tree", contents=run.results, hub=0)
 
 # %% [markdown]
-# A sum of two tensors is as long as one of them. So in every round the bytes on the way halve, and no card has to take
-# in more than one tensor a round.
+# A sum of two tensors is as long as one of them. So in every round the bytes on the way halve, and no card takes in
+# more than one tensor a round.
 
 # %%
 lab.predict("reduce", f"{n} ranks, {tensor_bytes / 1e3:g} kB, 20 MB/s: how many ms does your tree take?", "ms")
@@ -579,7 +581,8 @@ figures.race(bars, "A reduce: star or tree, and does it depend on the number of 
 #
 # Sometimes the sum is not enough. To evaluate a model, rank 0 may want every rank's predictions, side by side. This is
 # a **gather**: the root ends with n blocks, one from each rank. As a tree it takes the same pairs as your reduce. But
-# nothing is added up, so what travels *grows*: who has received two blocks sends three. Both are given.
+# nothing is added up, so what travels *grows*: a rank that has received one block sends two. Star and tree are
+# given.
 
 # %%
 def star_gather(fabric, x, root):
@@ -605,7 +608,7 @@ def tree_gather(fabric, x, root):
             fabric.recv(below, frm=(me + step + root) % n)
             held = torch.cat([held, below])
         step *= 2
-    return held.roll(root, dims=0)  # from the order of the tree to that of the ranks
+    return held.roll(root, dims=0)  # from the tree's order to the ranks'
 
 # %%
 lab.predict(
@@ -627,22 +630,22 @@ bars = [
 figures.race(bars, "A gather: star or tree, and does it depend on the number of ranks?")
 
 # %% [markdown]
-# Fewer messages reach the tree's root, but each is twice as long as the one before. Its card has to take in $n-1$
+# Fewer messages reach the tree's root, but each is twice as long as the one before. The root's card takes in $n-1$
 # blocks whichever way they come. Both formulas say $(n-1)\frac mB$; the tree adds latencies.
 #
 # **In one sentence:** why does a tree help a reduce, and not a gather?
 #
-# <details><summary>Compare</summary>A sum gets no longer on its way, a table does. Helpers can add for the root; they
+# <details><summary>Compare</summary>A sum gets no longer on its way; a table does. Helpers can add for the root; they
 # cannot receive for it.</details>
 #
-# Turn the arrows round and the root deals out its rows: a **scatter**. A gather and then a broadcast of the table give it
-# to everybody: an **all-gather**.
+# Turn the arrows round and the root deals out its rows: a **scatter**. A gather, then a broadcast, gives everybody
+# the whole table: an **all-gather**.
 
 # %% [markdown]
 # ## Everybody to everybody: all-to-all
 #
 # Every rank has a table with a row for each rank. Row j of rank r's table goes to rank j, and lands there in row r. So
-# blocks change places as in a transposed matrix. This is an **all-to-all**. Where experts of a model live on different
+# blocks change places as in a transposed matrix. This is an **all-to-all**. Where a model's experts live on different
 # ranks (*mixture of experts*), it takes each token to its expert, and a second one brings the result back (Lepikhin and
 # others, GShard, 2020).
 
@@ -666,11 +669,11 @@ def one_after_the_other(fabric, x):
     return out
 
 # %% [markdown]
-# Now in $n-1$ rounds. In each round every rank sends one row and receives one. So in each round all ranks must send to
-# *different* ranks. In which order does rank r send its rows?
+# Now do it in $n-1$ rounds. In each, every rank sends one row and receives one, so all ranks must send to *different*
+# ranks. In which order does rank r send its rows?
 #
-# <details><summary>Hint 1</summary>Your own row does not travel: <code>out = x.clone()</code> has it in its
-# place, and the right shape and dtype.</details>
+# <details><summary>Hint 1</summary>Your own row does not travel: <code>out = x.clone()</code> has it in place, with
+# the right shape and dtype.</details>
 # <details><summary>Hint 2</summary>Let rank r send to r + 1 in the first round, to r + 2 in the second, … Who sends to
 # rank r meanwhile?</details>
 # <details><summary>Hint 3</summary>In a round: isend, recv, then wait for the handle. With <code>send</code> everybody
@@ -681,7 +684,7 @@ def one_after_the_other(fabric, x):
 def all_to_all(fabric, x):
     """Returns a table like x, [n, elements]: its row r is the row that rank r had for this rank.
 
-    Every rank sends every other one message, one row of x; n − 1 rounds. x has any dtype.
+    Every rank sends each other rank one message, one row of x; n − 1 rounds. x may have any dtype.
     """
     ### BEGIN SOLUTION
     n, me = fabric.world_size, fabric.rank
@@ -706,7 +709,7 @@ lab.predict(
 
 # %%
 def of_tables(exchange):
-    """An exchange of tables as a contestant of a race: the tensor is cut into a row for each rank."""
+    """An exchange of tables as a contestant in a race: the tensor is cut into a row for each rank."""
     def contestant(fabric, x, root):
         exchange(fabric, x[: len(x) // fabric.world_size * fabric.world_size].view(fabric.world_size, -1))
     return contestant
@@ -728,14 +731,15 @@ figures.messages(run)
 
 # %% [markdown]
 # By the formula your order takes $(n-1)\left(\alpha+\frac{m}{nB}\right)$ for tables of m bytes. With more ranks the
-# blocks get smaller, and the bytes never take longer than one table: each card sends $\frac{n-1}{n}m$ of them.
+# blocks get smaller, and the bytes never take longer than one whole table would: each card sends $\frac{n-1}{n}m$ of
+# them.
 
 # %% [markdown]
 # ## Two numbers for a link
 #
-# All predictions so far needed $\alpha$ and $B$. On a real cluster nobody tells you; you **measure**. Below, the
-# computer draws a link at random and does not say which. Two ranks play ping-pong over it with messages of many sizes.
-# The time of one message is half of a round trip, and again the fastest of several tries counts.
+# All predictions so far needed $\alpha$ and $B$. On a real cluster nobody tells you these; you **measure** them.
+# Below, the computer draws a link at random and does not say which. Two ranks play ping-pong over it with messages of
+# many sizes. The time of one message is half a round trip, and again the fastest of several tries counts.
 
 # %%
 from worldsize.launch import quiet_launch  # launches without a word, so that the link stays hidden
@@ -774,17 +778,17 @@ lab.predict("alpha", "From this table by eye: how many ms is α?", "ms")
 lab.predict("bandwidth", "And how many MB/s is B?", "MB/s")
 
 # %% [markdown]
-# Now find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is near to the measured times: *least
-# squares*. The check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes
-# from 100 bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left
-# out**. It may be 15 % off there. So no size may count more than another.
+# Now find $\alpha$ and $B$ so that the line $T=\alpha+\frac mB$ is close to the measured times: *least squares*. The
+# check first gives you times that lie on a line exactly. Then it gives you one time for each of nine sizes from 100
+# bytes to 10 GB, of which the first and the last are 20 % off, and asks your line for sizes that it **left out**. It
+# may be 15 % off there. So no size may count more than another.
 #
 # <details><summary>Hint 1</summary>A line in m has the slope 1/B. <code>np.polyfit</code> or
 # <code>np.linalg.lstsq</code> finds lines.</details>
-# <details><summary>Hint 2, when the small sizes fail</summary>5 % of 5 s are 250 ms, and squared they outweigh every
-# small message. What should be small for all sizes alike is the <em>relative</em> error, (α + m/B − T) / T.</details>
-# <details><summary>Hint 3</summary>Divide by T: find α and 1/B for which α · (1/T) + (1/B) · (m/T) is near to 1. That is
-# least squares again, with two columns.</details>
+# <details><summary>Hint 2, when the small sizes fail</summary>5 % of 5 s is 250 ms, which, squared, outweighs every
+# small message. The <em>relative</em> error, (α + m/B − T) / T, should be small for all sizes alike.</details>
+# <details><summary>Hint 3</summary>Divide by T: find α and 1/B for which α · (1/T) + (1/B) · (m/T) is close to 1.
+# That is least squares again, with two columns.</details>
 
 # %% tags=["exercise:fit_alpha_beta"]
 # Exercise 2.4: latency and bandwidth from measured times
@@ -830,16 +834,17 @@ def worst(line, times, sizes):
 figures.residuals(measured, [yours], "A shaped link: how far off is your line, and is there a pattern?", left_out)
 
 # %% [markdown]
-# What your $\alpha$ has more than the link's own is the time that a process takes to wake up: a measurement has it all.
-# The lower picture shows the **residuals**, what the line leaves over. Small, and without a pattern? That is how one
-# sees that a model is enough.
+# Your $\alpha$ exceeds the link's own by the time that a process takes to wake up: a measurement includes everything.
+# The lower picture shows the **residuals**, what the line leaves over. Small, and without a pattern? That is how you
+# see that a model is good enough.
 
 # %% [markdown]
 # ### Why relative errors (optional)
 #
-# On a quiet link nearly every fit will do. On a busy network times are easily 20 % off. No run here shows that on
-# demand, so for once we **make up** numbers: the hidden link's exact times, from 100 bytes to 1 GB, each multiplied by
-# a random number from 0.8 to 1.2. The usual least squares make the errors in *seconds* small. How good is that line?
+# On a quiet link nearly any fit will do. On a busy network times are easily 20 % off. No run here shows that on
+# demand, so for once we **make up** numbers: the hidden link's exact times, from 100 bytes to 1 GB, each multiplied
+# by a random number from 0.8 to 1.2. Ordinary least squares makes the errors in *seconds* small. How good is that
+# line?
 
 # %%
 lab.predict("seconds", "A line that makes errors in seconds small: how many % is it off at worst?", "%")
@@ -860,14 +865,14 @@ figures.residuals(made_up, both, asks, sizes[1::2], points="made up")
 # %% [markdown]
 # Look at the left end. A fifth of the largest time is far longer than a whole small message. Squares of seconds see
 # nothing but that; the line turns to please the largest sizes, and its $\alpha$, the only thing that counts for small
-# ones, is anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all sizes
-# alike.
+# ones, can be anything. It may be below zero: a message that arrives before it was sent. Relative errors weigh all
+# sizes alike.
 
 # %% [markdown]
 # ## The bare machine (optional)
 #
-# Now the same game with no shaped link: two processes, and messages as fast as this machine can. Is that a line too?
-# Small messages are soon sent, so we try them more often.
+# Now the same game with no shaped link: two processes, and messages as fast as this machine can send them. Is that a
+# line too? Small messages are quick, so we try them more often.
 
 # %%
 from worldsize.fabric import SMALL_BYTES
@@ -892,7 +897,7 @@ mark = {SMALL_BYTES: f"{SMALL_BYTES // 1024} KiB"}
 figures.residuals(bare, [yours], "The bare machine: how far off is your line, and is there a pattern?", left_out, mark)
 
 # %% [markdown]
-# Compare the lower picture with that of the shaped link. Are these errors larger? Do they lie in arcs, or jump? Such a
+# Compare the lower picture with the shaped link's. Are these errors larger? Do they lie in arcs, or jump? Such a
 # pattern says that the *model* lacks something. Look at 128 KiB.
 
 # %% [markdown]
@@ -902,7 +907,7 @@ figures.residuals(bare, [yours], "The bare machine: how far off is your line, an
 # *copied* behind its header, and both leave as one message. Above that the header goes alone, and the tensor follows
 # without a copy, as a second message. Many MPI libraries have such a switch too and call its sides *eager* and
 # *rendezvous*. The copies, one on each side, cost time for every byte; the second message costs a fixed time. Is 128
-# KiB the right place for it here?
+# KiB the right place for the switch here?
 
 # %%
 lab.predict("switch", f"{SMALL_BYTES:,} bytes, then one byte more: how many times as long does that take?", "times")
@@ -931,9 +936,9 @@ else:
 # %% [markdown]
 # ### Memory is no line either (optional)
 #
-# (Run *The bare machine* first.) Arcs have another reason. Leave out messages and just copy bytes from one place in
-# memory to another. A machine reads what it used last from small, fast **caches**; a large tensor does not fit. How
-# much does that matter?
+# (Run *The bare machine* first.) There is another reason for arcs. Leave out messages and just copy bytes from one
+# place in memory to another. A machine reads what it used last from small, fast **caches**; a large tensor does not
+# fit. How much does that matter?
 
 # %%
 def copy_speed(size_bytes, tries=20):
@@ -961,8 +966,8 @@ figures.curves(
 )
 
 # %% [markdown]
-# Where does this machine stand? Beside your numbers stand published ones, of parts that you have no access to here. Before
-# you look: between the memory of a GPU and an Ethernet cable of 1 Gbit/s, how many powers of ten?
+# Where does this machine stand? Beside your numbers stand published ones, of hardware that you have no access to
+# here. Before you look: between the memory of a GPU and an Ethernet cable of 1 Gbit/s, how many powers of ten?
 
 # %%
 fastest_message = max(size / seconds for size, seconds in bare.items())
@@ -974,16 +979,16 @@ measured_here = [figures.Bandwidth(*row) for row in here.items()]
 figures.bandwidth_ladder(measured_here + [figures.Bandwidth(*row) for row in data.bandwidths()])
 
 # %% [markdown]
-# So B is not one number even in memory, and a message on one machine is little else than copies. Over a real network
-# the card is mostly slower than the memory, and the line holds better, as it did on the shaped link. That is why
+# So B is not one number even in memory, and a message on one machine is little more than copies. Over a real network
+# the card is usually slower than the memory, and the line holds better, as it did on the shaped link. That is why
 # $\alpha$ and $B$ are so useful there. Lab 16 will predict a large cluster with them.
 
 # %% [markdown]
 # ## The framework's names
 #
 # PyTorch has all of these. Each rank calls the same function; `src` and `dst` name the root. `broadcast` and `reduce`
-# work in place, like yours; of a reduce the root's result alone counts. `all_to_all_single` fills another table. Do they
-# leave what yours leave?
+# work in place, like yours; after a reduce only the root's result counts. `all_to_all_single` fills another table. Do
+# they leave the same as yours?
 
 # %%
 def both_broadcasts(fabric, mine, theirs):
@@ -999,7 +1004,7 @@ def both_all_to_alls(fabric, mine, theirs):
     dist.all_to_all_single(theirs, theirs.clone())
 
 def alike(fabric, both):
-    """Whether yours and PyTorch's leave this rank the same; None where yours is not written yet."""
+    """Whether yours and PyTorch's leave the same on this rank; None where yours is not written yet."""
     dist.init_process_group("gloo")
     mine = torch.arange(2 * fabric.world_size) + 100 * fabric.rank
     theirs = mine.clone()
@@ -1023,8 +1028,8 @@ for name, both in {"broadcast": both_broadcasts, "reduce": both_reduces, "all_to
 # An **all-gather** gives every rank the blocks of all. `all_gather` wants a list with a tensor for each. Newer functions
 # take one tensor for all blocks: `all_gather_single`, `reduce_scatter_single`, `all_to_all_single`. Older code calls the
 # first two `all_gather_into_tensor` and `reduce_scatter_tensor`. A **reduce-scatter** adds up the tables of all ranks and leaves
-# each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each get from each of
-# the three?
+# each rank one row of the sum. **Before you run it:** 4 ranks bring 8 numbers each. How many does each rank get from
+# each of the three?
 
 # %%
 def one_tensor_each(fabric):
@@ -1044,13 +1049,13 @@ for name, got in launch(one_tensor_each, 4)[1].items():
 # ### While it travels
 #
 # With `async_op=True` a collective returns at once, with a handle. `work.wait()` returns when the result is there, as
-# with your `isend`. Meanwhile the rank can compute: so DDP averages the first gradients while later ones are not yet
-# known (lab 11). Below, an all-reduce of 40 MB and 100 ms of work, for which `fabric.compute` waits. How long does the
-# all-reduce take alone?
+# with your `isend`. Meanwhile the rank can compute: this is how DDP averages the first gradients before the later
+# ones are known (lab 11). Below, an all-reduce of 40 MB and 100 ms of work, in which `fabric.compute` only waits. How
+# long does the all-reduce take alone?
 
 # %%
 def all_reduce_and_work(fabric, at_once, work_s):
-    """Seconds of both."""
+    """Seconds for both."""
     dist.init_process_group("gloo")
     x = torch.ones(10_000_000)
     dist.all_reduce(x)  # warms up
@@ -1078,14 +1083,14 @@ print(f"one after the other {1e3 * took[False]:.0f} ms, at once {1e3 * took[True
 # %% [markdown]
 # ### And with NCCL?
 #
-# With GPUs the backend is NCCL, and three things differ (not run here; by the
+# With GPUs the backend is NCCL, and three things differ (not run here; from the
 # [PyTorch](https://docs.pytorch.org/docs/stable/distributed.html) and
 # [NCCL](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/index.html) documentation):
 #
-# - A collective only *queues* work on a **stream** of the GPU. `work.wait()` makes the current stream wait for it, not
-#   Python: who measures time needs `torch.cuda.synchronize()`.
+# - A collective only *queues* work on a **stream** of the GPU. `work.wait()` makes the current stream wait for it,
+#   not Python: to measure time you need `torch.cuda.synchronize()`.
 # - No tags. Tensors must be on the GPU.
-# - A process group is one **communicator**: its operations run in the order of their calls, alike on all ranks.
+# - A process group is one **communicator**: its operations run in the order of their calls, the same on all ranks.
 
 # %% [markdown]
 # From now on you may use these functions, and you know what they cost. One more, `dist.all_reduce`, leaves what a

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lab 03. Model parallelism: layers and pipelines
 #
-# **After this lab you are able to** split a model by layers over ranks and train it by hand, to say why most ranks are
-# then idle and how much, to keep them busy with micro-batches in the GPipe and the 1F1B order, and to predict a step's
-# time and memory from the number of stages, their balance, the links between them, and what is computed twice.
+# **After this lab you are able to** split a model by layers over ranks and train it by hand, say why most ranks are
+# then idle and how much, keep them busy with micro-batches in the GPipe and the 1F1B order, and predict a step's time
+# and memory from the number of stages, their balance, the links between them, and what is computed twice.
 #
 # **Minutes:** 130 (two sittings: 75 up to “What a stage keeps”, then 55) · **Points:** 6 · **Prerequisites:** Lab 00 (`send`,
 # `isend`, `recv`), PyTorch's autograd.
@@ -40,8 +40,8 @@ lab, check = open_lab("03")
 # ## When one device is too small
 #
 # GPT-3 (2020) has 96 transformer layers of width 12,288; one of width $w$ has about $12\,w^2$ weights. A large GPU has
-# 80 GB of memory. Training keeps weights, gradients, optimizer state and activations there; let us ask for the weights
-# alone, with two bytes a number. The `meta` device builds a layer without any memory.
+# 80 GB of memory. Training keeps weights, gradients, optimizer state and activations there; let us count the weights
+# alone, at two bytes a number. The `meta` device builds a layer without any memory.
 
 # %%
 lab.predict("devices", "How many GPUs of 80 GB does it take to hold GPT-3's weights, two bytes each?", "GPUs")
@@ -54,15 +54,15 @@ lab.measure("devices", -(-weights_bytes // 80e9))
 print(f"the weights of 96 layers: {weights_bytes / 1e9:.0f} GB")
 
 # %% [markdown]
-# So the model itself has to be divided. The simplest way: **by layers**. Rank 0 takes the first ones, rank 1 the next,
-# and so on. Each rank is a **stage** of the model. This is *model parallelism*; in contrast, *data parallelism* (Lab 04)
+# So the model itself must be divided. The simplest way: **by layers**. Rank 0 takes the first ones, rank 1 the next, and
+# so on. Each rank is a **stage** of the model. This is *model parallelism*; in contrast, *data parallelism* (Lab 04)
 # gives every rank the whole model and a part of the data.
 
 # %% [markdown]
 # ## Cut a model in two
 #
 # Our model is small, so that we can check everything: eight linear layers that learn to name pieces of clothing. Let us
-# cut it in the middle, still in one process, and see what has to pass the cut.
+# cut it in the middle, still in one process, and see what must cross the cut.
 
 # %%
 images, labels, *_ = models.tensors(data.load("fashion-mnist"), train=rows * max(micro_batches))
@@ -71,8 +71,9 @@ model = models.mlp([784, 128, 128, 128, 128, 128, 128, 128, 10], seed=3)
 front, back = model[:8], model[8:]
 
 # %% [markdown]
-# Forward, the front's output passes: the **activation**. As a message it is only numbers, without autograd's graph, and
-# `detach` makes it so. Before you run the next cell: which layers get a gradient from `loss.backward()`?
+# In the forward pass the front's output crosses it: the **activation**. As a message it is only numbers, without
+# autograd's graph, and `detach` makes it so. Before you run the next cell: which layers get a gradient from
+# `loss.backward()`?
 
 # %%
 activation = front(x[:64])
@@ -83,9 +84,9 @@ print("first layer of the back: ", "has a gradient" if back[0].weight.grad is no
 print("first layer of the front:", "has a gradient" if front[0].weight.grad is not None else "no gradient")
 
 # %% [markdown]
-# The backward stopped at the cut. But it left something there: `message.grad`, how the loss changes with every number of
-# the activation. That is all that the front needs to know. `backward` takes it as the gradient to go on from, by the
-# chain rule. So one tensor passes each way, and both have the same shape.
+# The backward pass stopped at the cut. But it left something there: `message.grad`, how the loss changes with every
+# number of the activation. That is all that the front needs to know. `backward` takes it as the gradient to start from,
+# by the chain rule. So one tensor crosses each way, and both have the same shape.
 
 # %%
 def gradients_of(model):
@@ -101,8 +102,8 @@ print(f"largest difference from the uncut model: {(by_hand - gradients_of(model)
 # ## A stage on every rank
 #
 # Now over ranks. `cut` makes a *part* for each stage, plain data that can travel: its layers' weights, the inputs `xs`
-# and the labels `ys`. All are lists by **micro-batch**, for later; now there is one, number 0. On rank 0 `xs` holds the
-# images, on the others empty tensors of the shape that will arrive. Only the last part has labels.
+# and the labels `ys`. Both are lists by **micro-batch**, for later; for now there is one, number 0. On rank 0 `xs`
+# holds the images, on the others empty tensors of the shape that will arrive. Only the last part has labels.
 
 # %%
 even = [8 * s // stages for s in range(stages + 1)]
@@ -115,16 +116,16 @@ for rank, part in enumerate(parts):
 lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one step?", "kB")
 
 # %% [markdown]
-# You write the stage. It is told what to do by a list of **actions**: `("forward", k)` or `("backward", k)`, k the
-# micro-batch. Do them in order, whatever order that is. Between the two, keep what the backward will need under its
-# number. Send with `isend`: a stage works on while its message travels, and later two neighbours will send to each other
-# at the same moment. Wait for all handles at the end, and leave what you sent unchanged until then.
+# You write the stage. A list of **actions** tells it what to do: `("forward", k)` or `("backward", k)`, k the
+# micro-batch. Do them in order, whatever order that is. Between a forward and its backward, keep under k what the
+# backward will need. Send with `isend`: a stage works on while its message travels, and later two neighbours will send
+# to each other at the same moment. Wait for all handles at the end, and leave what you sent unchanged until then.
 
 # %% [markdown]
-# Given is `build(part, fabric)`. It returns the stage's layers as one module of PyTorch: `layers(inputs)` goes forward
-# through all of them, `layers.parameters()` are their weights and biases, and autograd works as on one device. They hold
-# this stage's weights alone. (It gets `fabric` so that the layers can take a declared time, later, and in the check.) The
-# module knows nothing of other ranks: every message is yours.
+# You are given `build(part, fabric)`. It returns the stage's layers as one PyTorch module: `layers(inputs)` goes forward
+# through all of them, `layers.parameters()` are their weights and biases, and autograd works as on one device. It holds
+# this stage's weights alone. (`build` gets `fabric` so that the layers can take a declared time, later and in the check.)
+# The module knows nothing of other ranks: every message is yours.
 
 # %% [markdown]
 # <details><summary>Hint 1: forward</summary>All but rank 0 receive into <code>part["xs"][k]</code>, then say that they
@@ -132,13 +133,13 @@ lab.predict("bytes", "64 images: how many kB does rank 0 send to rank 1 in one s
 # <details><summary>Hint 2: the loss</summary>The batch's loss is the mean over its micro-batches, all equally large: so
 # each one's <code>cross_entropy</code>, itself a mean, counts 1/m, with m = <code>len(part["ys"])</code>.</details>
 # <details><summary>Hint 3: backward</summary>All but the last receive the gradient of their output, into
-# <code>torch.empty_like</code> of it, which has its shape and dtype. All but rank 0 send the gradient of their input
-# back.</details>
+# <code>torch.empty_like</code> of that output: the same shape and dtype. All but rank 0 send the gradient of their
+# input back.</details>
 
 # %% tags=["exercise:run_stage"]
 # Exercise 3.1: one stage of a split model
 def run_stage(fabric, part, orders):
-    """Does the actions orders[fabric.rank], in order. Activations go to rank + 1, their gradients to rank - 1, if any.
+    """Does the actions of orders[fabric.rank], in order. Activations go to rank + 1, their gradients to rank - 1, if any.
     Returns the gradients of the loss, the mean over all the batch's images, with respect to layers.parameters(): a list.
     """
     layers = build(part, fabric)
@@ -196,7 +197,7 @@ figures.links(run)
 figures.steps(run, "pipeline")
 
 # %% [markdown]
-# And the gradients themselves? Those of the unsplit model, for the same images, are still in `model`.
+# And the gradients themselves? The unsplit model's, for the same images, are still in `model`.
 
 # %%
 def difference(run):
@@ -212,7 +213,7 @@ print("largest difference from the unsplit model:", difference(run))
 # ## One works, the others wait
 #
 # A real stage would be large and keep its device busy for a while. Ours takes a **declared** time: the layers do their
-# small work, then `fabric.compute` waits until the time is over. So four "devices" fit on any laptop. The times below
+# small work, then `fabric.compute` waits until the time is up. So four "devices" fit on any laptop. The times below
 # are measured; the lengths of the boxes are declared. A backward takes twice as long as a forward, as it does for
 # matrices: it multiplies twice, for the input's gradient and for the weights'.
 
@@ -225,7 +226,7 @@ def pipeline(schedule, m, seconds=None, edges=even, link=None, rows=rows, watch=
     return launch(step, stages, args=(parts, schedule), link=link)
 
 # %%
-lab.predict("naive", f"{stages} stages, the whole batch at once: which part of the time does a stage work?", "%")
+lab.predict("naive", f"{stages} stages, the whole batch at once: what part of the time does a stage work?", "%")
 
 # %%
 naive = pipeline(whole_batch, 1, [(4 * forward_s, 4 * backward_s)] * stages, rows=4 * rows)
@@ -234,11 +235,11 @@ lab.measure("naive", naive_s and 100 * utilisation(naive.trace))
 figures.pipeline(naive, "The whole batch at once: how much of their time do stages work?")
 
 # %% [markdown]
-# A staircase, down and up again. Arrows are messages: a stage cannot begin before the one before has sent, and on the
-# way back not before the one behind. At each moment one stage works. We have paid for all these devices, fit a large
+# A staircase, down and up again. Arrows are messages: a stage cannot begin until the one before it has sent or, on
+# the way back, the one behind it. At each moment one stage works. We have paid for all these devices, fitted a large
 # model into them, and are not a bit faster than one.
 #
-# **In one sentence:** what would you change so that stage 0 need not wait for so long?
+# **In one sentence:** what would you change so that stage 0 need not wait so long?
 #
 # <details><summary>Compare</summary>Give it another part of the batch to work on, while the first part is
 # elsewhere.</details>
@@ -248,13 +249,13 @@ figures.pipeline(naive, "The whole batch at once: how much of their time do stag
 #
 # Cut the batch into m **micro-batches**. Stage 0 hands over the first and begins the second at once, as on an assembly
 # line. The gradients of the micro-batches add up in `.grad`, and the weights change only at the end of the batch: the
-# result is that of the whole batch. In **GPipe** (Google, 2019) each stage goes forward with all micro-batches, then
+# result is the whole batch's. In **GPipe** (Google, 2019) each stage goes forward with all micro-batches, then
 # backward with all. With your stage written, only the list of actions is new.
 
 # %% tags=["exercise:gpipe"]
 # Exercise 3.2: the GPipe schedule
 def gpipe(stage, stages, micro_batches):
-    """A list of the actions of `stage`, one of 0 … stages - 1: ("forward", k) or ("backward", k) each.
+    """The list of actions of `stage`, one of 0 … stages - 1: each is ("forward", k) or ("backward", k).
 
     Every micro-batch k = 0 … micro_batches - 1 goes forward and backward once, and all go forward first.
     """
@@ -280,14 +281,14 @@ figures.pipeline(run, "The same batch in four: how much of their time do stages 
 
 # %% [markdown]
 # The two runs once more, on one clock. **Before you press Play:** when the whole batch reaches the last stage, how far
-# will the micro-batches be? (The messages at the very start are the ranks' agreement on when to begin.)
+# will the micro-batches be? (With the messages at the very start the ranks agree on when to begin.)
 
 # %%
 figures.replay({"whole batch": naive, "GPipe": run})
 
 # %% [markdown]
 # When the whole batch reached the last stage, GPipe's was already on the way back. The numbers in its picture are
-# micro-batches. The white that is left is the **bubble**: filling the pipeline and draining it. Count one forward and one
+# micro-batches. The remaining white is the **bubble**: filling the pipeline and draining it. Count one forward and one
 # backward of a micro-batch as a slot. The last stage begins $p-1$ forwards late, and stage 0 ends $p-1$ backwards after
 # it. So the step takes $m+p-1$ slots where $m$ would do: $\frac{m+p-1}{m}$ times
 # the ideal.
@@ -322,9 +323,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# Where a point lies above the line, messages and a busy machine took their time: the formula has them for free. Papers
-# measure the same bubble in two more ways. Megatron-LM divides it by the ideal time: an **overhead** of
-# $\frac{p-1}{m}$. GPipe divides it by the whole step: an **idle share** of $\frac{p-1}{m+p-1}$. Which is the larger one?
+# Where a point lies above the line, messages and a busy machine took their time: the formula counts them as free. Papers
+# measure the same bubble in two more ways. Megatron-LM divides it by the ideal time: an **overhead** of $\frac{p-1}{m}$.
+# GPipe divides it by the whole step: an **idle share** of $\frac{p-1}{m+p-1}$. Which is larger?
 
 # %%
 print(" m  times the ideal   overhead: paper, run   idle share: paper, run")
@@ -335,16 +336,16 @@ for m, run in gpipes.items():
           f"  {schedules.idle_share(stages, m):17.1%}, {idle}")
 
 # %% [markdown]
-# So before you compare two papers' bubbles, ask by what they divide. And why not a thousand micro-batches? One reason: a
-# very small one no longer fills a real device. For the other reason, look at what each stage has to keep.
+# So before you compare two papers' bubbles, ask what they divide by. And why not a thousand micro-batches? One reason: a
+# very small one no longer fills a real device. For the other, look at what each stage must keep.
 
 # %% [markdown]
 # ## What a stage keeps
 #
 # A backward needs what its forward computed. Autograd keeps it: the **activations** of each micro-batch that has gone
-# forward and not yet backward. Such a micro-batch is *in flight*. On real models this is often more than the weights.
-# Our stages can report how many bytes autograd holds, counted by its own hooks, without the weights. Time does not
-# matter for this, so the next run declares none.
+# forward but not yet backward. Such a micro-batch is *in flight*. In real models activations often take more than the
+# weights. Our stages can report how many bytes autograd holds, counted by its own hooks, without the weights. Time
+# does not matter for this, so the next run declares none.
 
 # %%
 lab.predict("gpipe_peak", f"GPipe, {most} micro-batches: how many are in flight on stage 0, at most?", "micro-batches")
@@ -367,24 +368,24 @@ lab.measure("gpipe_peak", peak(watched["GPipe"]))
 # ## One forward, one backward
 #
 # That is **1F1B** (PipeDream, 2019; in this form, with all gradients of one batch added up, in Megatron-LM). The last
-# stage alternates from the start: forward 0, backward 0, forward 1 … Each stage before it goes forward a few times first,
-# just as often as it takes until its first gradient can come back, then alternates too, and at the end drains what is left.
+# stage alternates from the start: forward 0, backward 0, forward 1 … Each earlier stage first goes forward a few times,
+# just often enough for its first gradient to come back, then alternates too, and at the end drains what is left.
 
 # %% [markdown]
 # Stage $s$ of $p$ may hold at most $p-s$ micro-batches, and nobody may wait longer than with GPipe. A batch can also be
 # shorter than the pipeline.
 #
-# <details><summary>Hint 1</summary>How many stages lie behind stage s? A micro-batch has to pass all of them before its
+# <details><summary>Hint 1</summary>How many stages lie behind stage s? A micro-batch must pass all of them before its
 # gradient can begin to come back.</details>
 # <details><summary>Hint 2</summary>Three loops: some forwards; pairs of a forward and the oldest backward; the
-# backwards that are left.</details>
+# remaining backwards.</details>
 
 # %% tags=["exercise:one_forward_one_backward"]
 # Exercise 3.3: the 1F1B schedule
 def one_forward_one_backward(stage, stages, micro_batches):
-    """A list of the actions of `stage`: first some forwards, then a forward and a backward in turn, then backwards.
+    """The list of actions of `stage`: first some forwards, then a forward and a backward in turn, then backwards.
 
-    Stage s has never more than stages - s micro-batches in flight, and no stage waits longer than with GPipe.
+    Stage s never has more than stages - s micro-batches in flight, and no stage waits longer than with GPipe.
     """
     ### BEGIN SOLUTION
     ahead = min(stages - stage - 1, micro_batches)
@@ -414,7 +415,7 @@ figures.pipeline(alternating[middle], f"1F1B with {middle} micro-batches: how mu
 
 # %% [markdown]
 # Follow micro-batch 0 down and up again. Then look at the middle: every stage goes forward, backward, forward, backward,
-# and where one sends an activation its neighbour sends a gradient the other way. Had you used `send`, both would block
+# and while one sends an activation, its neighbour sends a gradient the other way. Had you used `send`, both would block
 # here for ever.
 
 # %%
@@ -433,7 +434,7 @@ figures.curves(
 )
 
 # %% [markdown]
-# The same batch, the same gradients, how much time? Compare the columns below: m is the number of micro-batches. All
+# The same batch, the same gradients: how much time? Compare the columns below: m is the number of micro-batches. All
 # gradients are compared with the unsplit model's on the same images.
 
 # %%
@@ -455,7 +456,7 @@ for name, runs in named.items():
 # So 1F1B is *not* faster than GPipe: by the formula both have the same bubble. What differs is how many micro-batches are
 # kept, and many micro-batches are what makes the bubble small.
 #
-# **In one sentence:** why does stage 0 have to keep more than the last stage?
+# **In one sentence:** why must stage 0 keep more than the last stage?
 #
 # <details><summary>Compare</summary>Its micro-batches have the longest way to go before they come back: down through all
 # stages behind it, and up again.</details>
@@ -463,8 +464,8 @@ for name, runs in named.items():
 # %% [markdown]
 # ## A larger batch, or smaller pieces
 #
-# So far a micro-batch had the same number of images, whatever m was: with m the *batch* grew. Training usually fixes the
-# batch, because it decides what is learned. Then more micro-batches are smaller ones. Let us cut one batch into ever
+# So far a micro-batch had the same number of images, whatever m was: the *batch* grew with m. Training usually fixes the
+# batch, because it decides what is learned. Then more micro-batches mean smaller ones. Let us cut one batch into ever
 # more pieces, and count what autograd keeps on stage 0, in bytes.
 
 # %%
@@ -515,8 +516,8 @@ figures.curves(
 )
 
 # %% [markdown]
-# With a growing batch GPipe's memory grows with m, and 1F1B's stays. With one fixed batch GPipe keeps that batch, however it
-# is cut, while 1F1B keeps $p$ of its $m$ pieces. Either way 1F1B keeps $p/m$ of what GPipe does.
+# With a growing batch GPipe's memory grows with m, and 1F1B's stays level. With one fixed batch GPipe keeps that batch,
+# however it is cut, while 1F1B keeps $p$ of its $m$ pieces. Either way 1F1B keeps $p/m$ of what GPipe does.
 #
 # **In one sentence:** what limits m, for a fixed batch, if memory does not?
 #
@@ -526,8 +527,8 @@ figures.curves(
 # %% [markdown]
 # ## Compute it twice
 #
-# GPipe's authors knew. Their stages keep *only their input* of each micro-batch, and go forward once more, inside, when its
-# backward comes (*recomputation*, or activation checkpointing: `torch.utils.checkpoint`). It is paid for with time. Our
+# GPipe's authors knew. For each micro-batch their stages keep *only the input*, and go forward once more, internally,
+# when its backward comes (*recomputation*, or activation checkpointing: `torch.utils.checkpoint`). The price is time. Our
 # stages can do it too: `recompute=True`.
 
 # %%
@@ -557,15 +558,15 @@ longer = (2 * forward_s + backward_s) / (forward_s + backward_s)
 print(f"on paper the step takes {longer:.3g} times as long, and nothing else changes")
 
 # %% [markdown]
-# A stage saves least where its input is most of what it keeps, as the first one's images are: the input stays. The more
+# A stage saves least where most of what it keeps is its input, like the first one's images: the input stays. The more
 # layers lie behind one input, the more is saved. Everything else is as before, the gradients too. Real systems recompute
-# only what is cheap to compute and large to keep, and use 1F1B besides: try both above.
+# only what is cheap to compute and large to keep, and use 1F1B as well: try both above.
 
 # %% [markdown]
 # ## The slowest stage
 #
 # So far all stages took the same time. What if one of them is slower? Let one take twice as long as each of the others.
-# All together then have a quarter more to do. Does the step take a quarter longer, or more?
+# Together they then have a quarter more to do. Does the step take a quarter longer, or more?
 
 # %%
 lab.predict("slow_stage", f"One of {stages} stages is half as fast, m = {middle}: how many times as long is the step?", "times")
@@ -584,12 +585,13 @@ knobs(slow_stage, slower=[1, 1.5, 2, 3])
 
 # %% [markdown]
 # While the pipeline is full the slow stage hardly rests, and all others wait for it: **the slowest stage paces the
-# pipeline.** Each micro-batch after the first costs its time. If stage $s$ takes $t_s$ for a forward and a backward, a step takes
-# $\sum_s t_s+(m-1)\max_s t_s$. In a live notebook, choose other values above the picture: each is a new run.
+# pipeline.** Each micro-batch after the first costs that stage's time. If stage $s$ takes $t_s$ for a forward and a
+# backward, a step takes $\sum_s t_s+(m-1)\max_s t_s$. In a live notebook, choose other values above the picture: each is
+# a new run.
 
 # %% [markdown]
-# Layers differ: the last one of a language model, with its large vocabulary, costs as much as several others. Then the
-# *cuts* must differ. Below, eight layers and their declared milliseconds. Where would you cut them into four?
+# Layers differ: a language model's last one, with its large vocabulary, costs as much as several others. So the *cuts*
+# must differ. Below, eight layers and their declared milliseconds. Where would you cut them into four?
 
 # %%
 layer_ms = [20, 20, 20, 20, 20, 20, 60, 60]
@@ -602,7 +604,7 @@ layer_ms = [20, 20, 20, 20, 20, 20, 60, 60]
 # %% tags=["exercise:balanced_cuts"]
 # Exercise 3.4: balanced cuts
 def balanced_cuts(seconds, stages):
-    """edges, a list of stages + 1 numbers: stage s has the layers edges[s] up to, but without, edges[s + 1].
+    """edges, a list of stages + 1 numbers: stage s has layers edges[s] up to, but not including, edges[s + 1].
 
     seconds[k] is the time of layer k; the list stays as it is. Every stage has a layer, and the slowest stage is as fast
     as it can be.
@@ -642,15 +644,15 @@ figures.race(bars, "Does a balanced cut make the step shorter?")
 
 # %% [markdown]
 # Nothing else changed: the same layers, the same four devices. PipeDream finds such cuts by itself, from a profile of each
-# layer. Your time is what the slowest stage allows: no cut can divide a layer. To go on from there, a layer itself has to
-# be split over ranks, which is Lab 12.
+# layer. Your time is what the slowest stage allows: no cut can divide a layer. To go further, a layer itself must be
+# split over ranks: Lab 12.
 
 # %% [markdown]
 # ## Slow links
 #
-# Up to now messages took no time worth mentioning. Each one here holds a micro-batch's activation. Let us choose a link
-# on which one takes about as long as two thirds of a forward. A rank can compute while its messages travel; the receiver
-# may have nothing to do until they arrive.
+# Up to now messages took no time worth mentioning. Each one here holds a micro-batch's activation, or its gradient. Let us
+# choose a link on which a message takes about two thirds as long as a forward. A rank can compute while its messages travel;
+# the receiver may have nothing to do until they arrive.
 
 # %%
 message_bytes = rows * 128 * 4
@@ -665,7 +667,7 @@ lab.predict("link_1f1b", f"1F1B, {middle} micro-batches, this link: the step tak
 
 # %%
 def over(link, schedule):
-    """(the run over that link, how many times as long as over no link at all)"""
+    """(the run over that link, how many times as long it takes as with no link)"""
     run = pipeline(schedule, middle, link=link)
     direct_s = makespan_s((gpipes if schedule is gpipe else alternating)[middle].trace)
     return run, makespan_s(run.trace) / direct_s if run.state == "done" and direct_s else None
@@ -681,9 +683,9 @@ figures.pipeline(alternating_linked, "1F1B over a slow link: how much of their t
 
 # %% [markdown]
 # Which one does the slow link cost more, and where? GPipe can pay only where the pipeline fills and drains; in between,
-# messages travel behind the work. 1F1B has to pay in every round. A stage with few micro-batches in flight has nothing
-# else to do until a gradient is back, so each way to and fro shows. Memory was saved by keeping little, and little is
-# what there is to hide the messages behind.
+# messages hide behind the work. 1F1B must pay in every round. A stage with few micro-batches in flight has nothing else
+# to do until a gradient is back, so each round trip shows. 1F1B saves memory by keeping little, and so has little to
+# hide the messages behind.
 
 # %%
 def on_paper(schedule, hop_s):
@@ -711,25 +713,25 @@ figures.race(bars, "Which schedule is faster, over fast links and over slow ones
 # %% [markdown]
 # The outlines are played on paper: your lists of actions, with nothing but their dependencies and one time for each
 # message. Where links are slow, real systems give 1F1B a little more in flight. Even so a pipeline asks little of its
-# links: it sends activations and their gradients only, only at the cuts, and only to a neighbour.
+# links: it sends only activations and their gradients, only at the cuts, and only to a neighbour.
 #
 # **In one sentence:** why do pipelines run *between* machines, and finer splits of a layer *inside* one?
 #
-# <details><summary>Compare</summary>A cut between layers passes one activation each way for each micro-batch, to one
-# neighbour, and can hide it behind work where enough are in flight; a split layer needs every rank's part at every
-# layer, at once.</details>
+# <details><summary>Compare</summary>A cut between layers passes one activation and one gradient for each micro-batch, to one
+# neighbour, and can hide it behind work where enough are in flight; a split layer needs every rank's part at every layer, at
+# once.</details>
 
 # %% [markdown]
 # ## Smaller bubbles (optional)
 #
 # GPipe and 1F1B leave a bubble of $p-1$ forwards and backwards. **Interleaved 1F1B** (Megatron-LM, 2021) gives each device
 # $v$ *chunks* of the model, each a stage of its own, in place of one stage: with 4 devices and 2 chunks, device 0 has the
-# first eighth and the fifth. A slot is then $v$ times shorter. So should the bubble be: $\frac{p-1}{v\,m}$. The price is
-# $v$ times as many messages.
+# first eighth and the fifth. A slot is then $v$ times shorter, and so should the bubble be: $\frac{p-1}{v\,m}$. The price
+# is $v$ times as many messages.
 
 # %%
 def interleaving(chunks=2):
-    """Interleaved 1F1B, played on paper: no processes, so it is there at once."""
+    """Interleaved 1F1B, played on paper: no processes, so it appears at once."""
     on_devices = [schedules.interleaved(d, stages, 2 * stages, chunks) for d in range(stages)]
     trace = play(on_devices, forward_s, backward_s, chunks=chunks)
     return figures.pipeline(trace, f"Chunks a device: {chunks}. How much of their time do devices work?")
@@ -738,8 +740,8 @@ knobs(interleaving, chunks=[1, 2, 4])
 
 # %% [markdown]
 # A number with a prime is that micro-batch in the device's second chunk. **Split backwards** (*zero bubble*, 2024) are the
-# other idea. A backward is two products: the gradient of the input, for which the stage before waits, and that of the
-# weights, for which nobody waits until the end of the step. So do the first at once, and fill the bubble with the second.
+# other idea. A backward is two products: the input's gradient, for which the stage before waits, and the weights', for
+# which nobody waits until the end of the step. So do the first at once, and fill the bubble with the second.
 
 # %%
 half = backward_s / 2  # two products of the same size
@@ -747,9 +749,10 @@ split = [schedules.split_backward(s, stages, 2 * stages) for s in range(stages)]
 figures.pipeline(play(split, forward_s, half, weights_s=half), "Split backwards: how much of their time do stages work?")
 
 # %% [markdown]
-# The contest: `mine` below begins as the schedule above. One bound holds for all schedules without chunks: the last
-# stage cannot begin before $p-1$ forwards have passed, and `mine` may be there already. So win elsewhere: the same
-# time with fewer micro-batches in flight, or go under the bound with chunks. The player refuses what waits for ever.
+# The contest: `mine` below begins as a copy of the schedule above. One bound holds for all schedules without chunks:
+# the last stage cannot begin before $p-1$ forwards have passed, and `mine` may already reach that bound. So win
+# elsewhere: the same time with fewer micro-batches in flight, or go under the bound with chunks. The player refuses a
+# schedule that waits for ever.
 
 # %%
 def mine(stage, stages, m):
@@ -769,9 +772,9 @@ print(f"by the papers: 1F1B {schedules.overhead(stages, m):.1%}, 2 chunks {sched
       f"split {schedules.split_bubble_s(stages, forward_s, half, half) / ideal_s:.1%}; the bound {bound:.1%}")
 
 # %% [markdown]
-# Does paper hold on real ranks? `rehearse` does a schedule's actions in four processes, with declared work and messages over
-# a link, but without a model. Here is the slow link of the section before, with messages of the same size. Before you run
-# it: which schedule sends most messages, and will its smaller bubble still pay?
+# Does this hold on real ranks? `rehearse` does a schedule's actions in four processes, with declared work and messages
+# over a link, but without a model. Here is the previous section's slow link, with messages of the same size. Before you
+# run it: which schedule sends the most messages, and will its smaller bubble still pay?
 
 # %%
 def rehearsal(name, on_stages, backward, weights=0, chunks=1):

@@ -43,14 +43,14 @@ warm()
 # %% [markdown]
 # ## Several devices in one process
 #
-# So far a rank was a process. `tf.distribute` on one machine does without: one process, one Python program, several
-# devices. A **strategy** holds a copy of the model on each, feeds each a part of the batch, and runs the step on all of
-# them. Each copy is called a **replica**.
+# So far each rank was a process. On one machine `tf.distribute` makes do with one: one Python program, several devices.
+# A **strategy** holds a copy of the model on each, feeds each a part of the batch, and runs the step on all of them.
+# Each copy is called a **replica**.
 
 # %% [markdown]
-# You need no GPUs for it. TensorFlow can split its CPU into *logical* devices: each has variables and tensors of its
-# own. They share your cores, so nothing gets faster here. What lives where, and what moves, is as with real cards.
-# TensorFlow is imported in the process that is launched, inside the function, and not in this notebook.
+# You need no GPUs for this. TensorFlow can split its CPU into *logical* devices: each has variables and tensors of
+# its own. They share your cores, so nothing gets faster here. What lives where, and what moves, is the same as with
+# real cards. TensorFlow is imported inside the function, in the launched process, and not in this notebook.
 
 # %%
 def what_there_is():
@@ -65,8 +65,8 @@ print(*names, f"real GPUs: {gpus}", sep="\n")
 
 # %% [markdown]
 # You choose the devices of a strategy by name: `MirroredStrategy(["CPU:0", "CPU:1"])`. With no list it takes all GPUs,
-# and where there are none all logical CPUs. Suppose you ask for a card that is not there, `GPU:60`: a slip of the pen,
-# or a driver that failed. How many replicas will TensorFlow say it has?
+# and where there are none all logical CPUs. Suppose you ask for a card that is not there, `GPU:60`: a typo, or a
+# driver that failed. How many replicas will TensorFlow say it has?
 
 # %%
 lab.predict("replicas", "MirroredStrategy(['CPU:0', 'GPU:60']): how many replicas does it say it has?", "replicas")
@@ -86,12 +86,13 @@ lab.measure("replicas", said)
 print(f"{said} replicas, and the copies of a variable are on:", *places, sep="\n")
 
 # %% [markdown]
-# Two replicas, no error, and both copies on the same CPU. TensorFlow puts what it cannot place elsewhere. Training
-# would go on for days with half of the cards you pay for. So check before you train: a device's name says what you
-# *asked* for, a variable's `.device` says what you *got*.
+# Two replicas, no error, and both copies on the same CPU. If TensorFlow cannot place something, it puts it
+# elsewhere. Training would go on for days with half the cards you pay for. So check before you train: a device's
+# name says what you *asked* for, a variable's `.device` says what you *got*.
 
 # %% [markdown]
-# It is called **soft placement**, and it is on unless you say otherwise. Switch it off, and ask for the same two devices.
+# This is called **soft placement**, and it is on unless you say otherwise. Switch it off, and ask for the same two
+# devices.
 
 # %%
 def hard_placement():
@@ -108,11 +109,11 @@ print(launch(hard_placement)[0])
 
 # %% [markdown]
 # Hard placement is a good seat belt while you look for a mistake. But it also refuses operations that a GPU has no kernel
-# for, which soft placement quietly runs on the CPU. So most programs leave it on, and check their devices by themselves.
+# for, which soft placement quietly runs on the CPU. So most programs leave it on, and check their devices themselves.
 
 # %% [markdown]
-# Write that check. Names come in several spellings: `GPU:1`, `/gpu:1`, `/device:GPU:1`. And there may be a CPU:0 and
-# yet no CPU:7.
+# Write that check. Names come in several spellings: `GPU:1`, `/gpu:1`, `/device:GPU:1`. And there may be a CPU:0 but
+# no CPU:7.
 #
 # <details><summary>Hint 1</summary>Make a variable under <code>tf.device(…)</code> and look at its
 # <code>.device</code>.</details>
@@ -122,9 +123,9 @@ print(launch(hard_placement)[0])
 # %% tags=["exercise:missing_devices"]
 # Exercise 8.1: which devices are missing?
 def missing_devices(devices):
-    """Returns those names of the list `devices` that this process has no device for, in the order of the list.
+    """Returns the names in the list `devices` for which this process has no device, in the order of the list.
 
-    A variable that is made there lies somewhere else.
+    A variable made there lies somewhere else.
     """
     import tensorflow as tf
 
@@ -271,7 +272,7 @@ def keras_run(make, n, counts, batch, path=None):
 
 # %% [markdown]
 # An epoch of 515 images in batches of 64, and one of 512. In the first, the last batch has 3 images, and two replicas
-# get 2 and 1 of them. On one device nothing is special about that. Under the strategy?
+# get 2 and 1 of them. On one device there is nothing special about that. Under the strategy?
 
 # %%
 lab.predict("copies", "After training, how far apart are the copies of a weight on two replicas?", "")
@@ -326,7 +327,7 @@ for n, guess in zip(copies, guesses):
 # ### CentralStorage, and what Keras 3 makes of it
 #
 # The same training with the variables on `CPU:0` alone. Look at the weights, and then at the accuracy: once as
-# `evaluate` says it, and once counted by us from `predict`. Should they be equal?
+# `evaluate` reports it, and once as we count it from `predict`. Should they be equal?
 
 # %%
 runs["CentralStorage"] = launch(keras_run, args=(central_storage, 2, [even], batch), logical_devices=2)
@@ -336,17 +337,17 @@ for name, run in runs.items():
     print(f"{name:14s} weights {far:.0e} off; accuracy: evaluate says {run[0]['evaluate']:.4f}, counted {counted:.4f}")
 
 # %% [markdown]
-# The weights are right, and `evaluate` is wrong. A metric counts in variables: hits, and examples. Each replica adds
-# its own to what is there; then this strategy adds up what *both replicas* have, and so the old count is in it twice:
-# after each batch the counter is 2 × old + new. If that is so, the first of 8 batches counts 128 times as much as the last:
+# The weights are right, and `evaluate` is wrong. A metric counts in variables: hits, and examples. Each replica adds its
+# own to the old count; then this strategy adds up what *both replicas* have, so the old count is included twice: after each
+# batch the counter is 2 × old + new. If that is so, the first of 8 batches counts 128 times as much as the last:
 
 # %%
 hits = (runs["CentralStorage"][0]["guesses"].argmax(1) == y[:512]).reshape(8, 64).mean(1)
 print(f"accuracy with weights 128, 64, …, 1 for the batches: {np.average(hits, weights=2.0 ** np.arange(8)[::-1]):.4f}")
 
 # %% [markdown]
-# That is the number of `evaluate`. And a layer that counts while it trains, such as Dropout with its random numbers,
-# does not run at all:
+# That is the number that `evaluate` gave. And a layer that counts while it trains, such as Dropout with its random
+# numbers, does not run at all:
 
 # %%
 def with_dropout():
@@ -364,14 +365,14 @@ run = launch(with_dropout, logical_devices=2)
 print((run[0] or "it works")[:260], "…")
 
 # %% [markdown]
-# *Aggregation* is the rule how the replicas' values of one variable become one. Keras 3 gives none here. The strategy
-# is called *experimental* for a reason. Mirrored has none of these troubles.
+# *Aggregation* is the rule by which the replicas' values of a variable become one. Keras 3 gives none here. The
+# strategy is called *experimental* for a reason. Mirrored has none of these troubles.
 
 # %% [markdown]
 # ## The loss of a replica
 #
-# Now without `fit`. Each replica sees its own examples, computes a loss and gradients. The strategy then **adds** the
-# gradients of all replicas up. It does not divide. So dividing is your task, inside the loss.
+# Now without `fit`. Each replica sees its own examples and computes a loss and gradients. The strategy then **adds
+# up** the gradients of all replicas. It does not divide. So dividing is your job, inside the loss.
 #
 # In a program the batches come from a `tf.data` pipeline: you name the *global* batch, and
 # `strategy.experimental_distribute_dataset` cuts each into a share for every replica. 515 images, batches of 64, two
@@ -393,7 +394,7 @@ for drop in (False, True):
 
 # %% [markdown]
 # Dropping the rest keeps shares equal, and a step that was traced for one shape is never traced again. The price is the
-# images that the epoch leaves out: shuffle before you batch, so that they are others each time.
+# images that the epoch leaves out: shuffle before you batch, so that each epoch leaves out different ones.
 #
 # Suppose each of 4 replicas uses the loss that you know from one device, the mean over its own examples. From here on we
 # share a batch out by hand, so that you see the parts.
@@ -431,7 +432,7 @@ print(f"the replicas' means add up to {added:g}; the mean over all examples is {
 
 # %% [markdown]
 # A step too long by the number of replicas: as if the learning rate had been multiplied. On two devices it may pass
-# unnoticed, on sixty-four the training diverges. The cure: add the losses of your own examples, and divide by the
+# unnoticed; on sixty-four the training diverges. The cure: add the losses of your own examples, and divide by the
 # number of examples that *all* replicas have in this step. Penalties on the weights (L2) are the same on every
 # replica; they must count once.
 #
@@ -442,9 +443,9 @@ print(f"the replicas' means add up to {added:g}; the mean over all examples is {
 # %% tags=["exercise:replica_loss"]
 # Exercise 8.2: the loss of one replica
 def replica_loss(losses, penalty, global_batch):
-    """`losses` [k]: this replica's own, one an example; `penalty`: one number, the same on every replica.
+    """`losses` [k]: this replica's own, one per example; `penalty`: one number, the same on every replica.
 
-    `global_batch`: how many examples all replicas have. What the replicas return adds up to the mean over these, plus the
+    `global_batch`: how many examples all replicas have. The replicas' results add up to the mean over these, plus the
     penalty once.
     """
     import tensorflow as tf
@@ -483,16 +484,16 @@ lab.measure("guess", guessed)
 print(f"with global_batch_size=3: {told:g}; without: {guessed:g}")
 
 # %% [markdown]
-# Without it each replica takes *its own* count times the replicas: right for equal shares, a mean of means for others. So say
-# the global batch, or drop the remainder.
+# Without it each replica divides by *its own* count times the replicas: right for equal shares, a mean of means for others.
+# So pass the global batch, or drop the remainder.
 
 # %% [markdown]
 # ## A training step of your own
 #
 # `strategy.run(f, args)` runs f on every replica, each with its own part. `strategy.reduce("SUM", values, axis=None)`
-# makes one number of the replicas' values. Inside f, `tf.distribute.get_replica_context().all_reduce("SUM", v)` adds a
-# number over all replicas. And `optimizer.apply_gradients`, called in f, adds the gradients of all replicas up by
-# itself before it steps.
+# turns the replicas' values into one number. Inside f, `tf.distribute.get_replica_context().all_reduce("SUM", v)` adds
+# up a number over all replicas. And `optimizer.apply_gradients`, called in f, itself adds up the gradients of all
+# replicas before it steps.
 #
 # The last batch may be smaller, so count: every replica knows how many examples it has.
 
@@ -514,7 +515,7 @@ def per_example(model, x, y):
 # %% tags=["exercise:mirrored_step"]
 # Exercise 8.3: one training step on every replica
 def mirrored_step(strategy, model, optimizer, x, y):
-    """x, y: a value for each replica. Every replica takes the same step, that of the mean over all their examples.
+    """x, y: a value for each replica. Every replica takes the same step, for the mean over all their examples.
 
     Returns the loss before the step, one number: the mean over all examples, plus the model's own penalties. Runs eagerly and
     in a tf.function.
@@ -671,8 +672,8 @@ figures.histories(
 )
 
 # %% [markdown]
-# A line at the bottom is the rounding of float32, also after the uneven last step: synchronous training *is* training on
-# one device. Is there a line that leaves it? Nobody raised an error or a warning. Hold on to that; a picture will show
+# A line at the bottom is the rounding of float32, even after the uneven last step: synchronous training *is* training on
+# one device. Is there a line that leaves it? There was no error and no warning. Hold on to that; a picture will show
 # why. First the speed.
 
 # %%
@@ -682,7 +683,7 @@ for name, run in trained.items():
 
 # %%
 def untraced(run):
-    """The seconds of each step without the first and the last, which are traced; none where one is not yet."""
+    """The seconds of each step without the first and the last, which are traced; none where no step is written yet."""
     return run[0]["seconds"][1:-1] if run.state == "done" else []
 
 def timing(name, run):
@@ -697,9 +698,9 @@ figures.race(
 )
 
 # %% [markdown]
-# In eager mode Python goes through every operation of every replica, one replica after the other. The graph is made
-# once; after that all devices may work at the same time. The first step of a new shape pays for the tracing, the last one
-# here too. Rule: write and debug eagerly, train in `tf.function`.
+# In eager mode Python goes through every operation of every replica, one replica after the other. The graph is made once;
+# after that all devices may work at the same time. The first step of a new shape pays for the tracing; here the last one
+# does too. Rule: write and debug eagerly, train in `tf.function`.
 
 # %% [markdown]
 # ## Where variables live, and what a step moves
@@ -730,14 +731,14 @@ figures.moved(moved, "The same training, several ways of moving gradients: which
 # %% [markdown]
 # Read box by box. **OneDevice**: nothing moves. **ReductionToOneDevice** is the parameter server of lab 06, and
 # `CPU:0` pays for the fan-in. **HierarchicalCopy** adds up in two groups, then across. The **default** uses one
-# *collective* op on every device; its messages are in no graph. It is a ring, as in lab 06. **CentralStorage** has the
-# weights once: they travel out, and gradients travel in.
+# *collective* op on every device; its messages are in no graph. It is a ring, as in lab 06. **CentralStorage** holds
+# the weights once: they travel out, and gradients travel in.
 
 # %% [markdown]
 # ### What CentralStorage sends between CPU and devices
 #
 # In the picture `CPU:0` was both: the host with the variables, and a replica. On a real machine replicas are GPUs. So keep
-# `CPU:0` as the host alone, and give the replicas devices of their own.
+# `CPU:0` as the host only, and give the replicas devices of their own.
 
 # %%
 lab.predict("central", f"{replicas} replicas: how many kB go from the host to the devices at each step?", "kB")
@@ -761,14 +762,15 @@ if run.state == "done":
 figures.moved({"CentralStorage": run[0]["moved"] if run.state == "done" else None}, "What do host and devices send each other?")
 
 # %% [markdown]
-# Every device fetches the weights and sends its gradients. Which one moves more than the others, and what could that be?
+# Every device fetches the weights and sends its gradients. Which one moves more than the others, and what could the
+# extra be?
 #
 # <details><summary>Compare</summary>The first device. The graph shows the sum of the gradients going out to it once more, and
-# a tensor of the same size coming back: the change of the weights is computed there, and not on the host.</details>
+# a tensor of the same size coming back: the change in the weights is computed there, and not on the host.</details>
 
 # %% [markdown]
-# A mirrored model moves gradients alone; its weights never leave their device. And there is a rule for a single
-# device, which is easily overlooked: with one GPU the variables lie on *it*, and no host is asked. Does it hold here?
+# A mirrored model moves only gradients; its weights never leave their device. And there is an easily overlooked rule
+# for a single device: with one GPU the variables lie on *that GPU*, and no host is involved. Does it hold here?
 
 # %%
 def with_one_device():
@@ -784,17 +786,16 @@ print("one device, CPU:1; the variable lies on", launch(with_one_device, logical
 #
 # <details><summary>Compare</summary>CPU:2 receives a sum and sends nothing. The code makes two groups of n // 2
 # devices: with 3 that is one and one, and the third is in no group. It was written for machines of 8 cards. With 5 or
-# 7 replicas it is the same. A third of each batch is computed and thrown away.</details>
+# 7 replicas the same happens. Here a third of each batch is computed and thrown away.</details>
 #
-# This is why we hold every strategy against a reference before we trust it.
+# This is why we compare every strategy with a reference before we trust it.
 
 # %% [markdown]
 # ## An all-reduce of your own
 #
-# How copies are added up is a class of its own, `CrossDeviceOps`, and you may write one. TensorFlow calls it with the
-# copies and asks for a sum on every device. The part to decide is *where* things meet. A star makes one device take in
-# $n-1$ copies. Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then the same way
-# back.
+# A class of its own, `CrossDeviceOps`, adds up the copies, and you may write one. TensorFlow calls it with the copies
+# and asks for a sum on every device. You decide *where* things meet. A star makes one device take in $n-1$ copies.
+# Build a **tree**: pairs of devices meet, then pairs of pairs, until one holds the sum. Then it goes back the same way.
 #
 # <details><summary>Hint 1</summary>An operation runs where <code>tf.device(…)</code> says, and its inputs are sent
 # there. To copy a tensor to a device: <code>tf.identity</code> there.</details>
@@ -829,7 +830,8 @@ def tree_sum(copies, devices):
 check.tree_sum(tree_sum)
 
 # %% [markdown]
-# Here is the class round it. TensorFlow has no public name for "a value for each device", so two imports reach inside.
+# Here is the class around it. TensorFlow has no public name for "a value for each device", so two imports reach
+# inside.
 
 # %%
 def own_all_reduce(sum_copies):
@@ -875,7 +877,7 @@ for name, run in eight.items():
 # ## NCCL
 #
 # On NVIDIA cards the usual choice is `NcclAllReduce`: NVIDIA's own rings and trees over the links between the cards.
-# It has no version for CPUs. What happens if you ask for it there? Where this machine has GPUs, the cell below takes
+# It has no version for CPUs. What happens if you ask for it there? If this machine has GPUs, the cell below uses
 # them.
 
 # %%
@@ -906,11 +908,11 @@ else:
 
 # %% [markdown]
 # The strategy was made, the model was built, and only the first step failed: TensorFlow looks for an operation's kernel
-# when the graph is to run. A **kernel** is the code of one operation for one kind of device. Read such an error from its
-# end: the registered kernels, and for which devices they are.
+# when the graph is about to run. A **kernel** is the code of one operation for one kind of device. Read such an error
+# from its end: the registered kernels, and which devices they are for.
 #
-# You seldom need to ask for NCCL. What does a MirroredStrategy choose if you say nothing? It depends on the list of
-# devices, and it decides by their names.
+# You seldom need to ask for NCCL. What does a MirroredStrategy choose if you say nothing? That depends on the list
+# of devices; their names decide.
 
 # %%
 def choices(lists):
@@ -930,13 +932,13 @@ for names, chosen in launch(choices, args=(lists,), logical_devices=2)[0].items(
     print(f"{names}: {chosen}")
 
 # %% [markdown]
-# For GPUs it is a collective by NCCL, for CPUs one by a ring, and a list that mixes both is reduced to one device. Where no
-# GPU is, the lists with one are only *made* here: nothing ran on them.
+# For GPUs it is a collective by NCCL, for CPUs one by a ring, and for a list that mixes both a reduction to one device.
+# Without a GPU, the strategies that list one are only *made* here: nothing ran on them.
 #
 # ### Packing gradients
 #
 # A model has many small variables, and each message costs its latency. So gradients are **packed**: put end to end, sent
-# as a few large tensors, and cut up again. `num_packs` says how many; 0 means: each variable for itself.
+# as a few large tensors, and cut up again. `num_packs` says how many; 0 means each variable by itself.
 
 # %%
 lab.predict("packs", "4 variables, 4 replicas: num_packs=0 sends how many times as many messages as num_packs=1?", "times")
@@ -960,10 +962,10 @@ lab.measure("packs", messages[0] / messages[1] if messages[1] else None)
 # %% [markdown]
 # ## MobileNetV2 on real images
 #
-# To end with, a real network: MobileNetV2, made for phones. Images are CIFAR-10 where you have put its archive in
-# place (see `datasets/README.md`), else the course's own, in three equal colours. If Keras's cache holds the weights
-# that were trained on ImageNet, they are used; nothing is downloaded. Change `side`, `per_replica` and
-# `mobile_replicas` at the top: 224 pixels want a GPU.
+# Finally a real network: MobileNetV2, made for phones. The images are CIFAR-10 if you have put its archive in place
+# (see `datasets/README.md`), else the course's own, in three equal colours. If Keras's cache holds the weights
+# trained on ImageNet, they are used; nothing is downloaded. Change `side`, `per_replica` and `mobile_replicas` at
+# the top: 224 pixels want a GPU.
 
 # %%
 def cached_weights(side):
@@ -1047,13 +1049,13 @@ for epoch, row in enumerate(zip(*(net["history"][key] for key in ("loss", "accur
 
 # %% [markdown]
 # Is the accuracy on the test images better than 0.1, which guessing gives? Without pretrained weights, after so few steps,
-# do not expect much: batch normalization is one reason. While it trains it uses each *replica's own* batch; to test, it
-# uses averages that it has collected since the start, and these are young.
+# do not expect much: batch normalization is one reason. In training it uses each *replica's own* batch; in testing it uses
+# averages collected since the start, and these are still young.
 
 # %% [markdown]
 # The first step traces the whole network, forward and backward, for each replica. It is no measure of speed: leave it
 # out, as in lab 01. And note the two numbers that you set: *batch for each replica* decides whether a card is busy; times
-# *replicas*, it is the batch that your learning rate has to fit. Lab 13 is about that.
+# *replicas*, it is the batch that your learning rate must fit. Lab 13 is about that.
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -3,7 +3,7 @@
 #
 # **After this lab you are able to** write `TF_CONFIG`, to train with several workers so that the weights are those of
 # one machine, to share out data between workers, to run a parameter server that survives lost workers and a lost
-# server, to find updates that got lost without a word, and to say what of all this works today.
+# server, to find updates that got lost without a word, and to say which of all this works today.
 #
 # **Minutes:** 145 (two sittings: 55 up to “A parameter server and its coordinator”, then 90) · **Points:** 6 · **Prerequisites:**
 # Labs 05 and 08 (replicas, custom training loops, stale updates).
@@ -44,7 +44,7 @@ warm()  # TensorFlow is being imported, elsewhere, while you read
 # program starts. All machines run the same program; the variable is all that tells them apart.
 
 # %%
-lab.predict("texts", "1 chief, 2 workers, 1 parameter server: how many different values has TF_CONFIG?", "texts")
+lab.predict("texts", "1 chief, 2 workers, 1 parameter server: how many different values does TF_CONFIG have?", "texts")
 
 # %%
 def who_am_i():
@@ -64,7 +64,7 @@ print(json.dumps(json.loads(run["worker:1"]), indent=1))
 # In this course `launch` writes the variable. A scheduler such as Slurm gives you less: a list of hosts, and your place
 # in it, the same as a rank. Write the rest.
 #
-# <details><summary>Hint 1</summary>Cut the list into three with slices. Find the place where the servers begin first:
+# <details><summary>Hint 1</summary>Cut the list into three with slices. First find where the servers begin:
 # <code>len(hosts) - ps</code>. With <code>ps=0</code>, <code>hosts[-ps:]</code> is not what you want.</details>
 # <details><summary>Hint 2</summary>An environment variable holds text: <code>json.dumps(…)</code>.</details>
 
@@ -73,7 +73,7 @@ print(json.dumps(json.loads(run["worker:1"]), indent=1))
 def cluster_config(hosts, ps, rank):
     """The text of TF_CONFIG for the process on hosts[rank], such as "node7:2222".
 
-    hosts[0] is the chief, the last `ps` hosts are parameter servers, those between are workers.
+    hosts[0] is the chief, the last `ps` hosts are parameter servers, the ones between are workers.
     """
     ### BEGIN SOLUTION
     servers = len(hosts) - ps
@@ -104,7 +104,7 @@ run = launch(resolved, cluster=Cluster(chief=1, worker=2, ps=1), servers=())
 print("\n".join(f"{task:9} {said}" for task, said in zip(run.tasks, run.results or ())) or "nothing yet")
 
 # %% [markdown]
-# What if a machine of the list is not there? Below worker 1 ends at once and never builds a strategy. Before you run
+# What if a machine on the list is missing? Below, worker 1 ends at once and never builds a strategy. Before you run
 # it: will worker 0 raise an error?
 
 # %%
@@ -121,7 +121,7 @@ except RunTimedOut as error:
 
 # %% [markdown]
 # It waits, without a word; here the course's time limit ended it. A wrong address or a blocked port looks just the
-# same. Give every job of yours a time limit.
+# same. Give every job a time limit.
 
 # %% [markdown]
 # ## The same step on two machines
@@ -152,9 +152,9 @@ def off(path):
     return [float(np.abs(w - one[min(k, len(one) - 1)]).max()) for k, w in enumerate(path)]
 
 # %% [markdown]
-# And here are the workers. It is a custom loop as in lab 08, with the loss divided by the *global* batch. Only the
-# strategy is new. `communication` chooses who carries the all-reduce: `RING` is TensorFlow's own, over gRPC (calls of
-# functions in another process, through the network), `NCCL` is NVIDIA's, between GPUs, and `AUTO` leaves the choice to
+# And here are the workers. This is a custom loop as in lab 08, with the loss divided by the *global* batch. Only the
+# strategy is new. `communication` chooses who carries the all-reduce: `RING` is TensorFlow's own, over gRPC (function
+# calls in another process, over the network), `NCCL` is NVIDIA's, between GPUs, and `AUTO` leaves the choice to
 # TensorFlow.
 
 # %%
@@ -221,7 +221,7 @@ def reducer(strategy, numbers=1_000_000):
     return step, hints[0] if hints else "none: one worker has nobody to ask"
 
 def in_turns(steps, rounds=9):
-    """Seconds of each step in each of `rounds`, in which all of them have their turn."""
+    """Seconds of each step in each of `rounds`, in which all take their turn."""
     laps = {kind: [] for kind in steps}
     for _ in range(rounds):
         for kind, step in steps.items():
@@ -262,11 +262,10 @@ figures.race(
 )
 
 # %% [markdown]
-# All three are right. They took turns, lap by lap, so that a busy moment hits all; what differs is noise as long as
-# the graph's hint leads to the same ring. Without GPUs `NCCL` is
-# not refused: TensorFlow writes one line into a log and takes its own ring. So a job that was meant for fast links may
-# run over slow ones for weeks, with right results. Measure, and read the log. (In lab 08 Mirrored with NCCL raised an
-# error on CPUs: two strategies, two habits.)
+# All three are right. They took turns, lap by lap, so a busy moment hits all of them; any difference is noise as long
+# as the graph's hint leads to the same ring. Without GPUs `NCCL` is not refused: TensorFlow writes one line into a log
+# and takes its own ring. So a job that was meant for fast links may run over slow ones for weeks, with right results.
+# Measure, and read the log. (In lab 08 Mirrored with NCCL raised an error on CPUs: two strategies, two habits.)
 
 # %% [markdown]
 # ## Which worker takes which examples
@@ -304,14 +303,14 @@ lab.measure("off_steps", len(policies["OFF"][0]))
 figures.shares(policies, "Under which policy does an example come twice?")
 
 # %% [markdown]
-# A box is a step of one worker; two boxes above each other are one global batch. With `DATA` it is the batch that one
-# machine would take. With `FILE` every example comes once, in other company. With `OFF` both workers take the *same*
-# examples: each counts twice, and half of the batch is missing. No error is raised.
+# A box is a step of one worker; two boxes, one above the other, are one global batch. With `DATA` it is the batch
+# that one machine would take. With `FILE` every example comes once, in different company. With `OFF` both workers
+# take the *same* examples: each counts twice, and half the batch is missing. No error is raised.
 
 # %% [markdown]
-# `OFF` has its use: where your own code shares out, for example because it reads from a stream. Then the function below
-# is yours to write. Two things matter. Together the workers must take exactly the global batch. And all must have the
-# same number of steps: who has one more would wait in its all-reduce for ever.
+# `OFF` has its use: when your own code shares the data out, for example because it reads from a stream. Then the
+# function below is yours to write. Two things matter. Together the workers must take exactly the global batch. And all
+# must have the same number of steps: a worker with one more would wait in its all-reduce for ever.
 #
 # <details><summary>Hint 1</summary><code>dataset.batch(n, drop_remainder=True)</code> leaves out an incomplete batch.</details>
 # <details><summary>Hint 2</summary>Cut global batches first, then take a slice of each:
@@ -323,8 +322,8 @@ figures.shares(policies, "Under which policy does an example come twice?")
 def worker_share(dataset, global_batch, workers, index):
     """A tf.data.Dataset: at step k this worker's global_batch // workers examples of global batch k.
 
-    `dataset` gives single examples (x, y), perhaps of unknown length. An incomplete last global batch is left out; the workers
-    divide a whole one evenly.
+    `dataset` gives single examples (x, y), perhaps of unknown length. An incomplete last global batch is left out; a whole one
+    divides evenly among the workers.
     """
     ### BEGIN SOLUTION
     def part(*arrays):
@@ -342,7 +341,7 @@ check.worker_share(worker_share)
 # `distribute_datasets_from_function`, which tells it how many workers there are and which one it is.
 
 # %%
-lab.predict("wrong", "A whole epoch with OFF: how far from one machine's end is the weight that is furthest?", "")
+lab.predict("wrong", "A whole epoch with OFF: how far from one machine's end is the furthest weight?", "")
 
 # %%
 def with_policies(names):
@@ -379,22 +378,22 @@ figures.histories(
 )
 
 # %% [markdown]
-# `DATA` and yours stay where float32 rounds. `OFF` leaves the path at the first step and needs twice the steps for an
-# epoch: every example is used once by each worker. Who ends nearer to the weights that made the data? On an easy
-# problem twice the steps may help. Its loss goes down too, which is why nobody notices: it is another training, not the
-# one that you wrote.
+# `DATA` and yours stay within float32's rounding. `OFF` leaves the path at the first step and needs twice the steps for
+# an epoch: every example is used once by each worker. Which ends nearer to the weights that made the data? On an easy
+# problem twice the steps may help. Its loss goes down too, which is why nobody notices: it is a different training from
+# the one you wrote.
 #
-# **In one sentence:** when would you prefer `FILE`, although its batches are others?
+# **In one sentence:** when would you prefer `FILE`, although its batches differ?
 #
-# <details><summary>Compare</summary>When reading is what takes the time: with DATA every worker reads and decodes all
-# files, and throws most of it away.</details>
+# <details><summary>Compare</summary>When reading takes most of the time: with DATA every worker reads and decodes all
+# files, and keeps only its share.</details>
 
 # %% [markdown]
 # ## Several devices in each worker
 #
 # A real machine often has four or eight GPUs. The strategy makes a **replica** of every GPU of every worker: its number
 # of replicas is workers times devices, and one all-reduce runs over all of them. Without GPUs a worker is one replica,
-# into however many logical CPUs (lab 08) it is split. The course's `use_logical_cpus` makes the strategy count those, so
+# however many logical CPUs (lab 08) it is split into. The course's `use_logical_cpus` makes the strategy count those, so
 # that we can see it here.
 
 # %%
@@ -402,7 +401,7 @@ lab.predict("a_replica", "Global batch 8, 2 workers of 2 devices each: how many 
 
 # %%
 def replicas(count_cpus):
-    """How many replicas; of this worker's, by device, the examples of every step; the weights after every step."""
+    """How many replicas; the examples of every step on this worker, by device; the weights after every step."""
     if count_cpus:
         worker_devices.use_logical_cpus()
     strategy = mirrored()
@@ -425,9 +424,9 @@ lab.measure("a_replica", len(run[0][1]["CPU:0"][0]))
 
 # %% [markdown]
 # Look at the numbers: a global batch is cut into one piece for each replica, and the pieces are dealt out to the
-# workers in turn. The weights stay those of one machine. So "batch size" has three meanings: of a replica, of a worker,
-# of the whole. Give `experimental_distribute_dataset` batches of the whole, `distribute_datasets_from_function` those
-# of a worker, and divide the loss by the whole.
+# workers in turn. The weights stay those of one machine. So "batch size" has three meanings: a replica's, a worker's,
+# the global one. Give `experimental_distribute_dataset` global batches, `distribute_datasets_from_function` a worker's,
+# and divide the loss by the global size.
 
 # %% [markdown]
 # ## A mirrored worker is lost
@@ -437,9 +436,9 @@ lab.measure("a_replica", len(run[0][1]["CPU:0"][0]))
 # at the end those of a quiet run?
 
 # %% [markdown]
-# First, saving. *Every* worker calls `save`, since saving may talk: a variable that each replica adds to by itself, such
-# as a count of examples, is summed over all workers when it is saved. But two must not write one file. So worker 0,
-# the chief where none is named, writes to the real folder, the others to one that nobody reads.
+# First, saving. *Every* worker calls `save`, since saving may communicate: a variable that each replica adds to by
+# itself, such as a count of examples, is summed over all workers when it is saved. But two must not write to one file.
+# So worker 0, the chief where none is named, writes to the real folder, the others to one that nobody reads.
 
 # %%
 def resumed(strategy, task, folder):
@@ -506,12 +505,12 @@ print(f"2 s later, has the new worker 1 got its strategy? {there}")
 
 # %% [markdown]
 # A closed connection shows at once; a silent worker only when its *heartbeats*, small messages that say "I am here",
-# have been missing for a while. Which one it is, is chance. A new worker 1 alone is no help: the cluster was made with
-# the old process, so the new one waits in its constructor. **All** have to start again, from the checkpoint. Whoever
-# runs the job does that: Slurm, Kubernetes, or the cell below.
+# have been missing for a while. Which of the two you see is chance. A new worker 1 alone is no help: the cluster was
+# made with the old process, so the new one waits in the strategy's constructor. **All** must start again, from the
+# checkpoint. Whoever runs the job does that: Slurm, Kubernetes, or the cell below.
 
 # %%
-lab.predict("again_at", "Killed before step 13, saved after every 5, all started again: the first step then is number?", "")
+lab.predict("again_at", "Killed before step 13, saved after every 5, all started again: which step is then the first?", "")
 
 # %%
 quiet = launch(train_saving, args=(folders["quiet"],), cluster=pair)[0]
@@ -524,8 +523,8 @@ print(f"largest difference: {np.abs(quiet[1] - again[1]).max()}")
 # %% [markdown]
 # ### If worker 0 alone saves (optional)
 #
-# With the variables above nothing is missed. Here is one of the other kind: each replica adds to its own copy
-# (`ON_READ`), and whoever saves needs the sum. Both save, then worker 0 alone.
+# With the variables above that does no harm. Here is one of the other kind: each replica adds to its own copy
+# (`ON_READ`), and whoever saves needs the sum. First both save, then worker 0 alone.
 
 # %%
 def saved_by(task, who):
@@ -588,10 +587,10 @@ for name, (losses, w) in {"one machine": by_itself, "worker 0": together[0], "wo
 print("and Keras 3:", launch(fitted, cluster=pair)[0][0])
 
 # %% [markdown]
-# Training reports its own loss; how good is it on *new* examples? Asking that in the loop makes all workers wait. A
-# task of the type **evaluator** does it beside them. It is no part of the cluster: it has no address in `TF_CONFIG`,
-# takes no part in a collective, and no worker waits for it. It watches the folder of checkpoints, and scores what it
-# finds. `checkpoints_iterator` looks once a second.
+# Training reports its own loss; how good is the model on *new* examples? Asking that in the loop makes all workers
+# wait. A task of type **evaluator** does it beside them. It is not part of the cluster: it has no address in
+# `TF_CONFIG`, takes no part in a collective, and no worker waits for it. It watches the folder of checkpoints, and
+# scores what it finds. `checkpoints_iterator` looks once a second.
 
 # %%
 lab.predict("scored", "Four epochs of about 1.5 s, a checkpoint after each: how many does the evaluator score?", "of 4")
@@ -601,7 +600,7 @@ new_x = np.random.default_rng(10).normal(size=(200, 3)).astype("float32")
 new_y = new_x @ np.array([[1], [-2], [3]], "float32")
 
 def watched(task, folder, pause, epochs=4):
-    """All but the evaluator train, and rest for `pause` seconds after an epoch. It returns its scores by epoch."""
+    """All but the evaluator train, and rest for `pause` seconds after an epoch. The evaluator returns its scores by epoch."""
     import tensorflow as tf
 
     if task.type != "evaluator":
@@ -633,21 +632,20 @@ for pause in (slow, 0.0):
         print(f"  epoch {epoch}: {score:.6f}; with NumPy's weights {np.mean((new_x @ w - new_y) ** 2):.6f}")
 
 # %% [markdown]
-# Each look takes the *newest* checkpoint: what was written and overtaken between two looks is never scored. Nothing
-# waits for the evaluator, and nothing is lost with it but scores.
+# Each look takes the *newest* checkpoint: one that was written and overtaken between two looks is never scored.
+# Nothing waits for the evaluator, and nothing is lost with it but scores.
 #
-# **In one sentence:** training is to stop when the score no longer rises. What has to change?
+# **In one sentence:** training must stop when the score no longer improves. What must change?
 #
-# <details><summary>Compare</summary>Then the training needs the score: it has to wait for it in its loop, or accept to
-# stop some checkpoints late, when the evaluator says so in a file that the workers read.</details>
+# <details><summary>Compare</summary>Then training needs the score: it must wait for it in its loop, or accept stopping
+# some checkpoints late, when the evaluator says so in a file that the workers read.</details>
 
 # %% [markdown]
 # ## A parameter server and its coordinator
 #
-# Now without waiting for each other. A *ps* holds the variables. The chief runs your program; here it trains nothing itself:
-# it hands out **closures**, each a function to run, to whichever worker is free. `schedule` puts one into the queue and
-# returns at once; `join` waits until all have run; `fetch` gets what they returned. Workers and servers run no
-# program of yours.
+# Now nobody waits for the others. A *ps* holds the variables. The chief runs your program; here it trains nothing itself: it
+# hands out **closures**, each a function to run, to whichever worker is free. `schedule` puts one into the queue and returns
+# at once; `join` waits until all have run; `fetch` gets what they returned. Workers and servers run no program of yours.
 
 # %%
 def coordinator_of(**options):
@@ -658,7 +656,7 @@ def coordinator_of(**options):
     return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 def both():
-    """The placement without a partitioner, and with one that cuts what has 256 bytes a piece into two."""
+    """The placement without a partitioner, and with one that cuts in two whatever then has 256 bytes a piece."""
     import tensorflow as tf
 
     cut = tf.distribute.experimental.partitioners.MinSizePartitioner(min_shard_bytes=256, max_shards=2)
@@ -688,12 +686,12 @@ figures.placement(cut, "With a partitioner: does each server have its share now?
 
 # %% [markdown]
 # Without a partitioner one server holds nearly all bytes, and lab 06 showed what that means for its network card. With
-# one, the long table is cut by rows; the bias is too short to be worth it. Code that expects one variable may fail on
-# the pieces: Keras 3 does, as the matrix at the end shows.
+# a partitioner, the long table is cut by rows; the bias is too short to be worth it. Code that expects one variable
+# may fail on the pieces: Keras 3 does, as the matrix at the end shows.
 
 # %% [markdown]
-# Now the queue. Twenty closures pause for 100 ms each: declared time, which burns no core. How long does `schedule`
-# take for all of them, and how long until `join` returns?
+# Now the queue. Twenty closures pause for 100 ms each: declared time, on no core. How long does `schedule` take for
+# all of them, and how long until `join` returns?
 
 # %%
 lab.predict("join", "20 closures of 100 ms, 2 workers: after how long does join return?", "s")
@@ -721,8 +719,8 @@ print(f"scheduled after {1e3 * scheduled:.0f} ms, joined after {joined:.2f} s; o
 # ### A worker is lost
 #
 # Let the workers do something that can be checked: count right answers. A simple classifier compares 2000 pictures of
-# clothes with the mean picture of each class, ten pictures in a closure. To have time for an accident, a closure also
-# pauses for 30 ms, declared, on no core. In NumPy the score is known.
+# clothes with the mean picture of each class, ten pictures in a closure. To leave time for an accident, each closure
+# also pauses for 30 ms of declared time. NumPy tells us the true score.
 
 # %%
 def small(images):
@@ -743,7 +741,7 @@ print(f"score of all {len(truth)} pictures: {exact:.4f}")
 
 # %% [markdown]
 # Write the chief's part. If a worker is lost, the coordinator gives its closure to another: each closure runs **at
-# least once**. One that was nearly done runs a second time, and what it *added* to a variable was then added twice.
+# least once**. One that was nearly done runs a second time, and what it *added* to a variable is then added twice.
 # What it *returns* arrives once. `join` before you `fetch`: a `fetch` that is still waiting may get the error of a
 # worker that dies. Parts may differ in size.
 #
@@ -753,7 +751,7 @@ print(f"score of all {len(truth)} pictures: {exact:.4f}")
 # %% tags=["exercise:score"]
 # Exercise 9.3: an exact score with a coordinator
 def score(coordinator, right_in, parts):
-    """The share of right answers over all parts, exact although closures may run twice.
+    """The share of right answers over all parts, exact even if closures run twice.
 
     right_in(part), to be run on a worker, returns two numbers: right answers, and examples in the part.
     """
@@ -772,7 +770,7 @@ check.score(score)
 # %% [markdown]
 # Now with two real workers. When a quarter of the closures have begun, worker 1 is killed, with SIGKILL, and half a
 # second later a new process takes its place. A counter on the server goes up whenever a closure *begins*; a log there
-# says who ended which closure when. Nobody tells your `score` anything.
+# says which worker ended which closure, and when. Nobody tells your `score` anything.
 
 # %%
 lab.predict("begun", f"{closures} closures, one worker killed in the middle: how many will have begun?", "closures")
@@ -812,7 +810,7 @@ def counting(begun, log, began):
 def scored(task):
     import tensorflow as tf
 
-    tf.get_logger().setLevel("CRITICAL")  # of a lost worker it logs pages
+    tf.get_logger().setLevel("CRITICAL")  # it logs pages about a lost worker
     coordinator, events, began = coordinator_of(), {}, time.time()
     with coordinator.strategy.scope():
         begun, log = tf.Variable(0), tf.Variable(tf.zeros((closures, 2), tf.float64))
@@ -838,14 +836,14 @@ lab.measure("begun", found and found["begun"])
 show(found) if found else figures.not_yet("Exercise 9.3")
 
 # %% [markdown]
-# The job never stopped. If worker 1 was in the middle of a closure when it died, that one was begun again elsewhere,
-# and the counter on the server is above the number of closures: it counts beginnings. Your score is exact: it is made
-# of what closures returned.
+# The job never stopped. If worker 1 was in the middle of a closure when it died, that closure was begun again
+# elsewhere, and the counter on the server is above the number of closures: it counts beginnings. Your score is exact:
+# it is made from what closures returned.
 #
-# **In one sentence:** training steps *add* to the weights. What does at-least-once do to a training?
+# **In one sentence:** training steps *add* to the weights. What does at-least-once do to training?
 #
-# <details><summary>Compare</summary>A few gradients may be applied twice. Asynchronous training bears that, as it bears
-# stale ones (lab 05); a count of right answers does not.</details>
+# <details><summary>Compare</summary>A few gradients may be applied twice. Asynchronous training tolerates that, as it
+# tolerates stale ones (lab 05); a count of right answers does not.</details>
 
 # %% [markdown]
 # ### A server is lost
@@ -856,10 +854,10 @@ show(found) if found else figures.not_yet("Exercise 9.3")
 # variables and a new step, and restores.
 
 # %% [markdown]
-# `start()` does the making. You write the rest: rounds of `every` steps, the last one shorter if need be, a join and a
+# `start()` makes all of that. You write the rest: rounds of `every` steps, the last one shorter if need be, a join and a
 # checkpoint after each, and what to do when the server is gone. Let `state["step"]`, which lies on the server and in the
-# checkpoint, say what is done. Any other error is a fault of the program: it has to come through, since no new start
-# mends it.
+# checkpoint, say what is done. Any other error is a fault of the program: it must come through, since a new start does
+# not mend it.
 #
 # <details><summary>Hint 1</summary><code>checkpoint = tf.train.Checkpoint(**state)</code>, then
 # <code>manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=2)</code>. A manager can
@@ -873,7 +871,7 @@ def train_through(start, steps, every, folder):
     """Runs `steps` steps in all, a checkpoint in `folder` after every `every`; returns the state.
 
     start() gives (coordinator, step, state): step is to be scheduled, state holds the variables, new and 0.
-    What is saved in `folder` already, perhaps by an earlier chief, counts.
+    Whatever is already saved in `folder`, perhaps by an earlier chief, counts.
     """
     import tensorflow as tf
 
@@ -966,14 +964,14 @@ lab.measure("again", last[-1] if last else None)
 
 # %% [markdown]
 # The weights at the end are those of 100 steps. More were scheduled: those after the last checkpoint had to be done
-# again, at most `every` for each new start. In a large job one saves by the clock instead; lab 15 works out how often.
+# again, at most `every` for each new start. In a large job you save by the clock instead; lab 15 works out how often.
 
 # %% [markdown]
 # ## Updates that disappear
 #
-# Now Keras on a parameter server. Three workers run steps of the same model. To be able to count, the gradient is 1 in
-# every step, so plain descent moves every weight by exactly the rate, whoever is first. Three counters should agree:
-# the updates that closures report, the optimizer's `iterations`, and the way that the weights went.
+# Now Keras on a parameter server. Three workers run steps of the same model. So that we can count, the gradient is 1
+# in every step: plain descent moves every weight by exactly the rate, whoever is first. Three counters should agree:
+# the updates that closures report, the optimizer's `iterations`, and how far the weights moved.
 
 # %%
 def counters(ways):
@@ -1007,8 +1005,8 @@ def counts(coordinator, library, optimizer):
 
 # %% [markdown]
 # Write the audit. From the counters it says how many updates the optimizer's counter has lost, and how many the
-# weights. Mind three things: a closure may report several updates, weights need not begin at 0, and an element whose
-# gradient is 0 tells nothing.
+# weights have. Mind three things: a closure may report several updates, weights need not begin at 0, and an element
+# whose gradient is 0 tells you nothing.
 #
 # <details><summary>Hint</summary>One update changes a weight by <code>-rate * gradient</code>. So how many updates
 # lie between <code>before</code> and <code>after</code>? Floats are a little off: <code>round</code>.</details>
@@ -1055,13 +1053,13 @@ figures.tallies(
 )
 
 # %% [markdown]
-# The closures ran. Whose counter is short, and whose weights? Adam corrects its steps by the counter, so where that is
+# The closures ran. Whose counter is short, and whose weights are? Adam corrects its steps by the counter, so if that is
 # short its *weights* are wrong too; a learning-rate schedule, which reads it, would be late. No error, no warning, and the
 # loss goes down. What is different about Keras 3's counter?
 
 # %% [markdown]
 # Two ways to add one to a variable on a server. `assign_add` sends the 1, and the server adds. The other reads the
-# value, adds on the worker, and sends the sum. Three workers use each way, as often as before. Guess both results
+# value, adds on the worker, and sends the sum. Three workers use both ways, as often as before. Guess both results
 # first.
 
 # %%
@@ -1086,17 +1084,17 @@ figures.tallies({f"{updates} closures on 3 workers": launch(two_ways, cluster=th
                 "Two ways to add one: do both count every closure?")
 
 # %% [markdown]
-# Two workers read 7, both write 8: one update is gone. Keras 3's variables add in the second way, and its optimizers
-# use them for `iterations`; for SGD's weights they call TensorFlow's own subtraction, which is safe. On one machine, or
+# Two workers read 7, both write 8: one update is gone. Keras 3's variables add the second way, and its optimizers use
+# them for `iterations`; for SGD's weights they call TensorFlow's own subtraction, which is safe. On one machine, or
 # with mirrored variables, nobody comes between read and write. That is why it was not noticed there.
 
 # %% [markdown]
-# ## A TPU, which we have not
+# ## A TPU, which we do not have
 #
 # On a TPU machine four lines come before the model. A *resolver* finds the TPU, `connect` joins its hosts to this
 # program, `initialize` wakes the chips and empties them, and the strategy makes a replica of each core. Each line is
-# run below, where there is none. `tpu="local"` means this machine. Do not give an invented address: it would wait for
-# that.
+# run below, without a TPU. `tpu="local"` means this machine. Do not give an invented address: the program would wait
+# for it.
 
 # %%
 lab.predict("tpu_line", "Which of the four lines, by its number, is the first to say that there is no TPU?", "")
@@ -1128,17 +1126,17 @@ for line, said in answers.items():
 
 # %% [markdown]
 # On a **TPU pod** every host has a few TPU cores, and the cores are joined by links of their own, in a torus of rings.
-# `TPUStrategy` is a mirrored strategy over all of them: each core a replica, each host feeds its own. The all-reduce is
-# part of the compiled program and never passes a host. So shapes must be known beforehand, the batch is cut by the
-# number of cores, and numbers are mostly bfloat16. Nothing here has run on one; the course says so.
+# `TPUStrategy` is a mirrored strategy over all of them: each core is a replica, and each host feeds its own. The
+# all-reduce is part of the compiled program and never passes a host. So shapes must be known beforehand, the batch is
+# cut by the number of cores, and numbers are mostly bfloat16. Nothing here has run on a TPU, and we say so.
 
 # %% [markdown]
 # ## What works, of everything
 #
 # Which strategy goes with which way to train? Documentation is often older than the code. So the course runs every
-# combination in its tests: a synchronous strategy works if the weights are NumPy's, a parameter server if every update
-# is there. The result is kept with date and versions. The ways are `fit` and a loop, each with Keras 3 and with tf_keras,
-# and a loop with plain variables. Before you look: which of the five works for the fewest strategies?
+# combination in its tests: a synchronous strategy works if the weights are NumPy's, a parameter server if every update is
+# there. The result is kept with its date and versions. The ways are `fit` and a loop, each with Keras 3 and with
+# tf_keras, and a loop with plain variables. Before you look: which of the five works for the fewest strategies?
 
 # %%
 def mark(row, outcome):
@@ -1157,7 +1155,7 @@ for (row, way), (outcome, words) in matrix.cells.items():
         print(f"{row}, {way}: {words}")
 
 # %% [markdown]
-# Run one column yourself, on your versions; the parameter `column` chooses it. If your marks are others than the
+# Run one column yourself, on your versions; the parameter `column` chooses it. If your marks differ from the
 # recorded ones, that is news: the libraries have changed since.
 
 # %%
@@ -1176,9 +1174,9 @@ figures.outcomes(
 )
 
 # %% [markdown]
-# And this is what the guide of TensorFlow 2.0 promised in 2019, beside today. Its `Estimator` row is history: the API
-# is gone. Its `Custom training loop` row has come true for all but the TPU, which nobody here can try; its Keras row
-# has since been lost again for several machines, when Keras 3 replaced tf_keras.
+# And this is what the guide to TensorFlow 2.0 promised in 2019, beside what holds today. Its `Estimator` row is
+# history: the API is gone. Its `Custom training loop` row has come true for all but the TPU, which nobody here can
+# try; its Keras row has since been lost again for several machines, when Keras 3 replaced tf_keras.
 
 # %%
 today = {"OneDevice": "OneDevice", "Mirrored": "Mirrored, 2 devices", "CentralStorage": "CentralStorage",
@@ -1203,7 +1201,7 @@ figures.outcomes(
 # %% [markdown]
 # CentralStorage's loop works once its variables are told how to add up (`aggregation=`); without that it fails, as
 # the large matrix says. ParameterServer's loop is marked with plain variables; the line below the picture says what a
-# Keras 3 model does there. For several machines, then: a custom loop, or tf_keras. And count.
+# Keras 3 model does there. For several machines, then: a custom loop, or tf_keras. And count your updates.
 
 # %% [markdown]
 # ## What you predicted, and what came out

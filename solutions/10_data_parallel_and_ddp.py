@@ -5,7 +5,7 @@
 # the record what each of them moves, to deal out examples, evaluate exactly, save and go on; and to start the same
 # training from a notebook and with `torchrun`.
 #
-# **Minutes:** 135 (two sittings: 70 up to “Is it the same training?”, then 65) · **Points:** 6 · **Prerequisites:** PyTorch on
+# **Minutes:** 130 (two sittings: 70 up to “Is it the same training?”, then 60) · **Points:** 6 · **Prerequisites:** PyTorch on
 # one device, Lab 00 (ranks, `launch`). Lab 04 (averaged gradients) helps.
 
 # %% [markdown]
@@ -63,9 +63,8 @@ images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), i
 # %% [markdown]
 # ## The model
 #
-# A ResNet adds what comes in to what each block makes of it; so it can be very deep. It was made for pictures with
-# three colours. Ours have one. What does the first layer say to that? torchvision calls this layer `conv1`; here it is
-# number 0.
+# A ResNet adds each block's input to its output; so it can be very deep. It was made for pictures with three colours.
+# Ours have one. What does the first layer say to that? torchvision calls this layer `conv1`; here it is number 0.
 
 # %%
 for_colours = resnet(18)
@@ -77,8 +76,8 @@ for_colours[0] = nn.Conv2d(1, 64, 7, 2, padding=3, bias=False)
 print("after the swap, out:", list(for_colours(images[:2]).shape), "for two images and 1000 classes")
 
 # %% [markdown]
-# So the first layer is swapped, and the rest stays. `channels=1` does the same below. With several GPUs this lab takes
-# depth 101. Else it takes depth 18 and a quarter of the width, so that two cores can train it.
+# So the first layer is swapped, and the rest stays. `channels=1` does the same below. With several GPUs this lab uses
+# depth 101, else depth 18 and a quarter of the width, so that two cores can train it.
 
 # %%
 shape = {"depth": depth, "channels": 1, "classes": 10, "width": width}
@@ -88,8 +87,8 @@ print(f"ResNet-{depth}: {model_bytes / 4 / 1e6:.2f} million weights, {model_byte
 print("one image in:", list(images[:1].shape), " out:", list(model(images[:2])[:1].shape))
 
 # %% [markdown]
-# How fast does *one* device train? It is the number that all others are compared with. Where there is a GPU, one of them
-# trains ResNet-101 here, at its whole width.
+# How fast does *one* device train? All other numbers are compared with this one. If there are GPUs, one trains
+# ResNet-101 here, at full width.
 
 # %%
 def images_per_second(shape, repeats=3, count=batch):
@@ -109,7 +108,7 @@ speed = launch(images_per_second, 1, args=(alone,))[0]
 print(f"ResNet-{alone['depth']} on one {'GPU' if gpus else 'core'}: {speed:,.0f} images a second")
 
 # %% [markdown]
-# And what would one core make of ResNet-101 at its whole width? One step with 8 images says it.
+# And how fast would one core train ResNet-101 at full width? One step with 8 images tells.
 
 # %%
 deep = {**shape, "depth": 101, "width": 64}
@@ -121,9 +120,9 @@ if gpus == 0:
 # %% [markdown]
 # ## One process, many cards
 #
-# You have several cards (GPUs) and one training script. The oldest help in PyTorch is one line:
+# You have several cards (GPUs) and one training script. PyTorch's oldest help is one line:
 # `model = nn.DataParallel(model)`. There is still one process. At every step it cuts the batch into pieces and gives
-# each card a piece, a copy of the model, and a *thread*. Who holds all these things before they are given away? Card 0.
+# each card a piece, a copy of the model, and a *thread*. Who holds all these things before they are handed out? Card 0.
 
 # %%
 lab.predict("leaves", f"{cards} cards, one step of DataParallel. How many copies of the weights leave card 0?", "copies")
@@ -150,9 +149,10 @@ lab.measure("leaves", sum(t.size_bytes for t in whole) / model_bytes)
 figures.messages(trace).calling("card")
 
 # %% [markdown]
-# Where the line above says *emulated*, there were no GPUs to run PyTorch's own. Then threads of one process stand for
-# cards: they do the same in the same order, and each copy takes the time of a link, so that you can see it. Real GPUs
-# with NCCL may pass a copy on from card to card, which is faster; but there too all begins and ends on card 0.
+# Where the line above says *emulated*, there were no GPUs to run PyTorch's own. Then threads of one process stand in
+# for cards: they do the same in the same order, and each copy takes the time of a link, so that you can see it. Real
+# GPUs with NCCL may pass a copy on from card to card, which is faster; but there too everything begins and ends on
+# card 0.
 
 # %%
 on_card_0 = [c for c in trace.collectives if c.rank == 0]
@@ -160,10 +160,10 @@ for c in on_card_0:
     print(f"{c.op:>11} {c.size_bytes / 1e6:8.3f} MB, {1e3 * (c.start_s - on_card_0[0].start_s):4.0f} ms after the first")
 
 # %% [markdown]
-# Read it from above. **Scatter** the images; **replicate** the weights (the line names one copy, and every other card gets
-# one; the smallest messages are BatchNorm's running means), at every step anew, because the copies of the step before are
-# out of date; **gather** the outputs on card 0, where the loss is worked out. Backward: scatter the
-# outputs' gradients, and **add up** all weights' gradients on card 0. Only card 0 takes the step.
+# Read it from the top. **Scatter** the images; **replicate** the weights (the line names one copy, and every other card
+# gets one; the smallest messages are BatchNorm's running means), at every step anew, because the last step's copies are
+# out of date; **gather** the outputs on card 0, where the loss is worked out. Backward: scatter the outputs' gradients,
+# and **add up** all weights' gradients on card 0. Only card 0 takes the step.
 
 # %%
 figures.links(trace).calling("card")
@@ -183,7 +183,7 @@ figures.links(trace).calling("card")
 # DistributedDataParallel (DDP) has no middle. Each card has a **process** of its own, with its own Python and its own
 # copy of the model, which stays. First the processes, the *ranks*, must find each other and form a **process group**.
 # `init_process_group` does that. It wants to know the *backend*, the library that carries the messages. As a test, two
-# ranks add their numbers up, so that both hold the sum: an **all-reduce**.
+# ranks add up their numbers, so that both hold the sum: an **all-reduce**.
 
 # %%
 def first_sum(backend):
@@ -208,7 +208,7 @@ print("mpi: ", built_in if dist.is_mpi_available() else launch(tries_mpi, 1, dev
 
 # %% [markdown]
 # **nccl** is NVIDIA's, for GPUs, and the one to take there. **gloo** works on any machine, over TCP. **mpi** is for
-# clusters that have an MPI of their own; you have to build PyTorch from its source beside it, and start the ranks with
+# clusters that have an MPI of their own; you must build PyTorch from source against it, and start the ranks with
 # `mpirun`. The code around them is the same.
 #
 # How do processes that know nothing of each other meet? By default through the **environment** (`env://`).
@@ -224,8 +224,8 @@ for name, *values in zip(names, *run.results):
     print(f"{name:>12}: {values[0]:>9} on one rank, {values[1]:>9} on the other")
 
 # %% [markdown]
-# All ranks go to one address, the **rendezvous**, and say who they are. Nobody goes on before all have come. Who starts
-# the processes sets these variables: `launch` does here, `torchrun` does in a terminal.
+# All ranks go to one address, the **rendezvous**, and say who they are. Nobody goes on until all have come. Whoever
+# starts the processes sets these variables: `launch` does here, `torchrun` does in a terminal.
 #
 # You may also name the meeting place yourself, with `init_method=`: an address, or a file that all can see. Then `rank=`
 # and `world_size=` are yours to give.
@@ -243,7 +243,7 @@ with tempfile.TemporaryDirectory() as shared:
         print(launch(meets, 2, args=(place,), device="cpu")[0])
 
 # %% [markdown]
-# Three ways, one result. The file must be new each time: one that is left from another run is taken for this one's.
+# Three ways, one result. The file must be new each time: one left over from another run is taken for this one's.
 #
 # What if a rank never comes? Below, two ranks are told that there are three, with a limit of one second.
 
@@ -259,7 +259,7 @@ print(launch(incomplete, 2, device="cpu")[0])
 
 # %% [markdown]
 # The last line is the error; lines before it, if any, are PyTorch's own warnings. Rank 2's key was never there, and all others
-# gave up. Without a limit of your own they wait for minutes. So give a limit.
+# gave up. Without a limit of your own they wait for minutes. So set one.
 #
 # RANK is the number among *all* processes, LOCAL_RANK the number on *this machine*. Which of the two chooses the card?
 
@@ -300,7 +300,7 @@ except RankFailed as failed:
 
 # %% [markdown]
 # PyTorch reports that one. `device_ids=[k]`, with this rank's LOCAL_RANK k, says on which GPU its model lies, and
-# `output_device=k` where its outputs go: the same one, which is the default. For a model on the CPU both are None.
+# `output_device=k` where its outputs go: by default, the same one. For a model on the CPU both are None.
 
 # %%
 def where_it_runs():
@@ -334,7 +334,7 @@ for replaced in (False, True):
 
 # %% [markdown]
 # The new parameter has no hook, nobody averages it, and the ranks drift apart without a word. So: build, load, move,
-# change what is to be changed, and wrap **last**. The optimizer comes after that.
+# make all changes, and wrap **last**. The optimizer comes after that.
 
 # %% [markdown]
 # ## Does DDP gather on card 0?
@@ -370,9 +370,9 @@ for c in step.collectives:
 figures.links(step)
 
 # %% [markdown]
-# Nobody is in the middle. Each rank sends to one neighbour and receives from the other: a **ring**. Gathered on one
-# card, rank 0 would receive three gradients and send three; instead every rank receives $\frac{2(n-1)}{n}$ of one. (The
-# little that gloo tells beside the data is left out.) Lab 06 builds this ring.
+# Nobody is in the middle. Each rank sends to one neighbour and receives from the other: a **ring**. With gathering on
+# one card, rank 0 would receive three gradients and send three; instead every rank receives $\frac{2(n-1)}{n}$ of one.
+# (The little that gloo sends besides the data is left out.) Lab 06 builds this ring.
 
 # %% [markdown]
 # The articles are not wholly wrong. Once, when DDP wraps the model, everything does start at rank 0: the weights, which
@@ -387,9 +387,9 @@ figures.links(start)
 # %% [markdown]
 # ## Who takes which example?
 #
-# With DataParallel one process loads every batch. With DDP each rank loads its own. `DistributedSampler` deals the
-# examples out, like cards: shuffle all of them, then rank r takes number r, r + n, r + 2n, … All ranks must take equally
-# many steps, or one would wait for ever; so if the examples do not divide, some from the beginning are dealt twice.
+# With DataParallel one process loads every batch. With DDP each rank loads its own. `DistributedSampler` deals out the
+# examples like cards: shuffle all of them, then rank r takes number r, r + n, r + 2n, … All ranks must take equally many
+# steps, or one would wait for ever; so if the examples do not divide evenly, some from the beginning are dealt twice.
 
 # %%
 lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in one epoch?", "examples")
@@ -400,13 +400,13 @@ lab.predict("dealt", "10 examples, 4 ranks. How many examples are dealt out in o
 #
 # <details><summary>Hint 1</summary>A fresh <code>torch.Generator()</code>, its <code>manual_seed</code>, and
 # <code>torch.randperm(count, generator=…)</code>.</details>
-# <details><summary>Hint 2</summary>How many are missing to the next multiple of n: <code>-count % n</code>. There may be
-# fewer examples than ranks; then the beginning is needed more than once.</details>
+# <details><summary>Hint 2</summary>How many are missing up to the next multiple of n: <code>-count % n</code>. There may
+# be fewer examples than ranks; then the beginning is needed more than once.</details>
 
 # %% tags=["exercise:my_share"]
 # Exercise 10.1: DistributedSampler by hand
 def my_share(count, rank, world_size, seed, epoch):
-    """A list of the indices, of 0 to count - 1, that this rank takes in this epoch: as DistributedSampler deals them.
+    """A list of the indices, from 0 to count - 1, that this rank takes in this epoch, as DistributedSampler deals them.
 
     All ranks take equally many; what is missing comes from the beginning of the shuffled order.
     """
@@ -438,8 +438,8 @@ lab.measure("dealt", sum(len(sampler) for sampler in samplers))
 # %% [markdown]
 # ## A new order for every epoch
 #
-# The library's sampler does not know when an epoch begins. You have to tell it the number: that is what its
-# method `set_epoch` is for. Nothing fails if you forget. What happens then?
+# The library's sampler does not know when an epoch begins. You must tell it the number: its method `set_epoch` is
+# for that. Nothing fails if you forget. What happens then?
 
 # %%
 lab.predict("batches", "20 batches an epoch, 5 epochs, without set_epoch: how many different batches are there?", "batches")
@@ -466,12 +466,12 @@ figures.histories(
 
 # %% [markdown]
 # Without it, the same examples meet in the same batches in the same order, for ever. The training still learns
-# something, and no message tells you. Such mistakes are found by looking at the *order*, not at the loss.
+# something, and no message tells you. You find such mistakes by looking at the *order*, not the loss.
 
 # %% [markdown]
 # ## The training
 #
-# Put it together. Each rank: device, sampler, loader, model, wrap, optimizer, loop. The function is to train any model:
+# Put it together. Each rank: device, sampler, loader, model, wrap, optimizer, loop. The function must train any model:
 # `build(data)` makes one and `loss` judges it. The small model in the next cell is there for the check.
 
 # %%
@@ -485,8 +485,8 @@ def line(data):
 # %% [markdown]
 # The process group is there already; do not make it again. `batch_size` counts the examples of *one rank*. Leave the
 # sampler's seed as it is, and count epochs from 0. Model and batches go to `my_device()`. In the check each rank has
-# numbers of its own in y, so what the others' shares say has to come through DDP; and it trains a second time, with another
-# `build` and `loss`.
+# numbers of its own in y, so what the others' shares say must come through DDP; and the check trains a second time, with
+# another `build` and `loss`.
 #
 # <details><summary>Hint 1</summary><code>TensorDataset(data["x"], data["y"])</code>; then the sampler of it; then
 # <code>DataLoader(dataset, batch_size, sampler=…)</code>.</details>
@@ -524,7 +524,7 @@ check.train_ddp(train_ddp)
 # %% [markdown]
 # ## Is it the same training?
 #
-# Two ranks with 32 images each, or one process with 64: the same global batch. Does the loss take the same way down? The
+# Two ranks with 32 images each, or one process with 64: the same global batch. Does the loss go down the same way? The
 # optimizer is Adam, and every rank has its own. The model is small and has no BatchNorm; why that matters comes next.
 
 # %%
@@ -566,8 +566,8 @@ figures.histories(
 )
 
 # %% [markdown]
-# What is left is rounding: two ranks add in another order than one. So the learning rate of one process, for its whole
-# batch, is right for the ranks together.
+# What is left is rounding: two ranks add in a different order from one. So the learning rate of one process, for its
+# whole batch, is right for the ranks together.
 #
 # BatchNorm spoils this. It takes mean and spread over the images that it *sees*, a rank's own. `SyncBatchNorm` takes
 # them over all ranks.
@@ -592,8 +592,9 @@ except RankFailed as failed:
     print("SyncBatchNorm:", str(failed).splitlines()[0])
 
 # %% [markdown]
-# Where the last line is an error, this PyTorch has it for GPUs alone, and it was not run here. `convert_sync_batchnorm`
-# comes before the wrapping. The more ranks share a batch, the fewer images each BatchNorm sees.
+# If the last line is an error, this PyTorch has SyncBatchNorm for GPUs only, and it was not run here.
+# `convert_sync_batchnorm` comes before the wrapping. The more ranks share a batch, the fewer images each BatchNorm
+# sees.
 
 # %% [markdown]
 # ## As a notebook, as a script
@@ -607,7 +608,7 @@ def main(shape, count, batch, epochs):
     nccl = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if nccl else "gloo")
     torch.manual_seed(10)
-    torch.set_num_threads(1)  # other numbers of threads add up in other orders, and round otherwise
+    torch.set_num_threads(1)  # another number of threads adds up in another order, and rounds differently
     images, labels, *_ = tensors(data.load("fashion-mnist"), count, 1)
     model, rank, n = resnet(**shape), dist.get_rank(), dist.get_world_size()
     given = {"x": images, "y": labels}
@@ -663,8 +664,8 @@ else:
     print("the same losses as in the notebook:", losses(said) == losses(run.log()))
 
 # %% [markdown]
-# Compare the lines with those from `launch`: other processes, the same training. That is no accident. Both set the same
-# environment, and the ranks do the rest.
+# Compare the lines with those from `launch`: different processes, the same training. That is no accident. Both set the
+# same environment, and the ranks do the rest.
 #
 # Older scripts are started by `python -m torch.distributed.launch`, which is deprecated. It hands the script an
 # *argument* with the local rank. Here is such a script, as many articles show it.
@@ -687,9 +688,9 @@ except RuntimeError as failed:
     print(*[said for said in failed.output.splitlines() if "error:" in said], sep="\n")
 
 # %% [markdown]
-# What it was given and what it takes: `--local-rank` and `--local_rank`. PyTorch 2.0 has changed the one letter, as the
-# documentation of `torch.distributed.launch` tells. The repair is to need no argument: the environment says it too, and
-# `torchrun` says it nowhere else.
+# It was given `--local-rank`, and it takes `--local_rank`. PyTorch 2.0 changed that one character, as the documentation
+# of `torch.distributed.launch` says. The repair is to need no argument: the environment holds the number too, and
+# `torchrun` puts it nowhere else.
 
 # %%
 mended = 'import os\nlocal = int(os.environ["LOCAL_RANK"])\nprint("local rank", local, flush=True)\n'
@@ -699,9 +700,9 @@ said = terminal("torchrun", "--standalone", "--nproc-per-node", 2, "mended.py", 
 # %% [markdown]
 # ## Two machines (optional)
 #
-# On two machines, the **nodes**, the command is given on each of them, with its number and the address of node 0. Here
-# both are this machine: two groups of processes, which meet at one port. The script also says which ranks would save,
-# if it asked for `LOCAL_RANK == 0`.
+# With two machines, or **nodes**, you give the command on each, with its number and the address of node 0. Here both
+# are this machine: two groups of processes, which meet at one port. The script also says which ranks would save if
+# saving asked for `LOCAL_RANK == 0`.
 
 # %%
 nodes = """\
@@ -729,17 +730,17 @@ said = "".join(node.result() for node in both)
 print("ranks that would save:", said.count("would save"))
 
 # %% [markdown]
-# Each machine has a local rank 0. Where both machines see one disk, two ranks would write into one file. So save on
+# Each machine has a local rank 0. If both machines see one disk, two ranks would write to one file. So save on
 # `RANK == 0`, or on `LOCAL_RANK == 0` only where every machine has a disk of its own.
 
 # %% [markdown]
 # ## An exact evaluation
 #
 # After training you want the accuracy on the test images. All ranks can help: each takes a share, and the numbers of
-# right ones are added up. But the sampler *pads*. Some images are judged twice, and count twice.
+# right answers are added up. But the sampler *pads*. Some images are judged twice, and count twice.
 
 # %%
-lab.predict("padded", "5 test images, only image 0 is judged right. Which accuracy do 4 ranks find, padding counted?", "%")
+lab.predict("padded", "5 test images, only image 0 is judged right. What accuracy do 4 ranks find, padding counted?", "%")
 
 # %%
 def padded_accuracy(share, count):
@@ -775,7 +776,7 @@ print(f"exact: 1 of 5, {1 / 5:.1%}; with padding {found:.1%}")
 # %% tags=["exercise:exact_accuracy"]
 # Exercise 10.3: exact in spite of padding
 def exact_accuracy(share, count):
-    """The part of `count` examples that was predicted right, each counted once; the same number on every rank.
+    """The fraction of `count` examples predicted right, each counted once; the same number on every rank.
 
     share holds "predicted" and "labels" of this rank's examples, as DistributedSampler(shuffle=False) deals them.
     """
@@ -792,7 +793,7 @@ def exact_accuracy(share, count):
 check.exact_accuracy(exact_accuracy)
 
 # %% [markdown]
-# How far off is the padded accuracy? Train a small model, take the first test images, first few and then more, and
+# How far off is the padded accuracy? Train a small model, take the first test images, a few and then more, and
 # compare with what one process finds.
 
 # %%
@@ -816,24 +817,24 @@ figures.histories(
 )
 
 # %% [markdown]
-# With many images the error is small, and it can be there wherever the count does not divide by 4. It also changes with the
-# number of ranks, so two runs cannot be compared. For a *training* the padding does little harm: each epoch deals others
-# twice.
+# With many images the error is small, but it can be there whenever 4 does not divide the count. It also changes with the
+# number of ranks, so two runs cannot be compared. For *training* the padding does little harm: each epoch deals different
+# ones twice.
 
 # %% [markdown]
 # ## Save once, load everywhere, go on
 #
 # All ranks hold the same weights, so one file is enough: **rank 0 saves**. If every rank wrote to the same path, they
-# would write into each other's file. Then all load it. But rank 1 may come to `load` while rank 0 is still writing: so all
-# wait at a **barrier** in between. And to go on exactly, a checkpoint needs more than the model.
+# would write into each other's file. Afterwards all load that file. But rank 1 may come to `load` while rank 0 is still
+# writing: so all wait at a **barrier** in between. And to go on exactly, a checkpoint needs more than the model.
 
 # %% [markdown]
 # You write the order of events; the actions are handed in. `train_epoch(model, optimizer, epoch)` takes the two states
-# and returns new ones. `save(checkpoint)`, `load()` and `barrier()` do what they say; `load()` is None while there is no
-# file. All ranks train together, and all come to each barrier.
+# and returns new ones. `save(checkpoint)`, `load()` and `barrier()` do what they say; `load()` returns None while there
+# is no file. All ranks train together, and all come to each barrier.
 #
 # <details><summary>Hint</summary>Begin with what <code>load()</code> gives, or with epoch 0 and the states that were
-# passed. After each epoch rank 0 saves; then comes the barrier, for all ranks, so outside of the
+# passed. After each epoch rank 0 saves; then comes the barrier, for all ranks, so outside the
 # <code>if</code>.</details>
 
 # %% tags=["exercise:train_resumable"]
@@ -858,8 +859,8 @@ def train_resumable(rank, epochs, model, optimizer, train_epoch, save, load, bar
 check.train_resumable(train_resumable)
 
 # %% [markdown]
-# Now with a real training. Its optimizer has momentum: a memory of earlier gradients. `dies_at` lets rank 1 fail in the
-# middle of an epoch.
+# Now with a real training. Its optimizer has momentum: a memory of earlier gradients. `dies_at` makes rank 1 fail in
+# the middle of an epoch.
 
 # %%
 def resumable(path, epochs, dies_at=None):
@@ -887,10 +888,10 @@ def my_part(number):
 
 # %% [markdown]
 # Three trainings: one undisturbed; one that loses a rank in its third epoch; and a new start of that one, in new
-# processes whose first weights are other random numbers.
+# processes whose first weights are different random numbers.
 
 # %%
-lab.predict("resumed", "The largest difference between a weight of the undisturbed training and of the resumed one?", "")
+lab.predict("resumed", "The largest difference of a weight between the undisturbed training and the resumed one?", "")
 
 # %%
 whole, broken = Path(folder.name, "whole.pt"), Path(folder.name, "broken.pt")
@@ -914,12 +915,12 @@ else:
     print(f"not yet: {resumed.not_yet}")
 
 # %% [markdown]
-# The new start has gone on as if nothing had happened. The file holds `ddp.module`'s names: a wrapped model would call
-# them `module.0.weight`, and nobody without DDP could load them. (If the machine dies *while* rank 0 writes, the file is
-# cut off. Lab 15 cures that.)
+# The new start went on as if nothing had happened. The file holds `ddp.module`'s names: a wrapped model would call them
+# `module.0.weight`, and nobody without DDP could load them. (If the machine dies *while* rank 0 writes, the file is cut
+# off. Lab 15 cures that.)
 
 # %% [markdown]
-# Two mistakes are common: to save the wrapped model's *states*, and to save the whole *module*. What does a script
+# Two mistakes are common: saving the wrapped model's *states*, and saving the whole *module*. What does a script
 # without DDP make of each?
 
 # %%
@@ -943,17 +944,18 @@ for name, load in (
         print(name, f"{type(error).__name__}:", textwrap.shorten(str(error), 84))
 
 # %% [markdown]
-# Every name has `module.` before it, or the file needs a process group and DDP itself. Save `ddp.module.state_dict()`.
+# Either every name begins with `module.`, or the file needs a process group and DDP itself. Save
+# `ddp.module.state_dict()`.
 
 # %% [markdown]
 # ## DataParallel against DDP
 #
-# Now both in one run, on the same model and the same batch. First over links of 20 MB/s: then the messages decide. The
-# weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel: the weights out to $n-1$ cards and the
+# Now both in one run, on the same model and the same batch. First over links of 20 MB/s: there the messages decide.
+# The weights are $W$ bytes and a link carries $B$ bytes a second. DataParallel: the weights out to $n-1$ cards and the
 # gradients back, all through card 0, $2(n-1)\frac WB$. DDP: a ring, $\frac{2(n-1)}{n}\frac WB$.
 #
-# DataParallel needs one process, so the others wait for it at a barrier. `new_group` makes a second process group of the
-# same ranks for that, over gloo, whose waiting ranks sleep.
+# DataParallel needs one process, so the others wait for it at a barrier. For that `new_group` makes a second process
+# group of the same ranks, over gloo, where waiting ranks sleep.
 
 # %%
 small = {**shape, "depth": 18, "width": 16}
@@ -1016,11 +1018,11 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # %% [markdown]
 # The outlines are the messages alone; the computing comes on top. Over slow links a ring should win, and by more with every
 # card. On this machine itself, without GPUs, "cards" are threads or processes that share the same cores and one memory:
-# there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, also on one machine.
+# there the messages cost little, and both wait for the same cores. PyTorch's own advice is DDP, even on one machine.
 
 # %% [markdown]
 # Does it pay at all? Look at the bar of *one device*: the same batch, no cards, no messages. Cards help by what they
-# compute at the same time. Where they share cores, there is as much to compute as before, in smaller pieces, and the
+# compute at the same time. If they share cores, there is as much to compute as before, in smaller pieces, and the
 # messages come on top. With a GPU for each rank the computing is divided by $n$; then only the messages are left to pay.
 
 # %% [markdown]
@@ -1029,8 +1031,8 @@ print(f"{cards} cards, {gpus} GPUs, {os.cpu_count()} cores")
 # <details><summary>Compare</summary>2 (n − 1) against 2 (n − 1)/n: n times.</details>
 
 # %% [markdown]
-# DDP does one thing more: it sends while backward still computes. That, and how its gradients become buckets, is
-# Lab 11, where you build it.
+# DDP does one more thing: it sends while backward still computes. In Lab 11 you build that, and the buckets that
+# gradients travel in.
 
 # %% [markdown]
 # ## What you predicted, and what came out

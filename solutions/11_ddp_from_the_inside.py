@@ -50,8 +50,8 @@ lab, check = open_lab("11")
 #
 # Lab 04 averaged gradients *after* backward. But backward is not one event. It walks through the layers, and each
 # gradient is ready at a moment of its own. PyTorch can tell you: a **hook** is a function that you hand to it, and that
-# it calls at a certain moment; here, as soon as a parameter's gradient is there. That is also called: the hook *fires*.
-# We work with a network of plain layers. In which order do the hooks fire?
+# it calls at a certain moment; here, as soon as a parameter's gradient is ready. Then the hook is said to *fire*. We
+# work with a network of plain layers. In which order do the hooks fire?
 
 # %%
 small = task(sizes=[4] * 9, seed=11)
@@ -81,9 +81,9 @@ print("gradients became ready in the order of layers", *seen)
 # %% [markdown]
 # ## The workbench
 #
-# A `task` is a dict that says all about a training. `network(fabric, task)` makes this rank's copy of the model; every
+# A `task` is a dict that describes a whole training. `network(fabric, task)` makes this rank's copy of the model; every
 # rank draws *other* weights, on purpose. `train(fabric, task, model, gradients)` is the loop around it: at each step it
-# clears all gradients and calls your `gradients(loss)`, which has to leave in every `p.grad` what the step shall use. Then
+# clears all gradients and calls your `gradients(loss)`, which must leave in every `p.grad` what the step is to use. Then
 # it takes the step.
 
 # %%
@@ -96,8 +96,8 @@ print(f"{layers} weights of {width * width * 4 / 1e3:.0f} kB: {big_bytes / 1e6:.
 
 # %% [markdown]
 # One thing is **declared** here, not real: each layer's backward takes a few milliseconds in which it only waits, as
-# if a GPU worked. Two busy cores could not compute and send at once without getting in each other's way; so the
-# overlap shows on any machine. The messages are real, over links that we slow down.
+# if a GPU were working. Two busy cores could not compute and send at once without getting in each other's way;
+# declared work lets the overlap show on any machine. The messages are real, over links that we slow down.
 
 # %%
 link = Link("20 MB/s", "5 ms")
@@ -108,19 +108,19 @@ print(f"A = {fixed_s * 1e3:.0f} ms: one all-reduce, however small")
 print(f"W = {moving_s * 1e3:.0f} ms: the bytes of all gradients")
 
 # %% [markdown]
-# Remember these three numbers; every prediction below is made of them. An all-reduce of a part of the gradients costs A
-# and its share of W.
+# Remember these three numbers; every prediction below is built from them. An all-reduce of part of the gradients costs
+# A plus its share of W.
 
 # %% [markdown]
 # ## Form 1: one by one
 #
 # `broadcast(fabric, tensors)` gives every rank rank 0's tensors. `all_reduce(fabric, t)` leaves the sum of all ranks'
-# `t` in `t` and returns it; every rank has to call it equally often, in the same order. So the plainest form is: agree
+# `t` in `t` and returns it; every rank must call it equally often, in the same order. So the plainest form is: agree
 # at the start; after each backward average one tensor after the other, as in Lab 04.
 
 # %%
 def one_by_one(fabric, task):
-    """One all-reduce for each tensor that learns, after backward. For networks that each rank's loss reaches as a whole."""
+    """One all-reduce for each tensor that learns, after backward. For networks where each rank's loss reaches every weight."""
     model = network(fabric, task)
     broadcast(fabric, model.parameters())
 
@@ -173,10 +173,10 @@ def unpacked(flat, like):
     return [piece.view_as(x) for piece, x in zip(pieces, like)]
 
 # %% [markdown]
-# Your form has to serve real networks too, with three kinds of weights that need care. A **frozen** one
-# (`p.requires_grad` is False) never has a gradient; but all ranks need the same one. An **unused** one was not reached
-# by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one serves two
-# layers and is still one tensor.
+# Your form must serve real networks too, with three kinds of weights that need care. A **frozen** one
+# (`p.requires_grad` is False) never has a gradient; but all ranks need the same value. An **unused** one was not
+# reached by this rank's loss: its `p.grad` is None here, perhaps not elsewhere. It counts as zeros. A **tied** one
+# serves two layers and is still one tensor.
 #
 # <details><summary>Hint 1</summary>Before the first step all ranks need the weights of rank 0: all parameters, the frozen
 # ones too.</details>
@@ -215,15 +215,15 @@ figures.overlaps(forms, layers, "All at once: what does it save, and what does t
 # %% [markdown]
 # ## Form 3: inside backward
 #
-# Now begin each all-reduce in the hook, the moment its gradient is ready. A plain `all_reduce` in a hook would hold
-# backward up. Make one `sums = Background(fabric)`, before the first step. It has a helper thread: `work = sums.start(t)`
-# returns at once, and `work.wait()` comes back when `t` holds the sum. It carries the sums one after the other, in the
-# order of your calls.
+# Now begin each all-reduce in the hook, the moment its gradient is ready. A plain `all_reduce` in a hook would hold up
+# backward. Make one `sums = Background(fabric)`, before the first step. It has a helper thread: `work = sums.start(t)`
+# returns at once, and `work.wait()` comes back when `t` holds the sum. It carries out the sums one after the other, in
+# the order of your calls.
 
 # %% [markdown]
 # In this exercise all ranks use the same layers, so their hooks fire in one order. Mind three things. Do not touch a
-# gradient between `start` and `wait`. Wait for nothing while backward goes on. And forget the handles of a step before
-# the next.
+# gradient between `start` and `wait`. Wait for nothing while backward is running. And forget the handles of a step
+# before the next.
 #
 # <details><summary>Hint</summary>A hook gets the parameter: <code>def ready(p)</code> may begin the sum of
 # <code>p.grad</code> and keep p and the handle in a list. Frozen parameters can have no hook.</details>
@@ -231,7 +231,7 @@ figures.overlaps(forms, layers, "All at once: what does it save, and what does t
 # %% tags=["exercise:overlapped"]
 # Exercise 11.2: begin in the hook, wait after backward
 def overlapped(fabric, task):
-    """As Exercise 11.1, but each tensor's all-reduce begins in its hook; after backward, wait for all of them."""
+    """Like Exercise 11.1, but each tensor's all-reduce begins in its hook; after backward, wait for all of them."""
     model = network(fabric, task)
     ### BEGIN SOLUTION
     broadcast(fabric, model.parameters())
@@ -265,19 +265,19 @@ lab.measure("hooks", milliseconds(forms["in hooks"]))
 figures.overlaps(forms, layers, "In hooks: does the network start earlier, and is the step short now?")
 
 # %% [markdown]
-# Compare the step with that of one flat tensor.
+# Compare this step with the flat tensor's.
 #
 # **In one sentence:** why can it be longer, although more is hidden?
 #
-# <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides only as much
-# as backward is long.</details>
+# <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides no more than
+# the length of backward.</details>
 
 # %% [markdown]
 # ## Form 4: buckets
 #
 # So group gradients: enough in one **bucket** that A is paid rarely, few enough that the first bucket leaves early. Who
-# shares a bucket? Neighbours in the order of backward. The rule of PyTorch: take the tensors from the last to the
-# first; a bucket closes as soon as it holds the cap or more. The last bucket may hold less.
+# shares a bucket? Neighbours in the order of backward. PyTorch's rule: take the tensors from the last to the first; a
+# bucket closes as soon as it holds the cap or more. The last bucket may hold less.
 
 # %% tags=["exercise:fill_buckets"]
 # Exercise 11.3: fill the buckets
@@ -304,22 +304,22 @@ check.fill_buckets(fill_buckets)
 # Now the real thing. `task["buckets"]` holds such lists; the numbers count only the tensors that learn, from 0. When the
 # hooks of *all* of a bucket's tensors have fired, pack it and begin its sum.
 #
-# One trap is left. Rank 1's loss may pass a layer by. Its hook never fires, its bucket is never full, and rank 1's next
-# bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the order of the
-# list**, on every rank. What has not begun when backward ends is begun then; a missing gradient is zeros.
+# One trap is left. Rank 1's loss may skip a layer. That layer's hook never fires, its bucket is never full, and rank
+# 1's next bucket would meet rank 0's earlier one: sums of different things. So **begin the buckets strictly in the
+# order of the list**, on every rank. Begin the rest when backward ends; a missing gradient counts as zeros.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>Keep a set of the numbers whose hooks have fired, and the list of what has begun. Its
 # length is the number of the next bucket.</details>
 # <details><summary>Hint 2</summary>One inner function notes what has fired and then begins as many buckets as it may.
 # Call it in every hook; and once after backward, as if everything had fired.</details>
-# <details><summary>Hint 3</summary>A hook that knows its number:
-# <code>lambda p, number=number: …</code>. It has to return None.</details>
+# <details><summary>Hint 3</summary>A hook that knows its number: <code>lambda p, number=number: …</code>. It must
+# return None.</details>
 
 # %% tags=["exercise:bucketed"]
 # Exercise 11.4: buckets inside backward
 def bucketed(fabric, task):
-    """As Exercise 11.2, with one all-reduce for each of task["buckets"], begun in their order as early as can be.
+    """Like Exercise 11.2, with one all-reduce for each of task["buckets"], begun in their order as early as possible.
     Ranks may use different layers."""
     model, sums = network(fabric, task), Background(fabric)
     ### BEGIN SOLUTION
@@ -355,7 +355,7 @@ check.bucketed(bucketed)
 
 # %%
 def filled(fabric, task, count):
-    """Your training, with about so many buckets of your filling."""
+    """Your training, with about `count` buckets that you filled."""
     sizes = [p.nbytes for p in network(fabric, task).parameters() if p.requires_grad]
     buckets = fill_buckets(sizes, -(-sum(sizes) // count))
     return bucketed(fabric, {**task, "buckets": buckets})
@@ -366,9 +366,9 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # ## The best number of buckets
 #
 # With $b$ equal buckets the first leaves after $T/b$; from then on the network is busy: $b$ times $A$, and $W$. So a
-# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$.
-# (Where backward is the slower one, it takes $T+A+\frac Wb$ instead; the longer of the two
-# holds.) Many buckets pay too much A. Few leave a long head in which nothing can travel.
+# step takes ${\color{#6a6729}{\frac Tb}}+{\color{#d06e00}{bA+W}}$. (Where backward is slower, it takes
+# $T+A+\frac Wb$ instead; the longer of the two counts.) Many buckets pay too much A. Few leave a long head in which
+# nothing can travel.
 
 # %%
 lab.predict("best", "For which b is T/b + bA + W smallest? (Differentiate, or try.)", "buckets")
@@ -386,9 +386,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The minimum is at $b=\sqrt{T/A}$, where head and latencies are alike: $\frac Tb=bA$. PyTorch's default is a *size*,
-# 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a usual cluster; set it
-# with `bucket_cap_mb`. Where points lie above the line: the formula takes Python for free.
+# The minimum is at $b=\sqrt{T/A}$, where head and latencies are equal: $\frac Tb=bA$. PyTorch's default is a *size*,
+# 25 MB a bucket (and a smaller first one, so that the network starts early). It is a guess for a typical cluster; set
+# it with `bucket_cap_mb`. Where points lie above the line: the formula counts Python as free.
 
 # %%
 few, many = min(bucket_counts), max(bucket_counts)
@@ -401,7 +401,7 @@ figures.overlaps(forms, layers, "How many buckets hide most of the network's wor
 # Read the lower rows against those above. One bucket is the flat form again, and a bucket for each tensor the form with
 # hooks alone. In between, the network starts early *and* pays A seldom.
 #
-# Turn the knobs: where is the minimum on a network of low latency? Predict it from $\sqrt{T/A}$ before you run.
+# Turn the knobs: where is the minimum on a network with low latency? Predict it from $\sqrt{T/A}$ before you run.
 
 # %%
 # Helper: one run of your buckets, with knobs
@@ -422,13 +422,13 @@ knobs(
 # %% [markdown]
 # ## PyTorch's own
 #
-# Now the original. It sends over its process group, where we cannot watch it. But it takes a **communication hook**: a
-# function that it calls inside backward for each full bucket. `over_the_fabric` is one; it hands the bucket to the same
-# `Background` that you used. So both trainings travel over the same slow links, and the record shows both.
+# Now the original. It sends over its process group, where we cannot watch it. But it accepts a **communication hook**:
+# a function that it calls inside backward for each full bucket. `over_the_fabric` is one; it hands the bucket to the
+# same `Background` that you used. So both trainings travel over the same slow links, and the record shows both.
 
 # %%
 def torch_ddp(fabric, task, count, over_fabric=True, **more):
-    """The same training by PyTorch's DDP, with about so many buckets."""
+    """The same training by PyTorch's DDP, with about `count` buckets."""
     if not dist.is_initialized():
         dist.init_process_group("gloo")
     model = network(fabric, task)
@@ -439,7 +439,7 @@ def torch_ddp(fabric, task, count, over_fabric=True, **more):
     return train(fabric, task, model, lambda loss: loss.backward(), forward=ddp)
 
 # %%
-lab.predict("shaped", f"Slow links, {middle} buckets: your step takes how many times that of PyTorch's?", "times")
+lab.predict("shaped", f"Slow links, {middle} buckets: your step takes how many times as long as PyTorch's?", "times")
 
 # %%
 # Helper: two trainings in one run
@@ -464,11 +464,11 @@ for rank, pair in enumerate(pairs):
     print(f"rank {rank}: after {long_steps} steps the largest difference of a weight is {largest_difference(*pair.values())}")
 
 # %% [markdown]
-# The record holds both trainings, one after the other. Here is a step of each from it.
+# The record holds both trainings, one after the other. Here is one step of each.
 
 # %%
 def halves(run):
-    """The trace of the first training and of the second, {name: …}; the run itself where it is not yet."""
+    """The trace of the first training and of the second, {name: …}; the run itself where an exercise is not written yet."""
     if run.state != "done":
         return dict.fromkeys(names, run)
     works = sorted(s.start_s for s in run.trace.spans if s.kind == "compute")
@@ -486,7 +486,7 @@ figures.overlaps(halves(run), layers, "Is as much of PyTorch's traffic inside ba
 # because a busy machine is never the same twice.
 
 # %%
-lab.predict("bare", "No slow links, both over gloo: your step takes how many times that of PyTorch's?", "times")
+lab.predict("bare", "No slow links, both over gloo: your step takes how many times as long as PyTorch's?", "times")
 
 # %%
 # Helper: both contestants, a few steps each, many times
@@ -524,7 +524,7 @@ figures.race(
 #
 # Your buckets trust that backward goes through `model.parameters()` from the last to the first. This module breaks that:
 # it registers its layers as c, a, b and calls them as a, b, c. DDP begins with the same trust. A communication hook of
-# our own notes what is in each bucket. Into which order are the buckets filled after the first step?
+# our own notes what is in each bucket. In which order are the buckets filled after the first step?
 
 # %%
 class Crossed(torch.nn.Module):
@@ -579,16 +579,16 @@ lab.measure("views", shared)
 print(f"by default: {apart} pieces for the gradients, and the buckets beside them; as views: {shared}")
 
 # %% [markdown]
-# By default DDP copies each gradient into its bucket and the mean back, so gradients take their memory twice. With
+# By default DDP copies each gradient into its bucket and the mean back, so gradients take up memory twice. With
 # `gradient_as_bucket_view=True` each `p.grad` *is* a piece of its bucket, as your `unpacked` makes them: one copy less of
-# all gradients, and no copying. The price, by PyTorch's documentation: nobody may call `detach_()` on such a `p.grad`.
+# all gradients, and no copying. The price, says PyTorch's documentation: nobody may call `detach_()` on such a `p.grad`.
 
 # %% [markdown]
 # ## What a profiler sees (optional)
 #
 # In daily work nobody records messages. There is a **profiler** instead: `torch.profiler` notes each operator, its thread and
-# its memory, and the backend's collectives. `profiled` runs it on a rank and puts what it saw on the clock of our record.
-# Now rank 1's backward takes twice as long as rank 0's, and PyTorch's DDP averages over gloo. Links are not slowed down.
+# its memory, and the backend's collectives. `profiled` runs it on a rank and puts what it saw on our record's clock. Now rank
+# 1's backward takes twice as long as rank 0's, and PyTorch's DDP averages over gloo. Links are not slowed down.
 
 # %%
 lab.predict("under_way", f"Rank 1 is half as fast, {middle} buckets. How much of rank 0's step has an all-reduce under way?", "%")
@@ -621,9 +621,9 @@ for rank in range(ranks):
 figures.two_records(over_gloo, layers, "Whom do rank 0's all-reduces wait for?")
 
 # %% [markdown]
-# A collective's bar begins when its own rank has come. It holds two things, bytes that travel and the wait for who has not
-# come yet, and one rank's profile cannot tell them apart. Our record has each rank's work, but nothing of what DDP sends
-# over gloo. With NCCL it is alike (not run here): the kernel of a collective runs while it waits.
+# A collective's bar begins when its own rank arrives. It holds two things, bytes that travel and the wait for ranks still
+# to come, and one rank's profile cannot tell them apart. Our record has each rank's work, but nothing of what DDP sends
+# over gloo. NCCL is similar (not run here): the kernel of a collective runs while it waits.
 #
 # **In one sentence:** a profile of one rank shows most of a step in all-reduce. Is the network slow?
 #
@@ -631,7 +631,7 @@ figures.two_records(over_gloo, layers, "Whom do rank 0's all-reduces wait for?")
 # last, and the others waited for it.</details>
 
 # %% [markdown]
-# Now your buckets, through the fabric and over slow links. Every sum is there in our record, message by message.
+# Now your buckets, through the fabric and over slow links. Our record has every sum, message by message.
 
 # %%
 lab.predict("seen", f"{steps} steps, {middle} buckets, through the fabric: how many all-reduces does the profiler show?", "")
@@ -650,11 +650,12 @@ for name, run in seen_runs.items():
 figures.two_records(through_fabric, layers, "Your buckets: what does each record have that the other lacks?")
 
 # %% [markdown]
-# The profiler follows the thread in which it was begun, and those of PyTorch's C++. Your sums are carried by a thread of
-# Python's, so it sees none; only the start's broadcast shows, as gloo's sends. Use each for what it has: the profiler for
+# The profiler follows the thread in which it was started, and PyTorch's C++ threads. A Python thread carries your sums,
+# so it sees none; only the broadcast at the start shows, as gloo's sends. Use each for what it has: the profiler for
 # operators, threads and memory, our record for who waited for whom, and which message on which link.
 #
-# One file can hold both. A rank's first row is our record, with an arrow a message; the profiler's threads are below it.
+# One file can hold both. A rank's first row is our record, with an arrow per message; the profiler's threads are below
+# it.
 
 # %%
 latest = list(seen_runs.values())[-1]
@@ -664,9 +665,9 @@ print(f"both clocks agree to within {error_us:.1f} µs; open {path} in https://u
 
 # %% [markdown]
 # How do two clocks become one? The profiler records marks, and `profiled` reads our clock just before and just after each. The
-# narrowest pair says how far the clocks are apart, and how wrong that can be.
+# narrowest pair says how far apart the clocks are, and how wrong that can be.
 #
-# To look costs time. How much?
+# Looking costs time. How much?
 
 # %%
 lab.predict("profiled", "Real work, DDP over gloo: a step with the profiler on takes how many times as long?", "times")
@@ -689,10 +690,11 @@ lab.measure("profiled", watched["profiled"] / watched["alone"])
 print(f"a step takes {1e3 * watched['alone']:.1f} ms, and {1e3 * watched['profiled']:.1f} ms with the profiler on")
 
 # %% [markdown]
-# The profiler pays for each operator, however small. So it is on for a few steps, and its times are compared with each other.
+# The profiler pays for each operator, however small. So turn it on for a few steps only, and compare its times with each
+# other.
 #
 # Last, memory. What is alive at the fullest moment of a step? `LiveBytes` looks at all tensors after each operation, keeps the
-# largest sum (Lab 12 uses it a lot), and can tell what of some tensors was there at that moment.
+# largest sum (Lab 12 uses it a lot), and can tell how much of given tensors was alive then.
 
 # %%
 plain_bytes = 8 * width * width * 4
@@ -724,9 +726,9 @@ figures.stacks({"PyTorch's DDP, rank 0": alive}, "What is alive at the fullest m
 # %% [markdown]
 # ## Who carries the bytes? (optional)
 #
-# Declared work needs no core. Real work does, and so do sums: they have to be moved and added. Here a backward alone and
-# one with sums beside it take turns, once with declared work and once with matrix products. (Other programs that run
-# now want cores too, and blur it.)
+# Declared work needs no core. Real work does, and so do sums: they must be moved and added. Here a backward alone and
+# one with sums beside it take turns, once with declared work and once with matrix products. (Other programs running now
+# want cores too, and blur the result.)
 
 # %%
 lab.predict("cores", "Real backward with sums beside it: how many times as long as alone?", "times")
@@ -767,9 +769,9 @@ figures.race(
 )
 
 # %% [markdown]
-# The formula above is a best case: it lets backward and the network each have their own hardware. On GPUs it is
-# similar (not run here): NCCL's sums are kernels too, and take multiprocessors from backward; NVIDIA's documentation
-# has `NCCL_MAX_CTAS` to limit how many.
+# The formula above is a best case: it gives backward and the network each their own hardware. On GPUs it is similar
+# (not run here): NCCL's sums are kernels too, and take multiprocessors from backward; NVIDIA's documentation has
+# `NCCL_MAX_CTAS` to limit how many.
 
 # %% [markdown]
 # ## Half the bytes (optional)
@@ -800,7 +802,7 @@ except RankFailed as failed:
     print(str(failed)[:110], "…")
 
 # %% [markdown]
-# It asks for NCCL. But a hook is a short function, and gloo adds bf16 up as well. So here is our own: divide, make it
+# It asks for NCCL. But a hook is a short function, and gloo can add up bf16 too. So here is our own: divide, make it
 # small, add up, put it back.
 
 # %%
@@ -860,7 +862,7 @@ except RankFailed as failed:
 
 # %% [markdown]
 # Rank 1 is left with a bucket that never gets full, and PyTorch notices at the next forward. Yours needs no walk: it
-# waits for the end of backward instead, at the price that buckets behind the missing tensor leave late.
+# waits for the end of backward instead, and the price is that buckets behind the missing tensor leave late.
 #
 # One case is left: a layer that *no* rank uses. You count it as zeros everywhere. And DDP?
 
@@ -887,15 +889,15 @@ print("p.grad that are None, step by step:", *counts)
 
 # %% [markdown]
 # DDP asks all ranks who used what, with one more all-reduce, and leaves alone what nobody used. Plain descent sees no
-# difference between None and zeros. An optimizer with momentum or weight decay does: it passes None by, and moves a
+# difference between None and zeros. An optimizer with momentum or weight decay does: it skips None, but moves a
 # weight whose gradient is zero.
 
 # %% [markdown]
 # ## Any module (optional)
 #
-# So far your function knew the network and owned the loop. A library knows neither: it is handed a module, and a script
-# goes on as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied or
-# passed by. Weights of two dtypes, and a flat tensor has one. And **buffers**: tensors that no gradient changes, such
+# So far your function knew the network and owned the loop. A library knows neither: it is handed a module, and the
+# script stays as it was, `loss.backward()`, then the step. What can a module bring along? Weights that are frozen, tied
+# or unused. Weights of two dtypes, while a flat tensor has one. And **buffers**: tensors that no gradient changes, such
 # as BatchNorm's running averages, or its count of batches, a whole number. Here are some of torch's own.
 
 # %%
@@ -929,10 +931,9 @@ torch_modules.loss(used, 0, 0, model).backward()
 lab.measure("fired", len(seen))
 
 # %% [markdown]
-# Now write the wrapper. Sending is given: `begin_mean(sums, bucket, n)` packs the gradients of a bucket, begins their
-# sum, and returns a function `end()`, which waits and puts the means in place. What is yours: who gets what from rank 0,
-# which parameters share a bucket, when each bucket begins, and what a step leaves for the next. (`broadcast` takes tensors of any
-# dtype.)
+# Now write the wrapper. Sending is given: `begin_mean(sums, bucket, n)` packs the gradients of a bucket, begins their sum, and
+# returns a function `end()`, which waits and puts the means in place. Left to you: who gets what from rank 0, which parameters
+# share a bucket, when each bucket begins, and what a step leaves for the next. (`broadcast` takes tensors of any dtype.)
 
 # %%
 # Set-up
@@ -994,8 +995,8 @@ def wrap_module(fabric, module, cap_bytes):
 check.wrap_module(wrap_module)
 
 # %% [markdown]
-# Each module is trained for ten steps, once wrapped by you and once by DDP. The weights at the end are held against one
-# process that has the rows of all ranks.
+# Each module is trained for ten steps, once wrapped by you and once by DDP. The weights at the end are compared with
+# those of one process that has all ranks' rows.
 
 # %%
 lab.predict("module_bytes", "All these modules: DDP sends how many times the bytes of your gradients?", "times")
@@ -1040,14 +1041,14 @@ lab.measure("module_bytes", step_bytes["PyTorch's"] / step_bytes["yours"] if len
 
 # %% [markdown]
 # Only gradients are counted. (By default DDP also sends rank 0's buffers again before each forward, over its own process
-# group. With BatchNorm in training each rank's averages go their own way otherwise.)
+# group. Otherwise, with BatchNorm in training, each rank's averages go their own way.)
 #
 # And do they travel at the same moments? Here are the layers of a TransformerEncoder, over the slow links. As before,
 # each layer's backward takes a declared time.
 
 # %%
 def encoder_in_a_wrapper(fabric, count, by_ddp):
-    """Some steps of a TransformerEncoder with about so many buckets."""
+    """Some steps of a TransformerEncoder with about `count` buckets."""
     layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, encoder_layers, enable_nested_tensor=False)
     for one in model.layers:  # backward of a layer begins with what it declares
@@ -1072,17 +1073,17 @@ encoder_runs = {
 figures.overlaps(encoder_runs, encoder_layers, "A TransformerEncoder: does your wrapper hide as much in backward as DDP?")
 
 # %% [markdown]
-# Your function wants a fabric, and a script of your own has none. `over_group()` makes one from the process group that
-# is there: under `torchrun`, under Slurm, or here.
+# Your function wants a fabric, and a script of your own has none. `over_group()` makes one from the existing process
+# group: under `torchrun`, under Slurm, or here.
 
 # %%
 def in_a_script(tasks):
-    """Nothing of this function is the notebook's but the wrapper."""
+    """This function uses nothing of the notebook's but the wrapper."""
     dist.init_process_group("gloo")
     fabric, task = over_group(), tasks[dist.get_rank()]
     model = torch_modules.module(task)
     found = torch_modules.train(task, dist.get_rank(), model, wrap_module(fabric, model, 1000))["end"]
-    dist.barrier()  # the fabric has to last until its last message was taken
+    dist.barrier()  # the fabric must last until its last message is taken
     return found
 
 tasks = module_tasks("a TransformerEncoderLayer", 4)
@@ -1100,9 +1101,9 @@ if run.state == "done":
 # %% [markdown]
 # ## Accumulate, then talk
 #
-# A batch may be too large for memory: forward keeps **activations**, what backward will need of it. Then the batch is cut
-# into **micro-batches**: forward and backward for each, and the gradients add up in `p.grad`. Backward frees the
-# activations. There is no need to talk after each micro-batch.
+# A batch may be too large for memory: forward keeps **activations**, which backward will need. Then the batch is cut into
+# **micro-batches**: forward and backward for each, and the gradients add up in `p.grad`. Backward frees the activations.
+# There is no need to talk after each micro-batch.
 
 # %%
 lab.predict("no_sync", f"{parts} micro-batches a step. If all ranks talk after each: how many times the bytes?", "times")
@@ -1153,16 +1154,16 @@ lab.measure("kept", all_of_them / one)
 print(f"autograd keeps {one} bytes for one micro-batch, {all_of_them} for the sum of {parts}")
 
 # %% [markdown]
-# With more than one part, `train` hands you an iterator: every `for loss in losses` runs the next forward. So the order is
-# yours: which forward may run while which activations are there? All micro-batches are equally large, so the step's
-# gradient is the mean over all micro-batches of all ranks.
+# With more than one part, `train` hands you an iterator: each turn of `for loss in losses` runs the next forward. So the
+# order is yours: which forward may run while which activations are in memory? All micro-batches are equally large, so the
+# step's gradient is the mean over all micro-batches of all ranks.
 
 # %% tags=["exercise:accumulate"]
 # Exercise 11.5: micro-batches
 def accumulate(fabric, task):
-    """As Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
+    """Like Exercise 11.1, with task["parts"] micro-batches a step: gradients(losses) gets an iterator over them.
 
-    The activations of one at a time are in memory, and no message passes until the last one is done. Then one all-reduce
+    Only one's activations are in memory at a time, and no message passes until the last one is done. Then one all-reduce
     takes the gradients of all tensors.
     """
     model = network(fabric, task)
@@ -1184,7 +1185,7 @@ def accumulate(fabric, task):
 check.accumulate(accumulate)
 
 # %% [markdown]
-# In PyTorch the same is called `no_sync`: inside `with ddp.no_sync():` the hooks only add up. It must go round the
+# In PyTorch the same is called `no_sync`: inside `with ddp.no_sync():` the hooks only add up. It must enclose the
 # forward too, because forward arms the hooks. Below, with and without it.
 
 # %%
@@ -1218,7 +1219,7 @@ if mine.state == "done":
 # are *sums* over examples. Then one process with all examples gets the sum of the ranks' gradients. What does DDP give?
 
 # %%
-lab.predict("sum", "4 ranks, the loss is a sum. How many times one process' gradient is DDP's?", "times")
+lab.predict("sum", "4 ranks, the loss is a sum. DDP's gradient is how many times one process's?", "times")
 
 # %%
 def gradient(x, model, loss):
@@ -1244,7 +1245,7 @@ print(f"a mean: {ratios[0]:.2f} times one process' gradient; a sum: {ratios[1]:.
 # %% [markdown]
 # With sums, multiply the loss by the number of ranks, or divide by the count of examples and be done with it.
 #
-# **In one sentence:** with Adam as optimizer, would you notice?
+# **In one sentence:** with Adam as the optimizer, would you notice?
 #
 # <details><summary>Compare</summary>Hardly: Adam divides by the gradient's own size, so a constant factor cancels. With
 # plain gradient descent the learning rate would be that many times too small.</details>

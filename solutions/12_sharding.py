@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Lab 12. Sharding: tensor parallel, ZeRO, FSDP
 #
-# **After this lab you are able to** cut a layer, its tokens and its training state over ranks; to write stage 3 of ZeRO,
-# which gathers each layer's weights, uses them and frees them; and to work out what every way keeps and sends. You have
-# seen PyTorch's FSDP do the same, message by message.
+# **After this lab you are able to** cut a layer, its tokens and its training state over ranks; to write stage 3 of ZeRO, which
+# gathers each layer's weights, uses them and frees them; and to work out what each way keeps and sends. You have seen PyTorch's
+# FSDP do the same, message by message.
 #
-# **Minutes:** 190 (two sittings: 110 up to “An optimizer, cut”, then 80) · **Points:** 6 · **Prerequisites:** Lab 06 (all-reduce
-# and its two halves), Lab 04 (replicas). Lab 11 helps.
+# **Minutes:** 190 (two sittings: 75 up to “The loss, cut by words”, then 115) · **Points:** 6 · **Prerequisites:** Lab 06
+# (all-reduce and its two halves), Lab 04 (replicas). Lab 11 helps.
 
 # %% [markdown]
 # ![One all-reduce of Z in the forward pass: each rank sends 24.6 kB.](../labs/covers/12.png)
@@ -50,11 +50,11 @@ lab, check = open_lab("12")
 # ## What does not fit
 #
 # So far every rank held the whole model. A training step keeps more than the weights: a gradient for each, and what the
-# optimizer remembers. Take the usual mix for large models: weights and gradients of 16 bits, and an Adam that keeps in
-# 32 bits a copy of the weights, the mean of the gradients and the mean of their squares.
+# optimizer remembers. Take the usual mix for large models: weights and gradients in 16 bits, and an Adam that keeps a copy of
+# the weights, the mean of the gradients and the mean of their squares in 32 bits.
 
 # %%
-lab.predict("whole", "A model of 7.5 billion parameters, trained so. How many GB does a rank keep?", "GB")
+lab.predict("whole", "A model of 7.5 billion parameters, trained like this. How many GB does a rank keep?", "GB")
 
 # %%
 big, many = 7.5e9, 64
@@ -67,17 +67,17 @@ figures.stacks(
 
 # %% [markdown]
 # In the colours of the picture, with $\Psi$ parameters, a rank keeps
-# ${\color{#3779cf}{2\Psi}} + {\color{#d06e00}{2\Psi}} + {\color{#a15399}{12\Psi}}$ bytes. ($\Psi$ is a number, not bytes.)
+# ${\color{#3779cf}{2\Psi}} + {\color{#d06e00}{2\Psi}} + {\color{#a15399}{12\Psi}}$ bytes. ($\Psi$ is a count, not bytes.)
 #
-# With 64 replicas the very same numbers are there 64 times. There are two ways out. Cut each *layer*, so that a rank has a
-# part of every weight and works out a part of every output: **tensor parallelism**. Or keep replicas, but cut what they
-# *store*: **ZeRO**. What a rank has of a cut tensor is its **shard**. You write both.
+# With 64 replicas the very same numbers exist 64 times. There are two ways out. Cut each *layer*, so that a rank has a part of
+# every weight and works out a part of every output: **tensor parallelism**. Or keep replicas, but cut what they *store*:
+# **ZeRO**. A rank's part of a cut tensor is its **shard**. You write both.
 
 # %% [markdown]
 # ## A layer, cut in two ways
 #
-# First a whole layer on one rank, forwards and backwards by hand. In PyTorch `weight` has shape [outputs, inputs], and
-# `grad` is the loss's gradient of the output. All numbers are float64, so that a difference of 10⁻⁶ is a mistake and not
+# First a whole layer on one rank, forwards and backwards by hand. In PyTorch `weight` has shape [outputs, inputs], and `grad`
+# is the loss's gradient with respect to the output. All numbers are float64, so that a difference of 10⁻⁶ is a mistake and not
 # rounding.
 
 # %%
@@ -89,7 +89,7 @@ def dense(x, weight, bias, grad):
 # %% [markdown]
 # Cut `weight` by its rows, and a rank has some of the *outputs*. Megatron-LM writes x A for a layer, so it calls this
 # **column-parallel**. Cut it by its columns, and a rank has some of the *inputs*: **row-parallel**. For each cut: which of y
-# and the gradient of x lies there in pieces, which comes as summands that have to be added up? Think before you run.
+# and the gradient of x comes in pieces, and which as summands that must be added up? Think before you run.
 
 # %%
 torch.manual_seed(12)
@@ -111,9 +111,9 @@ for cut, layers in (("column-parallel", rows), ("row-parallel", columns)):
         print(f"{cut}, {name}: {how([layer[k] for layer in layers], whole)}")
 
 # %% [markdown]
-# The two cuts are mirrors: what one has in pieces the other has as summands. So put them behind each other, `up`
-# column-parallel and `down` row-parallel. The pieces that `up` leaves are just the inputs that this rank's `down` needs, and
-# a ReLU between them works on each number alone. How often do the ranks have to meet, forwards and backwards?
+# The two cuts are mirrors: what one has in pieces the other has as summands. So put one after the other, `up` column-parallel
+# and `down` row-parallel. The pieces that `up` leaves are exactly the inputs that this rank's `down` needs, and a ReLU between
+# them works on each number alone. How often must the ranks meet, forwards and backwards?
 
 # %% tags=["cover"]
 figures.matrix_cuts(32, 64, 256, 64, 4)
@@ -121,9 +121,9 @@ figures.matrix_cuts(32, 64, 256, 64, 4)
 # %% [markdown]
 # ## f and g
 #
-# Only two places are left where ranks meet. Megatron-LM calls them **f** and **g**. f stands where x enters, and does
-# nothing forwards; g stands where the summands leave. Each does something else on the way back. PyTorch lets you say both
-# ways with a `torch.autograd.Function`. Here is one that only watches: what will it print?
+# Ranks now meet in only two places. Megatron-LM calls them **f** and **g**. f stands where x enters, and does nothing forwards;
+# g stands where the summands leave. Each does something else on the way back. PyTorch lets you define both directions with a
+# `torch.autograd.Function`. Here is one that only watches: what will it print?
 
 # %%
 class Narrated(torch.autograd.Function):
@@ -142,8 +142,8 @@ class Narrated(torch.autograd.Function):
 (3 * Narrated.apply(torch.tensor([1.0, 2.0], requires_grad=True))).sum().backward()
 
 # %% [markdown]
-# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training that goes round your
-# MLP. A `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
+# `all_reduce(fabric, t)` leaves the sum of all ranks' t *in t*, and returns it. Here is the training loop around your MLP. A
+# `task` is a dict with this rank's `weights`, `batches` of (x, target), and the `rate`. The loss is
 # $\frac12\sum(y-\text{target})^2$, so every gradient depends on the weights.
 
 # %%
@@ -170,13 +170,13 @@ lab.predict(
 )
 
 # %% [markdown]
-# A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole.
-# Nobody can do the work of another rank here. A class that you write inside the function sees its `fabric`.
+# A rank is handed its shard and nothing else: rows of `up` and of its bias, columns of `down`; x and `down_bias` are whole. No
+# rank can do another's work here. A class that you write inside the function sees its `fabric`.
 #
-# <details><summary>Hint 1</summary>f: x went *to* all ranks. Turn the arrows round: its gradient comes *from* all of them.
-# g: y is the same on all ranks. How many gradients of it does the loss give each?</details>
-# <details><summary>Hint 2</summary>An all-reduce works in place. Give it a <code>clone()</code> of what others still
-# use. And y has its bias once.</details>
+# <details><summary>Hint 1</summary>f: x went *to* all ranks. Turn the arrows round: its gradient comes *from* all of them. g: y
+# is the same on all ranks. How many gradients of it does the loss give each rank?</details>
+# <details><summary>Hint 2</summary>An all-reduce works in place. Give it a <code>clone()</code> of what others still use. And y
+# gets its bias only once.</details>
 
 # %% tags=["exercise:parallel_mlp"]
 # Exercise 12.1: an MLP of shards, with f and g
@@ -215,7 +215,7 @@ def parallel_mlp(fabric, task):
 check.parallel_mlp(parallel_mlp)
 
 # %% [markdown]
-# Now against one rank that holds everything: the same function, with a world of one. A real loader reads a rank's shard from
+# Now compare with one rank that holds everything: the same function, in a world of one. A real loader reads a rank's shard from
 # the file; here each rank draws the whole from a seed, keeps its shard and drops the rest.
 
 # %%
@@ -245,19 +245,20 @@ lab.measure("pair", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.messages(run, in_steps=True)
 
 # %% [markdown]
-# One all-reduce is g's, forwards; one is f's, backwards. The hidden layer is four times as wide, and nothing of it travels.
+# One all-reduce is g's, forwards; one is f's, backwards. The hidden layer is four times as wide, and none of it travels.
 #
 # **In one sentence:** why does f do nothing forwards, and g nothing backwards?
 #
-# <details><summary>Compare</summary>Forwards x goes to all ranks, and all have it; backwards what comes from many has to be
-# added up. With y it is the other way round: many give summands, and the one sum goes back to all of them as it is.</details>
+# <details><summary>Compare</summary>Forwards, x goes to all ranks, and all have it; backwards, what comes from many must be
+# added up. With y it is the other way round: many give summands, and the sum's gradient goes
+# back to all of them as it is.</details>
 
 # %% [markdown]
 # ## Cut the layers, or copy them?
 #
-# What travels here are *activations*: more tokens, more bytes. With replicas the *gradients* travel, as large as the
-# weights, for any batch. So for few tokens it is cheaper to cut the layers, for many to copy them. Where is the turn? Count
-# a row of x as a token, and all tokens that the ranks work on together.
+# *Activations* travel here: more tokens, more bytes. With replicas the *gradients* travel, as large as the weights, for any
+# batch. So for few tokens it is cheaper to cut the layers, for many to copy them. Where is the turning point? Count each row of
+# x as a token, over all ranks together.
 
 # %%
 lab.predict("turn", f"An MLP of width {width} and {4 * width}: up to how many tokens does cutting it send less?", "tokens")
@@ -289,12 +290,12 @@ lab.measure("turn", measured["copied"][0][1] / slope if slope else None)
 figures.predicted(lab, ["pair", "turn"])
 
 # %% [markdown]
-# Of this MLP, $8h^2$ weights, a replica sends its gradients once, and a rank with a shard sends $2$ activations of $Bh$
-# numbers: equal at $B=4h$ tokens. By bytes alone: below $4h$ move activations, above move gradients. With h = 8,192 that is
+# This MLP has $8h^2$ weights. A replica sends their gradients once, and a rank with a shard sends $2$ activations of $Bh$
+# numbers: equal at $B=4h$ tokens. By bytes alone: below $4h$ move activations, above it gradients. With h = 8,192 that is
 # 32,768 tokens, four sequences of 8,192.
 #
-# But bytes are not all. Gradients can travel while backward goes on (Lab 11); f and g hold everybody up, in every layer. So
-# tensor parallelism stays inside one machine, where links are fastest. It buys memory, and shares a layer's arithmetic.
+# But bytes are not everything. Gradients can travel while backward goes on (Lab 11); f and g hold everybody up, in every layer.
+# So tensor parallelism stays inside one machine, where links are fastest. It buys memory, and shares a layer's arithmetic.
 
 # %% [markdown]
 # ## Heads
@@ -305,7 +306,7 @@ figures.predicted(lab, ["pair", "turn"])
 # would rank 0 get?
 
 # %%
-lab.predict("heads", f"{ranks} ranks, qkv cut so: what part of the rows of keys that it needs would rank 0 get? (0 to 1)", "")
+lab.predict("heads", f"{ranks} ranks, qkv cut like this: what part of the key rows that it needs would rank 0 get? (0 to 1)", "")
 
 # %%
 names = ["q"] * width + ["k"] * width + ["v"] * width
@@ -316,8 +317,8 @@ for name in "qkv":
 lab.measure("heads", naive.count("k") / needed)
 
 # %% [markdown]
-# So q, k and v are cut each for itself. `TransformerShard` is a whole transformer layer cut so: norms, attention, MLP. Does
-# it agree with one rank? Here it is in float64 without dropout.
+# So q, k and v are each cut separately. `TransformerShard` is a whole transformer layer: attention and MLP
+# cut this way, the norms on every rank. Does it agree with one rank? Here it is in float64 without dropout.
 
 # %%
 def layer_step(fabric, sequence):
@@ -336,10 +337,10 @@ for name, got, expected in zip(("y", "the gradient of the first norm's scale"), 
 # %% [markdown]
 # ## Sequence parallelism
 #
-# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens,
-# and keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
-# **all-gather**. After it, a rank needs the sum of its own tokens alone: a **reduce-scatter**. Does that send more bytes
-# than f and g?
+# Between the cut pairs lie norms, dropouts and the sum with x. There every rank does the same work on the same tokens, and
+# keeps the same activations. Cut these by *tokens*: rank r has part r. Before the pair all tokens are needed: an
+# **all-gather**. After it, a rank needs the sum for its own tokens only: a **reduce-scatter**. Does that send more bytes than f
+# and g?
 
 # %%
 lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatters, over those with f and g?", "times")
@@ -350,8 +351,8 @@ lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatter
 # reduce-scatter: this rank's tokens of the ranks' sum. `F.layer_norm(x, x.shape[-1:], scale, shift)` is the norm.
 
 # %% [markdown]
-# x and y are now a rank's own tokens. Decide for each place: what goes forwards, what backwards? And look at `scale`,
-# `shift` and `down_bias`. Every rank has them whole and must keep them equal, but whose tokens does it use them for?
+# x and y are now a rank's own tokens. Decide for each place: what goes forwards, what backwards? And look at `scale`, `shift`
+# and `down_bias`. Every rank has them whole and must keep them equal, but for whose tokens does it use them?
 #
 # <details><summary>Hint 1</summary>The mirror of an all-gather is a reduce-scatter, and the other way round.</details>
 # <details><summary>Hint 2</summary>f fits more than x: it is for whatever all ranks have whole and each uses for a part of
@@ -362,7 +363,7 @@ lab.predict("sequence", "Bytes of the tokens with all-gathers and reduce-scatter
 def sequence_parallel(fabric, task):
     """Train y = x + mlp(norm(x)); x and y are this rank's tokens, up and down its shards as in Exercise 12.1.
 
-    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms its own tokens alone. Tokens
+    The norm's scale and shift, and down_bias, are whole and stay equal on all ranks; a rank norms only its own tokens. Tokens
     travel by halves of all-reduces, two each way. Returns what `train` returns.
     """
     scale, shift, up, up_bias, down, down_bias = task["weights"]
@@ -396,7 +397,7 @@ def on_tokens(fabric, tokens):
     return sequence_parallel(fabric, {**task, "weights": [*norm, *shard, down_bias], "batches": own})
 
 def forwards(run):
-    """The messages of the forward pass: of each rank the first ones, as many as an all-gather and a reduce-scatter have."""
+    """The messages of the forward pass: each rank's first ones, as many as an all-gather and a reduce-scatter have."""
     if run.state != "done":
         return run
     by_rank = [sorted((t for t in run.trace.transfers if t.src == r), key=lambda t: t.start_s) for r in range(ranks)]
@@ -409,19 +410,19 @@ if tokens_run.state == "done":
 figures.messages(forwards(tokens_run), in_steps=True)
 
 # %% [markdown]
-# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? Backwards both come once more, and
-# then the sums of what all ranks hold.
+# Here is the forward pass alone. Where does the all-gather end and the reduce-scatter begin? Backwards, both come once more,
+# followed by the sums of what all ranks hold.
 #
-# An all-reduce *was* a reduce-scatter and an all-gather all along; between the two halves there is now something to do. The
-# few bytes more are the gradients of what all ranks hold. So what is the gain?
+# An all-reduce *was* a reduce-scatter and an all-gather all along; now there is something to do between the two halves. The few
+# extra bytes are the gradients of what all ranks hold. So what is the gain?
 
 # %% [markdown]
 # ## What a layer keeps for backward
 #
 # **Activations**: what forward leaves for backward. For s tokens, b sequences, width h and a heads a transformer layer keeps
 # $sbh\left(34+5\frac{as}{h}\right)$ bytes at 16 bits (Korthikanti and others, 2022). Over t ranks tensor parallelism
-# leaves $sbh\left(10+\frac{24}{t}+5\frac{as}{ht}\right)$: the 10 are norms and dropouts. Sequence parallelism divides
-# these too.
+# leaves $sbh\left(10+\frac{24}{t}+5\frac{as}{ht}\right)$: the 10 are norms, dropouts, and the inputs of attention and
+# MLP. Sequence parallelism divides these too.
 
 # %%
 s, b, h, a = sequence_length, 2, 256, 8
@@ -429,8 +430,8 @@ asks = f"s={s}, b={b}, h={h}, a={a}, {ranks} ranks: how many times less with seq
 lab.predict("kept", asks, "times")
 
 # %% [markdown]
-# PyTorch tells what it saves: `torch.autograd.graph.saved_tensors_hooks` calls us for every tensor that forward keeps. We
-# add up their bytes on a rank, each storage once, the weights left out. No number below is trusted.
+# PyTorch tells us what it saves: `torch.autograd.graph.saved_tensors_hooks` calls us for every tensor that forward keeps. We
+# add up their bytes on a rank, each storage once, leaving out the weights. No number below is taken on trust.
 
 # %%
 def saved_bytes(fabric, sequence):
@@ -452,16 +453,16 @@ figures.stacks(
 )
 
 # %% [markdown]
-# To keep only its own tokens a rank gathers them once more backwards (`GatheredLinear` in
-# `worldsize/pytorch/transformer_shard.py`): memory for bytes, again. With long sequences the term with $s^2$ grows past all
-# others; it is the cheapest to compute anew, which is **selective recomputation**.
+# To keep only its own tokens, a rank gathers all tokens again backwards (`GatheredLinear` in
+# `worldsize/pytorch/transformer_shard.py`): memory for bytes, again. With long sequences the term with $s^2$ outgrows all
+# others; it is also the cheapest to recompute: **selective recomputation**.
 
 # %% [markdown]
 # ## The loss, cut by words
 #
 # The last layer of a language model has an output for every word of its vocabulary. Cut it by its outputs, as `up` is cut, and
-# each rank has the **logits** of its own words. The loss of a token is $\log\sum_j e^{z_j} - z_{\text{right}}$, and that sum
-# is over *all* words. One way: gather the logits of all ranks, and let PyTorch do the rest. What does that send?
+# each rank has the **logits** of its own words. The loss of a token is $\log\sum_j e^{z_j} - z_{\text{right}}$, and that sum is
+# over *all* words. One way: gather the logits of all ranks, and let PyTorch do the rest. How much does that send?
 
 # %%
 asks = f"{words} words on {ranks} ranks, {tokens} tokens, float32: how many MB does each rank send to gather all logits?"
@@ -473,7 +474,7 @@ lab.predict("logits", asks, "MB")
 
 # %%
 def by_gathering(fabric, logits, targets, first):
-    """The mean loss, and its gradient of this rank's logits; here all ranks have as many words."""
+    """The mean loss, and its gradient with respect to this rank's logits; here all ranks have equally many words."""
     parts = logits.new_zeros(fabric.world_size, *logits.shape)
     parts[fabric.rank] = logits
     all_gather(fabric, parts.view(-1))
@@ -499,24 +500,24 @@ gathering = launch(on_words, ranks, args=(by_gathering,))
 lab.measure("logits", gathering.trace.sent_bytes(0) / 1e6)
 
 # %% [markdown]
-# Must the logits travel? What the sum needs of a rank is a number or two for each token, and the right word's logit is on one
-# rank. Decide what a rank tells the others. Two traps: $e^{z}$ overflows for large z, so a token's highest logit comes off
-# first. And a vocabulary need not divide: a rank may have other counts than its neighbour, or no word at all.
+# Must the logits travel? The sum needs only a number or two per token from each rank, and the right word's logit is on one
+# rank. Decide what a rank tells the others. Two traps: $e^{z}$ overflows for large z, so subtract a token's highest logit
+# first. And a vocabulary need not divide evenly: a rank may have more or fewer words than its neighbour, or none at all.
 #
-# <details><summary>Hint 1</summary>$\log\sum_j e^{z_j} = m + \log\sum_j e^{z_j - m}$ for any m. If ranks take off
-# different m, bring their sums to one scale before you add them.</details>
-# <details><summary>Hint 2</summary>The gradient of the token's loss is $e^{z_j}/\sum_i e^{z_i}$, less 1 where j is the right
+# <details><summary>Hint 1</summary>$\log\sum_j e^{z_j} = m + \log\sum_j e^{z_j - m}$ for any m. If ranks subtract different m,
+# bring their sums to one scale before you add them.</details>
+# <details><summary>Hint 2</summary>The gradient of the token's loss is $e^{z_j}/\sum_i e^{z_i}$, minus 1 where j is the right
 # word. Once the sum is known it needs no message.</details>
-# <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> has an answer where
-# there are no words.</details>
+# <details><summary>Hint 3</summary><code>F.pad(logits, (0, 1), value=-math.inf).max(dim=1).values</code> has an answer even
+# where there are no words.</details>
 
 # %% tags=["exercise:vocabulary_loss"]
 # Exercise 12.3: the loss, where nobody has all words
 def vocabulary_loss(fabric, logits, targets, first):
-    """The mean cross-entropy, the same on every rank, and its gradient of `logits`, [tokens, own words], which stay as they are.
+    """The mean cross-entropy, the same on every rank, and its gradient with respect to `logits`, [tokens, own words].
 
-    Its own words are those from `first` on; `targets` [tokens] are words of the whole vocabulary. A rank tells each other rank
-    at most four numbers a token, however many words there are. Returns (loss, gradient).
+    `logits` stay as they are. A rank's own words begin at `first`; `targets` [tokens] are words of the whole vocabulary. A rank
+    sends every other rank at most four numbers a token, however many words there are. Returns (loss, gradient).
     """
     ### BEGIN SOLUTION
     local = targets - first
@@ -567,20 +568,20 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Yours keeps a few tensors as large as a rank's own logits, and with twice the ranks half as much. Whoever gathers keeps all
-# words, on any number of ranks.
+# Yours keeps a few tensors as large as a rank's own logits: with twice the ranks, half as much. Gathering keeps all words, on
+# any number of ranks.
 #
 # **In one sentence:** the loss needs all ranks' words, so why does its gradient need no more messages?
 #
-# <details><summary>Compare</summary>Of the other ranks' words the gradient of a logit needs nothing but their sum, and the
-# forward pass has brought that.</details>
+# <details><summary>Compare</summary>A logit's gradient needs nothing of the other ranks' words but their sum, which the forward
+# pass has brought.</details>
 
 # %% [markdown]
 # ## An optimizer, cut
 #
-# Back to replicas, and to what they store. Here is Adam on one flat tensor. `state` has two numbers for each weight:
-# the mean of its gradients, and of their squares. Now the idea of **ZeRO**: every rank takes the same step with the same
-# numbers. Why should each take the *whole* step? Let rank r take it for part r of the weights, and tell the others.
+# Back to replicas, and to what they store. Here is Adam on one flat tensor. `state` has two numbers for each weight: the means
+# of its gradients and of their squares. Now the idea of **ZeRO**: every rank takes the same step with the same numbers. Why
+# should each take the *whole* step? Let rank r take it for part r of the weights, and tell the others.
 
 # %%
 # Set-up
@@ -598,9 +599,9 @@ def adam(weights, gradient, state, learning_rate):
     weights -= learning_rate * mean / (square.sqrt() + 1e-8)
 
 # %% [markdown]
-# A rank then needs state for its own part alone. It needs the average gradient of its own part alone. And after its
-# step, all need all weights. Given, both for flat tensors: `reduce_scatter(fabric, t)` returns this rank's part of the
-# sum of all t. `all_gather(fabric, t)` fills t in place: part r comes from rank r. Parts are those of `tensor_split`.
+# A rank then needs state, and the average gradient, for its own part only. After the step, all ranks need all weights. Given,
+# both for flat tensors: `reduce_scatter(fabric, t)` returns this rank's part of the sum of all t. `all_gather(fabric, t)` fills
+# t in place: part r comes from rank r. Parts are those of `tensor_split`.
 
 # %%
 lab.predict(
@@ -609,14 +610,14 @@ lab.predict(
 )
 
 # %% [markdown]
-# `gradients` yields this rank's gradient for one step after the other, each made when it is asked for, at the weights as they
-# are by then. So change the weights **in place**. A rank takes no step with another rank's part of the weights, and so has
-# no use for its old values: in the check they are NaN (not a number; what is computed with it is NaN too) at the start, and
-# the gradients leave them out until they are numbers. Gather nothing before the first step.
+# `gradients` yields this rank's gradient for one step after the other, each computed on demand, at the weights as they then
+# are. So change the weights **in place**. A rank takes no step on another rank's part of the weights, and so has no use for
+# that part's old values: in the check they start as NaN (not a number; anything computed with it is NaN too), and the gradients
+# leave them out until they are numbers. Gather nothing before the first step.
 #
 # <details><summary>Hint 1</summary><code>weights.tensor_split(n)[rank]</code> is a view: when it changes, weights
 # change.</details>
-# <details><summary>Hint 2</summary>A sum is not a mean. Adam hardly shows the difference in its weights, but its state
+# <details><summary>Hint 2</summary>A sum is not a mean. With Adam the weights hardly show the difference, but the state
 # does.</details>
 
 # %% tags=["exercise:sharded_adam"]
@@ -624,7 +625,7 @@ lab.predict(
 def sharded_adam(fabric, replica, learning_rate):
     """Steps of Adam on `weights` (flat, equal on all ranks), in place; one for each of `gradients`, averaged over ranks.
 
-    Each rank keeps the state of its own part of the weights alone, no slice of a larger one. A step is one reduce-scatter and
+    Each rank keeps only the state of its own part of the weights, not a slice of a larger one. A step is one reduce-scatter and
     one all-gather. Returns that state. In the check the other ranks' parts of `weights` are NaN at the start.
     """
     weights, gradients = replica
@@ -643,7 +644,7 @@ def sharded_adam(fabric, replica, learning_rate):
 check.sharded_adam(sharded_adam)
 
 # %% [markdown]
-# Now a real model and real images. Its parameters are made views of one flat tensor, so that a step on that tensor is a
+# Now a real model and real images. The model's parameters become views of one flat tensor, so that a step on that tensor is a
 # step of the model.
 
 # %%
@@ -652,7 +653,7 @@ images = F.avg_pool2d(images, 2).flatten(1)  # 14 by 14 pixels
 sizes = [196, 256, 256, 256, 256, 10]
 
 def on_one_tensor(model):
-    """The model's weights as one flat tensor, of which its parameters are views from now on; without those that are frozen."""
+    """The model's weights as one flat tensor, of which its parameters are views from now on; frozen ones are left out."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     weights = flat(parameters)
     for p, view in zip(parameters, weights.split([p.numel() for p in parameters])):
@@ -677,12 +678,12 @@ def whole_adam(fabric, replica, learning_rate):
     return state
 
 # %% [markdown]
-# We measure what is there at the end, part by part: the bytes of the memory that a rank's tensors lie in. A slice of a large
-# tensor keeps all of it, so that is what counts.
+# We measure what is left at the end, kind by kind: the bytes of the memory that a rank's tensors lie in. A slice of a large
+# tensor keeps all of it alive, so all of it counts.
 
 # %%
 def size_of(tensors):
-    """The bytes of what these tensors lie in, each storage once."""
+    """The bytes of the storages that these tensors lie in, each once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t is not None}
     return sum(storage.nbytes() for storage in storages.values())
 
@@ -724,18 +725,18 @@ figures.stacks(
 )
 
 # %% [markdown]
-# The same weights, the same bytes on the links, and of the state only one part left on each rank: the step has moved in
-# between the two halves of an all-reduce. This is ZeRO's **stage 1**.
+# The same weights, the same bytes on the links, and only one part of the state on each rank: the step has moved in between the
+# two halves of an all-reduce. This is ZeRO's **stage 1**.
 
 # %% [markdown]
 # ## Any optimizer, cut (optional)
 #
-# Nothing in this is about Adam. Write it for any class of `torch.optim`. A script uses your optimizer like every other one:
-# `step()`, `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class, defaults too. Rates
-# may differ, and a scheduler may set any option. PyTorch calls its own `ZeroRedundancyOptimizer`.
+# None of this is about Adam. Write it for any class of `torch.optim`. A script uses your optimizer like any other: `step()`,
+# `zero_grad()`, `add_param_group(group)`, and `param_groups`, each with all options of the class, defaults included. Rates may
+# differ, and a scheduler may set any option. PyTorch's own is called `ZeroRedundancyOptimizer`.
 #
 # Decide what a rank owns. *Whole parameters*: balance them by size, in an order that is the same on all ranks. Or *a piece of
-# each*: balanced to a number, but right only for optimizers that treat each number alone. Which do not?
+# each*: balanced to within one number, but right only for optimizers that treat each number alone. Which do not?
 #
 # <details><summary>Compare</summary>Adafactor keeps means of a weight's rows and columns, LBFGS works with all weights at once,
 # and Muon looks at a whole matrix.</details>
@@ -745,23 +746,23 @@ asks = f"AdamW for the model above, {ranks} ranks, float32: how many MB of state
 lab.predict("any_state", asks, "MB")
 
 # %% [markdown]
-# Each rank's gradients are its own, and a step goes by their mean. A parameter may have none in a step (frozen, or not used):
-# then it has none on any rank; the step leaves it alone and sends nothing for it. `reduce_scatter(fabric, t)` leaves t as it is.
+# Each rank has its own gradients, and a step uses their mean. A parameter may have none in a step (frozen, or not used): then
+# it has none on any rank; the step leaves it alone and sends nothing for it. `reduce_scatter(fabric, t)` leaves t as it is.
 #
-# <details><summary>Hint 1</summary>Inherit <code>Optimizer</code>: its <code>__init__(parameters, options)</code> calls
-# <code>add_param_group</code> for each group, and has made lists of its parameters. Keep an inner
-# <code>kind</code>, of what this rank owns.</details>
-# <details><summary>Hint 2</summary>A piece is <code>p.data.view(-1).tensor_split(n)[rank]</code>: when it changes, p
-# changes. Its <code>grad</code> may be set by hand.</details>
-# <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step hand on all options
-# but <code>"params"</code>: someone may have set them. Once made, an inner group has the defaults of <code>kind</code>.</details>
+# <details><summary>Hint 1</summary>Inherit from <code>Optimizer</code>: its <code>__init__(parameters, options)</code> calls
+# <code>add_param_group</code> for each group, and makes its parameters a list. Keep an inner <code>kind</code> for what this
+# rank owns.</details>
+# <details><summary>Hint 2</summary>A piece is <code>p.data.view(-1).tensor_split(n)[rank]</code>: when it changes, p changes.
+# Its <code>grad</code> may be set by hand.</details>
+# <details><summary>Hint 3</summary>The outer and the inner groups are different dicts. Before each step hand on all options but
+# <code>"params"</code>: someone may have set them. Once made, an inner group has the defaults of <code>kind</code>.</details>
 
 # %% tags=["exercise:sharded_optimizer"]
 # Exercise 12.5: an optimizer of any class, its state in parts
 def sharded_optimizer(fabric, parameters, kind, **options):
-    """An Optimizer that takes the steps of kind(parameters, **options) by the mean of all ranks' gradients, in place.
+    """An Optimizer that takes the steps of kind(parameters, **options) with the mean of all ranks' gradients, in place.
 
-    This rank keeps the state of its own part alone, and all ranks have all weights after a step, which sends no more than an
+    This rank keeps only the state of its own part, and all ranks have all weights after a step, which sends no more than an
     all-reduce of the gradients. `parameters` are tensors or groups, maybe an iterator; `kind` treats each number alone.
     """
     n, rank = fabric.world_size, fabric.rank
@@ -794,11 +795,11 @@ def sharded_optimizer(fabric, parameters, kind, **options):
 check.sharded_optimizer(sharded_optimizer)
 
 # %% [markdown]
-# Now four classes of PyTorch's on the images, yours beside the whole optimizer on every rank. There the gradients are
-# averaged as DDP does it, by an all-reduce. How far apart are the weights, what is kept, what is sent?
+# Now four of PyTorch's classes on the images: yours beside the whole optimizer on every rank, whose gradients are averaged as
+# DDP does it, by an all-reduce. How far apart are the weights, and what is kept and sent?
 
 # %%
-# Helper: the optimizers of a class that are made, so that their state can be measured
+# Helper: notes every optimizer that is made, so that its state can be measured
 def noted(kind, made):
     def note(self, *given, **more):
         kind.__init__(self, *given, **more)
@@ -854,9 +855,9 @@ lab.measure("any_state", parted[0][1] / 1e6 if parted.state == "done" else None)
 figures.stacks(rows, f"State, whole and over {ranks} ranks: which optimizer keeps most?")
 
 # %% [markdown]
-# Inside is PyTorch's own code, which gets the same gradients. A test of Stanford's CS336 asks that an optimizer like yours differ
-# by 10⁻⁷ of a weight at most. Would the `adam` above, with weight decay added, be as near to PyTorch's AdamW? Both compute the
-# same formula.
+# Inside yours is PyTorch's own code, which gets the same gradients. A test of Stanford's CS336 asks that an optimizer like
+# yours differ by at most 10⁻⁷ of a weight. Would the `adam` above, with weight decay added, be as close to PyTorch's AdamW?
+# Both compute the same formula.
 
 # %%
 def by_hand(fabric, learning_rate, decay):
@@ -881,9 +882,9 @@ for name, weights in apart.items():
 # %% [markdown]
 # ## Two stages more
 #
-# After the reduce-scatter a rank needs no gradient but its own part's: **stage 2** drops the rest. And the weights? A
-# layer needs them for the moment of its forward and of its backward pass. **Stage 3** keeps only a part of them too, and
-# gathers each layer's when it is needed, twice in a step.
+# After the reduce-scatter a rank needs only its own part of the gradient: **stage 2** drops the rest. And the weights? A layer
+# needs them only during its forward and its backward pass. **Stage 3** keeps only a part of them too, and gathers each layer's
+# when they are needed, twice in a step.
 
 # %%
 lab.predict("stage_1", "7.5 billion parameters, 64 ranks. GB a rank with stage 1?", "GB")
@@ -900,16 +901,16 @@ figures.stacks(
 )
 
 # %% [markdown]
-# These are the numbers of figure 1 in the ZeRO paper. Here they are as a picture: a panel a stage, a column a rank. Which
-# stage takes most away?
+# These are the numbers of figure 1 in the ZeRO paper. Here they are as a picture: one panel per stage, one column per rank.
+# Which stage takes most away?
 
 # %%
 figures.zero_stages(big, 8)
 
 # %% [markdown]
-# What does it cost? The paper counts $2\Psi$ numbers sent in a step for copies and for stages 1 and 2, and $3\Psi$ for
-# stage 3 (times $\frac{n-1}{n}$). That is for one batch a step. Now **accumulate** gradients over m micro-batches, as in
-# Lab 11. Who keeps a whole gradient meanwhile? Who has to reduce-scatter every time?
+# What does it cost? The paper counts $2\Psi$ numbers sent in a step for copies and for stages 1 and 2, and $3\Psi$ for stage 3
+# (times $\frac{n-1}{n}$). That is for one batch a step. Now **accumulate** gradients over m micro-batches, as in Lab 11. Who
+# keeps a whole gradient meanwhile? Who must reduce-scatter every time?
 
 # %%
 lab.predict("accumulated", "8 micro-batches a step: stage 2 sends how many times as much as stage 1?", "times")
@@ -921,10 +922,10 @@ for m in (1, 8):
 lab.measure("accumulated", sharding.bytes_sent(many, 1, 2, 8) / sharding.bytes_sent(many, 1, 1, 8))
 
 # %% [markdown]
-# So stage 1 costs no byte; stage 2 none as long as nothing is accumulated. PyTorch leaves the choice open: with
+# So stage 1 costs no extra byte, and stage 2 none as long as nothing is accumulated. PyTorch leaves the choice open: with
 # `set_requires_gradient_sync(False)` FSDP keeps whole gradients until the last micro-batch.
 #
-# Try other sizes: how many ranks does a model of 70 billion need until it fits a card?
+# Try other sizes: how many ranks does a model of 70 billion need before it fits a card?
 
 # %%
 def try_out(billions=7.5, ranks=64):
@@ -937,14 +938,14 @@ knobs(try_out, billions=[1.5, 7.5, 70.0, 405.0], ranks=[1, 8, 64, 512, 4096])
 # %% [markdown]
 # ## Stage 3, by you
 #
-# The model is a stack of layers tanh(x weightᵀ). A rank holds `parts`: of each layer's flat weight its own part. For each
-# layer: **gather** the weight, **use** it, **free** it. Backwards gather it again, and **reduce-scatter** its gradient, of
-# which this rank needs its own part alone. How many layers are whole at once, at least?
+# The model is a stack of layers tanh(x weightᵀ). A rank holds `parts`: its own part of each layer's flat weight. For each
+# layer: **gather** the weight, **use** it, **free** it. Backwards, gather it again, and **reduce-scatter** its gradient, of
+# which this rank needs only its own part. At least how many layers are whole at once?
 
 # %%
 # Set-up
 class Gather:
-    """A gather of a layer's weight that has begun. `wait()` returns the whole weight, of `shape`, once all parts are here."""
+    """A gather of a layer's weight, under way. `wait()` returns the whole weight, of `shape`, once all parts are here."""
 
     def __init__(self, fabric, part, shape):
         n, rank = fabric.world_size, fabric.rank
@@ -955,7 +956,7 @@ class Gather:
         self.handles = [fabric.isend(part, to=other, tag=1) for other in self.others]
 
     def wait(self):
-        whole, self.whole = self.whole, None  # what it gave it does not hold
+        whole, self.whole = self.whole, None  # it does not hold what it returns
         for other in self.others:
             self.fabric.recv(whole.tensor_split(self.fabric.world_size)[other], frm=other, tag=1)
         for handle in self.handles:
@@ -963,11 +964,11 @@ class Gather:
         return whole.view(self.shape)
 
 # %% [markdown]
-# A tensor is freed when no name holds it any more: by `del weight`, or when the name gets another value.
+# A tensor is freed when no name holds it any more: after `del weight`, or when the name gets another value.
 #
-# Now look at the clock. Gather, work, gather, work: while a weight travels the rank stands still. But which layer comes next
-# is known. Begin its gather *before* you work on this one, and wait for it after: **prefetch**. One ahead is enough; more
-# would fill the memory that you came to save.
+# Now look at the clock. Gather, work, gather, work: while a weight travels, the rank stands still. But the next layer is known.
+# Begin its gather *before* you work on this one, and wait for it afterwards: **prefetch**. One ahead is enough; more would fill
+# the memory that you came to save.
 
 # %%
 # Set-up
@@ -976,7 +977,7 @@ def layer_forward(fabric, task, weight, x):
     return fabric.compute(task["work_s"], torch.tanh(x @ weight.T))
 
 def layer_backward(fabric, task, weight, x, grad):
-    """The gradients of the layer's x and of its weight, from that of its output; takes the declared time."""
+    """The gradients of the layer's x and weight, from its output's gradient; takes the declared time."""
     grad = fabric.compute(task["work_s"], grad)
     inward = grad * (1 - torch.tanh(x @ weight.T) ** 2)
     return inward @ weight, inward.T @ x
@@ -984,22 +985,22 @@ def layer_backward(fabric, task, weight, x, grad):
 # %% [markdown]
 # The loss is $\frac12\sum(y-\text{target})^2$ over a rank's own examples; the gradient of a step is the mean over the ranks.
 #
-# <details><summary>Hint 1</summary>Backward needs each layer's x: keep these, they are small. It does not need the
-# weights to be kept.</details>
-# <details><summary>Hint 2</summary>Keep the gather that is on its way under a name, and begin the first layer's before the
-# loop. In each turn: wait for it, begin the next layer's (if there is one), then work. At the turn to backward no gather is
-# under way.</details>
+# <details><summary>Hint 1</summary>Backward needs each layer's x: keep these, they are small. It does not need the weights to
+# be kept.</details>
+# <details><summary>Hint 2</summary>Give the gather that is under way a name, and begin the first layer's before the loop. Each
+# time round: wait for it, begin the next layer's (if there is one), then work. At the turn to backward no gather is under
+# way.</details>
 # <details><summary>Hint 3</summary><code>reduce_scatter(fabric, of_weight.flatten())</code> is this rank's part of the
 # sum.</details>
 
 # %% tags=["exercise:stage_3"]
 # Exercise 12.6: gather, use, free; one layer ahead
 def stage_3(fabric, task):
-    """Train a stack of tanh layers, of whose flat weights this rank holds `parts`, by gradient descent.
+    """Train a stack of tanh layers by gradient descent; this rank holds `parts` of their flat weights.
 
     Each weight is gathered for its forward pass, freed, and gathered again for its backward pass, its gradient reduce-scattered
-    once; the next layer's gather is under way while a layer works. At any time four tensors as large as a weight live on a
-    rank, at most: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
+    once; the next layer's gather is under way while a layer works. At any time, at most four tensors as large as a weight live
+    on a rank: the weight, the next one, a gradient and a copy of it. Returns the parts at the end.
     """
     parts, shapes, n = task["parts"], task["shapes"], fabric.world_size
     for x, target in task["batches"]:
@@ -1066,7 +1067,7 @@ def yours(fabric, work_s, meter=None):
     return parts, live and live.peak
 
 def pytorchs(fabric, work_s, meter=None, ahead=True):
-    """The same by FSDP2; without `ahead` it gathers each layer when its turn has come."""
+    """The same by FSDP2; without `ahead` it gathers each layer only when its turn comes."""
     dist.init_process_group("gloo")
     model = sharded_stack(fabric, stack_weights(), work_s, ahead)
     with meter(model.parameters()) if meter else nullcontext() as live:
@@ -1104,7 +1105,7 @@ def step_s(run):
     return min(end - start for start, end in stack_steps(run)) if run.state == "done" else None
 
 def one_step(run):
-    """The record of the last step; the run itself where it is not yet."""
+    """The record of the last step; the run itself if it is not done."""
     return run.trace.between(*stack_steps(run)[-1]) if run.state == "done" else run
 
 # %%
@@ -1122,18 +1123,18 @@ figures.race(
 )
 
 # %% [markdown]
-# The marks are by formula: work, the reduce-scatters that nobody hides here, and the gathers: one (at the turn, where the same
-# layer works twice) or all of them. What a bar has above its mark is this machine's own work. Now look into a step of each:
-# above its work, layer by layer, and below the messages that this rank sends. (A profiler's view of a step is in Lab 11, “What a
-# profiler sees (optional)”.)
+# The marks are by formula: work, the reduce-scatters, which nobody hides here, and the gathers: one (at the turn, where the
+# same layer works twice) or all of them. Whatever a bar has beyond its mark is this machine's own work. Now look into a step of
+# each: its work above, layer by layer, and the messages that this rank sends below. (A profiler's view of a step is in Lab 11,
+# “What a profiler sees (optional)”.)
 
 # %%
 steps_of = {name: one_step(run) for name, run in runs.items()}
 figures.overlaps(steps_of, 2 * stack_layers, "Which way sends a layer while another one works?", whole_step=True)
 
 # %% [markdown]
-# And memory. `LiveBytes` looks at every operation of PyTorch and adds up the tensors that live at that moment, in your code
-# and in FSDP2. What is the least? The rank's own parts, and two whole layers: the one at work and the one on its way.
+# And memory? `LiveBytes` looks at every operation of PyTorch and adds up the tensors alive at that moment, in your code and in
+# FSDP2. What is the least possible? The rank's own parts, and two whole layers: the one at work and the one on its way.
 
 # %%
 layer_bytes = [stack_bytes / stack_layers] * stack_layers
@@ -1155,10 +1156,10 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Above the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers
-# into one buffer and copies from it into the weights, so for a moment a layer is there twice. It also keeps its part
-# of every gradient until the optimizer's step, where yours steps at once: with more layers these parts grow, as the
-# own parts of the weights do, and the rest stays as it is.
+# On top of the least come a whole gradient, its copy on the way through the reduce-scatter, and activations. FSDP2 gathers into
+# one buffer and copies from it into the weights, so for a moment a layer exists twice. It also keeps its part of every gradient
+# until the optimizer's step, whereas yours steps at once: with more layers these parts grow, like its own parts of the weights,
+# and the rest stays as it is.
 #
 # Now the bytes: how much does a step send?
 
@@ -1170,18 +1171,18 @@ for name, run in runs.items():
 lab.measure("fsdp_bytes", runs["FSDP2"].trace.sent_bytes(0) / 3 / sharding.bytes_sent(2, stack_bytes, stage=0))
 
 # %% [markdown]
-# **In one sentence:** an all-gather more in each step, and everyone uses FSDP all the same. Why?
+# **In one sentence:** one more all-gather in each step, and everyone uses FSDP all the same. Why?
 #
-# <details><summary>Compare</summary>The next layer's gather runs while this layer computes, so on fast links it is hidden;
-# and the memory that it frees holds a larger model or a larger batch. Cutting layers (tensor, pipeline) or computing
-# activations anew frees memory too, each at a price of its own.</details>
+# <details><summary>Compare</summary>The next layer's gather runs while this layer computes, so on fast links it is hidden; and
+# the memory that FSDP frees holds a larger model or a larger batch. Cutting layers (tensor, pipeline) or recomputing
+# activations frees memory too, each at a price of its own.</details>
 
 # %% [markdown]
 # ## From the library (optional)
 #
-# And the ordinary use: on the images, over PyTorch's own gloo. With `reshard_after_forward=False` a layer's weights stay
-# whole from the forward to the backward pass: gradients and state are cut, as in stage 2. Beside them DDP, which copies. Its
-# all-reduces start in C++, where our record does not look; PyTorch's `allreduce_hook` does the same from Python.
+# Now the ordinary use: on the images, over PyTorch's own gloo. With `reshard_after_forward=False` a layer's weights stay whole
+# from the forward to the backward pass: gradients and state are cut, as in stage 2. Beside them, DDP, which copies. Its
+# all-reduces start in C++, which our record does not see; PyTorch's `allreduce_hook` does the same from Python.
 
 # %%
 def copied_by_ddp(model):
@@ -1201,9 +1202,9 @@ def cut_by_fsdp(model, reshard):
     return model
 
 # %% [markdown]
-# A sharded parameter is a `DTensor`, a tensor that knows how it is spread over a mesh of devices: `to_local()` is this
-# rank's part, `full_tensor()` gathers the whole. For the second of two steps we note what stays between steps, and how much
-# is there besides at the fullest moment, in both passes.
+# A sharded parameter is a `DTensor`, a tensor that knows how it is spread over a mesh of devices: `to_local()` is this rank's
+# part, `full_tensor()` gathers the whole. For the second of two steps we note what stays between steps, and how much more there
+# is at the fullest moment of both passes.
 
 # %%
 # Helper: what a rank keeps
@@ -1263,9 +1264,9 @@ figures.stacks(
 )
 
 # %% [markdown]
-# What comes besides is whole copies of layers, gradients on their way and activations, forwards and backwards. That is why one
-# calls `fully_shard` on each layer: called on the model alone it would gather everything at once. Which way is at its formula
-# between steps, and which is not?
+# The part “besides” is whole copies of layers, gradients on their way and activations, forwards and backwards. That is why one
+# calls `fully_shard` on each layer: called on the model alone, it would gather everything at once. Which way matches its
+# formula between steps, and which does not?
 
 # %%
 for name, stage in stage_of.items():
@@ -1275,7 +1276,7 @@ for name, stage in stage_of.items():
           f"parameters {kept['parameters'] / 1e6:.2f} MB, by formula {told['parameters'] / 1e6:.2f}")
 
 # %% [markdown]
-# The formula of stage 2 has the weights whole all the time. FSDP with `reshard_after_forward=False` keeps them whole from the
+# In stage 2's formula the weights are whole all the time. FSDP with `reshard_after_forward=False` keeps them whole from the
 # forward to the backward pass: where in the picture do you see them?
 
 # %% [markdown]
@@ -1314,9 +1315,8 @@ figures.stacks(
 )
 
 # %% [markdown]
-# If the figures are a little above the formula: the last layer's 10 rows may not divide by the number of ranks, and FSDP
-# fills them up. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, in their
-# order.
+# If the figures are a little above the formula: the number of ranks may not divide the last layer's 10 rows, and FSDP pads
+# them. In which pass are there all-gathers, and in which reduce-scatters? Here are rank 0's collectives, in order.
 
 # %%
 def passes(name):
@@ -1333,8 +1333,8 @@ for name in ways:
 # ## Look into the shards (optional)
 #
 # The pictures above count bytes. Here you look at the parts themselves. `launch` would end its ranks before you can ask them
-# anything, so these ranks stay: a cell that begins with `%%ranks` runs on each, and finds what the cells before have left
-# there. The functions that it names go along; data of this notebook goes along with `push`.
+# anything, so these ranks stay: a cell that begins with `%%ranks` runs on each, and finds what earlier cells have left there.
+# The functions that it names are sent along; `push` sends data of this notebook.
 
 # %%
 shapes = [16, 24, 10]
@@ -1355,9 +1355,9 @@ lab.measure("last_rows", world["model[-1].weight.to_local().shape[0]"][-1])
 world.table("model")
 
 # %% [markdown]
-# A row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0, by
-# rows. The same letter in a row would be the same bytes, and no two ranks have any. Each part has
-# ⌈rows / ranks⌉ rows, as long as there are some: so the last rank may have fewer than its share.
+# Each row is a tensor: its part on a rank, and the whole that it is a part of. `S(0)` says that it is cut along dimension 0, by
+# rows. The same letter twice in a row would mean the same bytes, and no two ranks share any. Each part has ⌈rows / ranks⌉ rows,
+# as long as there are any left: so the last rank may have fewer than its share.
 #
 # Is the whole the same for all? `full_tensor()` gathers it, on every rank. Which letters do you expect?
 
@@ -1365,7 +1365,7 @@ world.table("model")
 world.table("[p.full_tensor() for p in model.parameters()]")
 
 # %% [markdown]
-# Now a step of Adam, for which every rank draws images of its own. Afterwards, what of `optimizer` is cut, and what does
+# Now a step of Adam, for which every rank draws images of its own. Afterwards, which part of `optimizer` is cut, and which does
 # every rank have in full? Think before you run.
 
 # %%
@@ -1382,8 +1382,8 @@ world.table("optimizer")
 # %% [markdown]
 # Both means are cut as their parameters are. `step` counts steps, one number a parameter, and it is the same everywhere.
 #
-# Every rank drew other images and has another loss. `differ` looks for the first tensor in which ranks differ. Can it find one
-# in the whole weights after the step?
+# Every rank drew different images and has a different loss. `differ` looks for the first tensor in which ranks differ. Can it
+# find one in the whole weights after the step?
 
 # %%
 print(world.differ("[p.full_tensor() for p in model.parameters()]").sentence())
@@ -1398,9 +1398,9 @@ world.close()
 # %% [markdown]
 # ## Both at once: a mesh of 2 × 2 (optional)
 #
-# Large models use both: tensor parallelism inside a machine, FSDP between machines. PyTorch writes the ranks as a **mesh**
-# with named dimensions. `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension, `fully_shard` cuts
-# what is left over the other. Which part of `up` does a rank hold then?
+# Large models use both: tensor parallelism inside a machine, FSDP between machines. PyTorch writes the ranks as a **mesh** with
+# named dimensions. `parallelize_module` cuts `up` column-wise and `down` row-wise over one dimension; over the other,
+# `fully_shard` cuts what is left. Which part of `up` does a rank hold then?
 
 # %%
 def on_a_mesh(steps=3):
@@ -1410,7 +1410,7 @@ def on_a_mesh(steps=3):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # that it gathers in two goes
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # else it reports gathering in two goes
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "tensor"))
     model = mlp([16, 64, 16], seed=0).append(nn.Tanh())

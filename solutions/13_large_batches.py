@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lab 13. Large batches
 #
-# **After this lab you are able to** train with a batch as large as all your ranks together, at the rate that it needs; to
-# make one step of parts that are unequal; to foretell from gradients alone up to which batch more ranks save steps, and to
-# hold that against a measured curve; and to write the batch norm that is right over all ranks.
+# **After this lab you are able to** train with a batch as large as all your ranks together, at the rate that it needs; to make
+# one step out of unequal parts; to foretell from gradients alone up to which batch more ranks save steps, and to check that
+# against a measured curve; and to write a batch norm that is right over all ranks.
 #
 # **Minutes:** 125 (two sittings: 55 up to “How noisy is a gradient?”, then 70) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 10 (DistributedDataParallel). Lab 11 helps.
@@ -63,9 +63,9 @@ lab, check = open_lab("13")
 # %% [markdown]
 # ## Fewer, larger steps
 #
-# One rank trains with a **batch** of 32 images a step. Now 32 ranks join, each with 32 images of its own, and the gradients
-# are averaged: the batch of all ranks is 1,024. An **epoch**, once through all images, takes a 32nd of the steps. If a step
-# takes no longer, training is 32 times as fast. So data parallelism promises. Do so few steps teach as much?
+# One rank trains with a **batch** of 32 images a step. Now take 32 ranks, each with 32 images of its own, and the gradients are
+# averaged: the batch of all ranks is 1,024. An **epoch**, once through all images, takes a 32nd of the steps. If a step takes
+# no longer, training is 32 times as fast. That is what data parallelism promises. Do so few steps teach as much?
 
 # %%
 images, labels, test_images, test_labels = tensors(data.load("fashion-mnist"), images_count, test_count)
@@ -80,28 +80,28 @@ for batch in (small, large):
     print(f"batch {batch}: {images_count // batch} steps an epoch, {epochs * images_count // batch} in {epochs} epochs")
 
 # %% [markdown]
-# What is learned depends on the batch of all ranks together, and not on how many ranks share it (Lab 04). So two ranks with
-# 512 images each show what 32 ranks with 32 would learn. The network is small, with plain gradient descent. Its learning rate,
-# "the rate" from here on, is a tenth in the last epoch.
+# What is learned depends on the batch of all ranks together, and not on how many ranks share it (Lab 04). So two ranks with 512
+# images each show what 32 ranks with 32 would learn. The network is small, trained by plain gradient descent. Its learning
+# rate, "the rate" from here on, drops to a tenth in the last epoch.
 #
-# Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not so. Hence four of ten training labels
-# are drawn at random here; the test labels are right. You will see what that does.
+# Fashion-MNIST is easy: its images agree on what is to be learned. Large tasks are not. Hence four in ten training labels are
+# drawn at random here; the test labels are right. You will see what that does.
 
 # %%
 # Set-up
 def shuffled(batch, seed):
-    """The images of one step after the other: each epoch in a new order, the same on all ranks."""
+    """The images of each step in turn: every epoch in a new order, the same on all ranks."""
     random = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(images_count, generator=random).split(batch)
 
 def own(chosen):
-    """This rank's share of the images of a step."""
+    """This rank's share of a step's images."""
     return chosen[dist.get_rank() :: dist.get_world_size()]
 
 @torch.no_grad()
 def error(model):
-    """Of a hundred test images, how many the model gets wrong."""
+    """How many of a hundred test images the model gets wrong."""
     return 100 * float((model(test_images).argmax(1) != test_labels).float().mean())
 
 # %%
@@ -133,7 +133,7 @@ def together(rate, batch, seeds):
     return errors
 
 def alone(fabric, rate, seeds):
-    """The small batch on one rank; here each rank has a training of its own, with another seed."""
+    """The small batch on one rank; here each rank has a training of its own, with its own seed."""
     seed = seeds[fabric.rank]
     return lesson(strided_cnn(seed), lambda chosen: chosen, rate, small, seed, tells=True)
 
@@ -160,9 +160,9 @@ def said(run):
     return f"{min(found):.1f} to {max(found):.1f} %" if found else "not yet"
 
 # %%
-# Helper: their picture
+# Helper: the picture of these errors
 def error_curve(name, run, trainings=None):
-    """The middle one of all trainings, or of so many first ones, with all of them."""
+    """The middle one of the first `trainings` trainings, or of all, with each of them."""
     by_epoch = dict(enumerate(zip(*errors_of(run)[:trainings]), 1))
     points = [(epoch, middle(errors)) for epoch, errors in by_epoch.items()] or [(1, None)]
     return figures.Curve(name, points, repeats=by_epoch)
@@ -194,32 +194,31 @@ by_epoch(runs, f"The same epochs and rate: does a batch of {large} learn as much
 #
 # $$w-\eta\sum_{j<k} g_j(w_j)\qquad\text{and}\qquad w-\hat\eta\,\frac1k\sum_{j<k} g_j(w)$$
 #
-# If the gradients hardly change during the $k$ small steps, both end in one place for $\hat\eta=k\eta$. This is the **linear
-# scaling rule**: batch times k, rate times k (Goyal and others, 2017).
+# If the gradients hardly change during the $k$ small steps, both end in the same place for $\hat\eta=k\eta$. This is the
+# **linear scaling rule**: batch times k, rate times k (Goyal and others, 2017).
 
 # %% [markdown]
 # The "if" fails where weights change fast: at the very beginning. Hence **gradual warm-up**: step 0 has the rate of the small
 # batch, each step adds the same amount, and the first step after the warm-up epochs is the first at the scaled rate. With 2
-# such epochs of 4 steps each, that is step 8. (Others count one step more or less. And for a batch below that of the base rate
-# the same rule goes down.)
+# such epochs of 4 steps each, that is step 8. (Others count one step more or less. And for a batch smaller than that of the
+# base rate, the same rule lowers the rate.)
 
 # %% [markdown]
-# Later the rate falls, whatever the batch. With `drop_epochs=(2, 5)` it is a tenth from the moment that 2 epochs are over, and
-# a hundredth once 5 are. Epochs count from step 0, and no drop comes within the warm-up. So the rate depends on *epochs*, and
-# steps have to be counted into them.
+# Later the rate falls, whatever the batch. With `drop_epochs=(2, 5)` it is a tenth once 2 epochs are over, and a hundredth once
+# 5 are. Epochs count from step 0, and no drop comes within the warm-up. So the rate depends on *epochs*, and steps must be
+# converted into them.
 #
-# <details><summary>Hint</summary>Three questions, one after the other: what is the scaled rate? Is the step within the
-# warm-up of <code>warmup_epochs * steps_per_epoch</code> steps, and how far? How many drops has it
-# passed?</details>
+# <details><summary>Hint</summary>Three questions, one after the other: what is the scaled rate? Is the step within the warm-up
+# of <code>warmup_epochs * steps_per_epoch</code> steps, and how far into it? How many drops has it passed?</details>
 
 # %% tags=["exercise:scaled_rate"]
 # Exercise 13.1: the rate of a step
 def scaled_rate(step, steps_per_epoch, batch, base_rate, base_batch, warmup_epochs, drop_epochs):
-    """The rate of a step (from 0): base_rate · batch / base_batch, a tenth of what it was once e epochs are over, for each e
+    """The rate of a step (counted from 0): base_rate · batch / base_batch, divided by ten once e epochs are over, for each e
     in drop_epochs.
 
-    In the first warmup_epochs (0: none) it goes from base_rate, at step 0, to that, at the first step after them, by the same
-    amount at each step: up, or down where the batch is below base_batch.
+    In the first warmup_epochs (0: none) it goes from base_rate, at step 0, to the scaled rate, at the first step after them, by
+    the same amount at each step: up, or down if the batch is below base_batch.
     """
     ### BEGIN SOLUTION
     rate = base_rate * batch / base_batch
@@ -272,8 +271,8 @@ def compared(runs, reference):
 compared(runs, reference)
 
 # %% [markdown]
-# That was a careful rate. Does batch 32 learn more at a much higher one, in the same epochs? The rule makes 32 times as much
-# of it. Does the large batch bear that?
+# That was a careful rate. Does batch 32 learn more at a much higher one, in the same epochs? The rule multiplies it by 32. Does
+# the large batch bear that?
 
 # %%
 lab.predict("bold", f"The base rate is {bold_rate} instead of {base_rate}, by the rule alone: the error of batch {large}?", "%")
@@ -295,7 +294,7 @@ compared(bold, bold[f"batch {small}"])
 
 # %% [markdown]
 # A few epochs of small images are no ImageNet. This is what Goyal and others measured there (2017, table 1; ResNet-50, 90
-# epochs, error of the first guess, mean and deviation):
+# epochs, top-1 error, mean and deviation):
 #
 # | batch | warm-up | error |
 # | ---: | --- | ---: |
@@ -305,8 +304,8 @@ compared(bold, bold[f"batch {small}"])
 # | 8,192 | gradual | 23.74 ± 0.09 % |
 
 # %% [markdown]
-# There warm-up makes the difference. And here? Look at each seed above the table: whom does it save, whom not? A few seeds of a
-# network with three layers settle nothing; theirs has fifty layers.
+# There warm-up makes the difference. And here? Look at each seed above the table: which does it save, and which not? A few
+# seeds of a network with three layers settle nothing; theirs has fifty layers.
 
 # %% [markdown]
 # How far does the rule go? Turn the knobs: which batch is too large, and does a longer warm-up save it? Before you run, count
@@ -326,14 +325,14 @@ knobs(try_out, batch=[256, large, 4096], warmup=[0, 1, 2, 4], base=[base_rate, 2
 # %% [markdown]
 # ## A batch that does not fit
 #
-# A rank's share may be too large for its memory, since forward keeps **activations**, what backward will need of it. So cut
-# the share into parts, **micro-batches**: forward and backward for each, the gradients add up in `p.grad`, and one step
-# follows. This is **gradient accumulation**. With it any batch runs on any number of ranks.
+# A rank's share may be too large for its memory, since forward keeps **activations**, which backward will need. So cut the
+# share into parts, **micro-batches**: forward and backward for each, the gradients add up in `p.grad`, and one step follows.
+# This is **gradient accumulation**. With it, any batch runs on any number of ranks.
 
 # %% [markdown]
-# DDP asks for two things. It averages over ranks in *every* backward; inside `with ddp.no_sync():`, round forward and
-# backward, it sends nothing and only adds up. And it divides by the number of *ranks*, whatever each has worked on. Now parts
-# are unequal: the last one of an epoch is small, and texts are long and short.
+# Two things about DDP matter here. It averages over ranks in *every* backward; inside `with ddp.no_sync():`, put around forward
+# and backward, it sends nothing and only adds up. And it divides by the number of *ranks*, whatever each has worked on. But
+# parts are unequal: the last one of an epoch is small, and texts differ in length.
 
 # %%
 sizes = [[96, 32], [8, 8]]
@@ -344,7 +343,7 @@ lab.predict(
 
 # %%
 def marked(parts_of_ranks):
-    """What each image counts: its own weight is the only one that its output moves."""
+    """How much each image counts: its own weight is the only one that its output moves."""
     dist.init_process_group("gloo")
     count, first = sum(map(sum, parts_of_ranks)), sum(map(sum, parts_of_ranks[: dist.get_rank()]))
     ddp = DistributedDataParallel(torch.nn.Linear(count, 1, bias=False))
@@ -359,12 +358,11 @@ print(f"an image of rank 0's first part counts {counts[0]:.4f}, one of rank 1 {c
 
 # %% [markdown]
 # Nothing would look broken: the loss would fall, only towards another mean. The step you write counts every *image* alike, for
-# parts of any sizes but 0. DDP's all-reduce comes once, and only one part's activations are in memory. If all parts share one
-# loop, the set-up has a `with` that does nothing, for the part that is not inside `no_sync()`: `nullcontext()`.
+# parts of any size but 0. DDP's all-reduce comes once, and only one part's activations are in memory at a time. If all parts
+# share one loop, the part outside `no_sync()` needs a `with` that does nothing: `nullcontext()`, from the set-up.
 #
-# <details><summary>Hint 1</summary>With <code>reduction="sum"</code> every image adds its own loss. By what does the sum have
-# to be divided? All ranks must know it before the first backward: one <code>dist.all_reduce</code> of one
-# number.</details>
+# <details><summary>Hint 1</summary>With <code>reduction="sum"</code> every image adds its own loss. By what must the sum be
+# divided? All ranks must know it before the first backward: one <code>dist.all_reduce</code> of one number.</details>
 # <details><summary>Hint 2</summary>DDP divides by the number of ranks afterwards, so multiply by
 # <code>dist.get_world_size()</code> before. Only the last part is not in <code>no_sync()</code>.</details>
 
@@ -400,7 +398,7 @@ lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: w
 
 # %%
 def big_step(fabric, count):
-    """One step on this rank's images, cut into so many parts: the weights afterwards, and the peak memory."""
+    """One step on this rank's images, cut into `count` parts: the weights afterwards, and the peak memory."""
     use_fabric(fabric)
     ddp = DistributedDataParallel(strided_cnn(0))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
@@ -426,7 +424,7 @@ for count in (1, 8) if done else ():
 figures.messages(only_step(in_parts[8]) if done else in_parts[8])
 
 # %% [markdown]
-# The first messages are the count's: one number, in one chunk, and an empty second one. The gradients follow at the end of the
+# The first messages carry the count: one number in one chunk, and an empty second chunk. The gradients follow at the end of the
 # last part.
 
 # %%
@@ -439,15 +437,16 @@ figures.curves(
 )
 
 # %% [markdown]
-# The dashed line is the peak of one part, divided by the number of parts. Gradients are there however small the parts are; only
-# activations shrink. And it is the same arithmetic in more and smaller pieces: accumulation buys memory, and no time.
+# The dashed line is the peak with one part, divided by the number of parts. Gradients stay as large, however small the parts
+# are; only activations shrink. And it is the same arithmetic in more and smaller pieces: accumulation buys memory, not time.
 
 # %% [markdown]
 # ## How noisy is a gradient?
 #
-# So any batch can be run. Which is worth it? The gradient $G_B$ of a batch of B examples is the mean of theirs. Draw another
-# batch, and it is another. Let $G$ be the gradient over *all* examples, and $\operatorname{tr}\Sigma$ the variance of one
-# example's gradient, added up over all weights. The noise of a mean falls with the batch, and it makes the gradient longer:
+# So any batch can be run. Which is worth it? The gradient $G_B$ of a batch of B examples is the mean of their gradients.
+# Another batch gives another gradient. Let $G$ be the gradient over *all* examples, and $\operatorname{tr}\Sigma$ the variance
+# of one example's gradient, added up over all weights. The noise of a mean falls as the batch grows, and noise makes the
+# gradient longer:
 #
 # $$\mathrm{E}\,|G_B|^2=|G|^2+\frac{\operatorname{tr}\Sigma}{B}$$
 
@@ -456,8 +455,8 @@ figures.curves(
 # (McCandlish and others, 2018). Far below it, twice the batch halves a noise that dominates, and the step may be twice as long.
 # Far above it the gradient is as good as exact, and more examples change nothing.
 #
-# Two unknowns need two batch sizes. Data parallelism has them at each step: a rank's own gradient, of B examples, and the mean
-# of all n ranks', of nB.
+# Two unknowns need two batch sizes. Data parallelism has both at each step: a rank's own gradient, over B examples, and the
+# mean of all n ranks', over nB.
 
 # %%
 lab.predict("noisier", "A batch of a quarter of the noise scale: how many times |G|² is its |gradient|² on average?", "times")
@@ -470,9 +469,9 @@ lab.measure("noisier", sum(float(g @ g) for g in drawn) / len(drawn) / float(tru
 
 # %% [markdown]
 # Solve the two equations for $|G|^2$ and $\operatorname{tr}\Sigma$; for one rank's $|G_B|^2$ take the mean over the ranks,
-# which is less noisy. A single step gives a poor estimate: that of $|G|^2$ may come out near 0, or below it, and the ratio then
-# is huge, or negative. The mean of many such ratios is no better. So average each of the two over all steps, and divide once,
-# at the end. Every step counts alike; B may differ from step to step.
+# which is less noisy. A single step gives a poor estimate: $|G|^2$ may come out near 0, or below it, and then the ratio is
+# huge, or negative. The mean of many such ratios is no better. So average each of the two over all steps, and divide once, at
+# the end. Every step counts alike; B may differ from step to step.
 #
 # <details><summary>Hint</summary>b = B, of one rank; m = nB, of the mean. Subtract one equation from the other: what is left
 # holds trΣ alone. Then m·|G_m|² − b·|G_b|² holds |G|² alone.</details>
@@ -483,7 +482,7 @@ def noise_scale(steps):
     """tr(Σ)/|G|², in examples. steps[k] = (batch, gradients): each rank's flat gradient of its own `batch` examples.
 
     Unbiased estimates of |G|² and of tr(Σ), each averaged over all steps before the division: negative ones count as they are.
-    Of one rank's |gradient|² a step takes the mean over its ranks. The gradients stay unchanged.
+    For one rank's |gradient|², a step takes the mean over its ranks. The gradients stay unchanged.
     """
     ### BEGIN SOLUTION
     signals, noises = [], []
@@ -501,9 +500,9 @@ def noise_scale(steps):
 check.noise_scale(noise_scale)
 
 # %% [markdown]
-# Now of a real training: four ranks, a large batch at a high rate that it bears well, until a goal: the error on test images is
-# down to `goal` per cent. Every rank keeps its own gradient before it averages. Once more with the right labels: what have the
-# wrong ones done to the noise?
+# Now for a real training: four ranks and a large batch, at a high rate that it bears well, until the error on test images is
+# down to a goal of `goal` per cent. Every rank keeps its own gradient before it averages. Then once more with the right labels:
+# what did the wrong ones do to the noise?
 
 # %%
 lab.predict("wrong", "With wrong labels, how many times the noise scale with right ones?", "times")
@@ -512,7 +511,7 @@ lab.predict("wrong", "With wrong labels, how many times the noise scale with rig
 # Set-up
 @torch.no_grad()
 def shared_error(model):
-    """As `error`, each rank on its share of the test images; the same number on all ranks."""
+    """Like `error`, each rank on its share of the test images; the same number on all ranks."""
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     wrong = (model(test_images[mine]).argmax(1) != test_labels[mine]).sum()
     dist.all_reduce(wrong)
@@ -535,7 +534,7 @@ def own_gradients(batch, rate, seed, labels):
     return kept
 
 # %%
-# Helper: your noise scale of some steps, and of windows of them
+# Helper: your noise scale over some steps, and over windows of them
 def scale_of(steps):
     try:
         return noise_scale(steps)
@@ -543,7 +542,7 @@ def scale_of(steps):
         return None
 
 def by_window(name, steps):
-    """The noise scale up to each step that ends a window, over that window."""
+    """The noise scale over each window, at the step that ends it."""
     ends = range(window, len(steps) + 1, window)
     return figures.Curve(name, [(end, scale_of(steps[end - window : end])) for end in ends])
 
@@ -561,11 +560,11 @@ figures.curves(
 )
 
 # %% [markdown]
-# Where all examples pull the same way, $|G|$ is large and the noise scale small. Where what is easy has been learned, they
-# disagree, and noise takes over. Which steps of your runs are which?
+# Where all examples pull the same way, $|G|$ is large and the noise scale small. Once the easy part is learned, they disagree,
+# and noise takes over. Which steps of your runs are which?
 #
-# A wrong label pulls in a direction of its own, so it adds to the noise. And wrong labels of all kinds cancel: $G$ is left to
-# the right ones. So $|G|$ shrinks as well. By how much? At the first step, weights and images are the same with both labels.
+# A wrong label pulls in a direction of its own, so it adds to the noise. And wrong labels of all kinds cancel out: $G$ is left
+# to the right ones. So $|G|$ shrinks as well. By how much? At the first step, weights and images are the same with both labels.
 
 # %%
 def first_length(name):
@@ -585,7 +584,8 @@ print(f"first step, {large} images: |gradient| {with_wrong:.2f} with wrong label
 # $$S(B)=S_\text{min}\left(1+\frac{B_\text{crit}}{B}\right)\qquad\text{with}\qquad
 # B_\text{crit}=\frac{\text{mean of }\operatorname{tr}\Sigma}{\text{mean of }|G|^2}$$
 #
-# steps to a goal: your function, on all steps of the way. (One curvature for all directions is a simplification.)
+# steps to a goal. $B_\text{crit}$ is your function, over all steps of the way. (One curvature for all directions is a
+# simplification.)
 
 # %%
 *foretold, right = map(scale_of, noisy.values())
@@ -604,9 +604,9 @@ foretold = middle(foretold) if written else None
 # %% [markdown]
 # ## Steps to a goal
 #
-# Shallue and others (2019) did that for many models: for each batch size, at the rate that suits it best, count the steps
-# until a goal. They found three regions: **perfect scaling**, where twice the batch takes half the steps; **diminishing
-# returns**; and **maximal data parallelism**, where more examples save no step. Here the goal is an error on test images, and
+# Shallue and others (2019) did that for many models: for each batch size, at the rate that suits it best, they counted the
+# steps to a goal. They found three regions: **perfect scaling**, where twice the batch takes half the steps; **diminishing
+# returns**; and **maximal data parallelism**, where more examples save no steps. Here the goal is an error on test images, and
 # your `big_batch_step` runs every batch in parts on the ranks.
 
 # %%
@@ -618,7 +618,7 @@ lab.predict("knee", "At which batch is it twice the fewest steps? (You have the 
 # %%
 # Helper: the search for the best rate of every batch
 def steps_to_goal(batch, rate, seed, limit):
-    """Steps until the test error is at the goal; None where so many do not get there."""
+    """Steps until the test error is at the goal; None if `limit` steps do not get there."""
     ddp = DistributedDataParallel(strided_cnn(seed))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=rate)
     for step, chosen in zip(range(1, limit + 1), shuffled(batch, seed)):
@@ -627,7 +627,7 @@ def steps_to_goal(batch, rate, seed, limit):
             return step
 
 def at_best_rate(batch, seed, first):
-    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice of it. One slower than the best is given up."""
+    """(steps, rate) of the rate that takes fewest steps: `first`, half or twice it. One slower than the best is given up."""
     near = [rate for rate in rates if not first or first / 2 <= rate <= 2 * first]
     best = None, first
     for rate in sorted(near, key=lambda rate: rate != first):
@@ -636,7 +636,7 @@ def at_best_rate(batch, seed, first):
     return best
 
 def search(batches, seeds):
-    """{batch: [(steps, rate) of each seed]}. The best rate is looked for round that of the next smaller batch."""
+    """{batch: [(steps, rate) of each seed]}. The search for the best rate starts from the next smaller batch's."""
     dist.init_process_group("gloo")
     found, first = {}, dict.fromkeys(seeds)
     for number, batch in enumerate(batches, 1):
@@ -686,9 +686,10 @@ figures.curves(
 )
 
 # %% [markdown]
-# The curves are $S_\text{min}(1+B_\text{crit}/B)$. The prediction has your noise scale as $B_\text{crit}$, which took one
-# training for each seed, and goes through the first point; so does perfect scaling. The third is fitted to all points; its knee
-# is where it is twice as high as its floor. Which doublings of the batch still save steps, and what does each cost in images?
+# The curves are $S_\text{min}(1+B_\text{crit}/B)$. The prediction takes your noise scale, which cost one training for each
+# seed, as $B_\text{crit}$, and goes through the first point; so does perfect scaling. The third is fitted to all points; its
+# knee is where it is twice as high as its floor. Which doublings of the batch still save steps, and what does each cost in
+# images?
 
 # %%
 # Helper: what each doubling of the batch brings
@@ -709,15 +710,15 @@ doublings(taken)
 # %% [markdown]
 # **In one sentence:** which of the three regions do you see, and where would you have to look for the others?
 #
-# <details><summary>Compare</summary>Perfect scaling is where the points go on along the straight line, which begins at the
-# first of them: at batches far below the critical one. Where they lie flat, more ranks save nothing.</details>
+# <details><summary>Compare</summary>Perfect scaling is where the points follow the straight line, which begins at the first of
+# them: at batches far below the critical one. Where they lie flat, more ranks save nothing.</details>
 
 # %% [markdown]
-# And the rate? By the same theory the best one is $\frac{\eta_\text{max}}{1+B_\text{crit}/B}$: in proportion to the batch
-# far below the critical one, constant far above. The linear scaling rule is the left half of this curve.
+# And the rate? By the same theory the best one is $\frac{\eta_\text{max}}{1+B_\text{crit}/B}$: proportional to the batch far
+# below the critical one, constant far above. The linear scaling rule is the left half of this curve.
 #
-# The search tried all `rates` with the smallest batch, and from there on the best of the batch before, half and twice of it.
-# The dashed curve is drawn through the point of the largest batch, so that one proves nothing: look at the others.
+# The search tried all `rates` with the smallest batch, and from there on the best rate of the batch before, half of it and
+# twice it. The dashed curve is drawn through the point of the largest batch, so that point proves nothing: look at the others.
 
 # %%
 # Helper: the best rates, and the curve of the theory
@@ -737,10 +738,10 @@ figures.curves(
 )
 
 # %% [markdown]
-# With so few rates the points stand on few places. And a goal counts as reached when it is touched once: that favours a high
-# rate, which moves to and fro. The error is looked at after every sixteenth of the steps done, so a count may be 6 % late.
+# With so few rates the points have few places to stand. And a goal counts as reached when it is touched once: that favours a
+# high rate, which swings to and fro. The error is checked after every sixteenth of the steps done, so a count may be 6 % late.
 #
-# In the first section a batch of 1,024 was held against one of 32. How far from their best were the rates there?
+# In the first section a batch of 1,024 was compared with one of 32. How far from the best were the rates there?
 
 # %%
 for batch, rate, run in (small, base_rate, reference), (large, base_rate * large / small, ruled):
@@ -755,22 +756,22 @@ for batch, rate, run in (small, base_rate, reference), (large, base_rate * large
 # **In one sentence:** how could the rule hold for 1,024 images in the first section, far above the critical batch?
 #
 # <details><summary>Compare</summary>There the small batch had a rate far below its best one: its many steps were short. The
-# large batch took the same way in fewer, longer ones. Both could have arrived sooner, and the small batch with fewer
+# large batch went the same way in fewer, longer ones. Both could have arrived sooner, and the small batch with fewer
 # images.</details>
 
 # %% [markdown]
 # McCandlish and others (2018, abstract) report useful batches of tens of thousands on ImageNet, and of millions for agents that
 # play a game. Shallue and others (2019) found large differences between tasks, networks and optimizers. So measure the noise
-# scale of *your* task before you buy ranks, and over the whole way to *your* goal: the first steps alone may say another
+# scale of *your* task before you buy ranks, and over the whole way to *your* goal: the first steps alone may give another
 # number.
 
 # %% [markdown]
 # ### A batch that grows (optional)
 #
 # At first examples agree, and a small batch is enough; later noise takes over. So let the batch follow the noise scale (Smith
-# and others, 2018, grow it instead of lowering the rate). Here it starts with the smallest. After every `window` steps it
-# doubles if your noise scale of all steps so far is above it, or below 0: then noise hides |G| as yet. Where the batch is the
-# noise scale, the theory's best rate is half the largest, and stays: half of `noise_rate`.
+# and others, 2018, grow it instead of lowering the rate). Here it starts at the smallest. After every `window` steps it doubles
+# if your noise scale over all steps so far is above it, or below 0 (noise still hides |G|). Where the batch equals the noise
+# scale, the theory's best rate is half the largest, and stays there: half of `noise_rate`.
 
 # %%
 lab.predict("grown", f"Batch {sweep[0]}, growing: how many times the images of batch {sweep[0]} until the goal?", "times")
@@ -806,9 +807,9 @@ lab.measure("grown", middle(list(map(sum, grown))) / (sweep[0] * middle(taken[sw
 lab.measure("grown_steps", middle(list(map(len, grown))) / middle(taken[sweep[-1]]) if ready else None)
 
 # %% [markdown]
-# Which is fastest? That depends on the ranks. Declare the time of a step: its images, a rank's share of them at `image_s` each,
-# and `sum_s` for the all-reduce where there are several ranks. The fixed batches had their best rate from the search; a step has
-# at most a rank for each image. On which number of ranks does the growing batch come first, and against which fixed one?
+# Which is fastest? That depends on the ranks. Declare the time of a step: a rank's share of its images at `image_s` each, and
+# `sum_s` for the all-reduce if there are several ranks. The fixed batches take their best rate from the search; a step uses at
+# most one rank per image. On how many ranks does the growing batch come first, and against which fixed one?
 
 # %%
 def declared_s(batches, n):
@@ -829,17 +830,17 @@ figures.race(bars, "The same goal: which batch takes least time?", simulated=Tru
 # **In one sentence:** against which fixed batch does growing win, and what would it need to beat the best fixed one?
 #
 # <details><summary>Compare</summary>Against one that is far from the noise scale: it saves the steps of a small batch and the
-# images of a large one. The best fixed batch is known only after a search like yours. To beat it, the noise scale has to change
-# much on the way, as on long trainings (McCandlish and others, 2018, section 3). Also, it rises when the batch grows at the same
-# rate: with less noise the weights settle, and |G| falls.</details>
+# images of a large one. The best fixed batch is known only after a search like yours. Growing beats it only if the noise scale
+# changes a lot on the way, as in long trainings (McCandlish and others, 2018, section 3). Also, the noise scale rises when the
+# batch grows and the rate does not: with less noise the weights settle, and |G| falls.</details>
 
 # %% [markdown]
 # ### And Adam? (optional)
 #
-# The linear rule is SGD's. For Adam one often reads: batch times k, rate times $\sqrt k$ (Krizhevsky, 2014, once proposed it for
-# SGD; Malladi and others, 2022, derive it for Adam where noise dominates). Look at small batches, up to about the critical
-# one: for each of `below_critical` the rate of fewest steps to `rate_goal` per cent, from a grid of steps of two. Each rank has
-# its own seed.
+# The linear rule is SGD's. For Adam one often reads: batch times k, rate times $\sqrt k$ (Krizhevsky, 2014, once proposed it
+# for SGD; Malladi and others, 2022, derive it for Adam where noise dominates). Look at small batches, up to about the critical
+# one: for each of `below_critical`, find the rate with the fewest steps to `rate_goal` per cent, on a grid of factors of two.
+# Each rank has its own seed.
 
 # %%
 times = below_critical[0] // below_critical[-1]
@@ -849,7 +850,7 @@ lab.predict("sgd", "And SGD's?", "times")
 # %%
 # Helper: the rate of fewest steps for each batch, from the largest down
 def steps_with(kind, rate, batch, seed, limit):
-    """Steps until the error on the first 1,000 test images is at `rate_goal`; None where so many do not get there."""
+    """Steps until the error on the first 1,000 test images is at `rate_goal`; None if `limit` steps do not get there."""
     model = strided_cnn(seed)
     optimizer = kind(model.parameters(), lr=rate)
     for step, chosen in zip(range(1, limit + 1), shuffled(batch, seed)):
@@ -863,7 +864,7 @@ def steps_with(kind, rate, batch, seed, limit):
                 return step
 
 def rates_by_batch(fabric, kind, grid, seeds):
-    """{batch: (steps, rate)} of this rank's seed; each next batch tries the best rate of the last, half and a quarter."""
+    """{batch: (steps, rate)} of this rank's seed; each next batch tries the last one's best rate, half and a quarter of it."""
     found, first, limit = {}, None, most_steps // 5
     for batch in below_critical:
         best, near = (None, first), [rate for rate in grid if not first or first / 4 <= rate <= first]
@@ -896,7 +897,7 @@ def exponent(found):
     return float((x * y).sum() / (x * x).sum())
 
 def rate_curve(name, power):
-    """Measured best rates, and what a power of the batch would make of the middle one of the largest."""
+    """Measured best rates, and a power of the batch, drawn through the largest batch's middle one."""
     each = {batch: [found[batch][1] for found in best[name] if found[batch][0]] for batch in reversed(below_critical)}
     each = {batch: tried for batch, tried in each.items() if tried}
     top = max(each, default=None)
@@ -918,21 +919,21 @@ figures.curves(
 )
 
 # %% [markdown]
-# The dashes are SGD's linear rule and Adam's root, through the point of the largest batch. Rates go in steps of two, a goal
+# The dashes are SGD's linear rule and Adam's root, through the point of the largest batch. Rates go in factors of two, a goal
 # counts when it is touched once, and seeds are few. Do your two ranges lie apart? If not, this run does not tell SGD's exponent
 # from Adam's.
 #
 # <details><summary>Compare</summary>Near the critical batch any best rate grows more slowly than its rule. Adam divides by the
-# size of its gradients, noise included. Far below the critical batch that size falls as the root of the batch, so Adam's steps
-# grow by themselves, and the root is left for the rate. To see it one needs smaller batches, a finer grid and many seeds: more
-# work than two cores do in a minute.</details>
+# size of its gradients, noise included. Far below the critical batch that size falls with the root of the batch, so Adam's
+# steps grow by themselves, and only the root is left for the rate. Seeing that takes smaller batches, a finer grid and many
+# seeds: more work than two cores do in a minute.</details>
 
 # %% [markdown]
 # ## BatchNorm over ranks
 #
-# One layer feels how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its batch,
-# and a rank sees only its own rows. With many images a rank that hardly matters; Goyal and others left it so, with 32. With
-# two images a rank, as where pictures are large, it does. How much?
+# One layer feels how a batch is *shared*. **BatchNorm** takes each feature's mean and variance over the rows of its batch, and
+# a rank sees only its own rows. With many images a rank, that hardly matters; Goyal and others left it so, with 32. With two
+# images a rank, as when pictures are large, it does. How much?
 
 # %%
 lab.predict("off", "4 ranks with 8 rows each: how far is y from one device's, in % of its length?", "%")
@@ -955,7 +956,7 @@ def plain_norm(x, weight, bias, grad, eps):
 # %%
 # Helper: a norm on four ranks, and how far it is from one device's
 def on_each_rank(fabric, norm, all_rows):
-    """With rows of all ranks for each number: what this rank gets from its own part."""
+    """For each number of rows: what this rank gets from its own rows."""
     found = []
     for rows in all_rows:
         x, weight, bias, grad, eps = norm_task(rows)
@@ -967,7 +968,7 @@ def unsynced(fabric, *given):
     return plain_norm(*given)
 
 def far_off(run, which):
-    """For each number of rows: how far y (0) or the gradient of x (1) of all ranks is from one device's, as a part of it."""
+    """For each number of rows: how far y (0) or the gradient of x (1) of all ranks is from one device's, relative to it."""
     if run.state != "done":
         return [(rows, None) for rows in norm_rows]
     found = []
@@ -983,13 +984,13 @@ for rows, off in far_off(apart, 0):
     print(f"{rows:4} rows a rank: y is {off:.0%} off, the gradient of x {dict(far_off(apart, 1))[rows]:.0%}")
 
 # %% [markdown]
-# So let ranks send each other sums inside the layer. Forwards they need mean $\mu$ and variance $\sigma^2$ over all N rows of
-# all ranks, and $y=w\hat x+b$ with $\hat x=(x-\mu)/\sqrt{\sigma^2+\epsilon}$, weight $w$ and bias $b$. Backwards each row's
-# gradient depends on all rows through these two; with $g$ the gradient of y:
+# So let the ranks exchange sums inside the layer. Forwards, they need the mean $\mu$ and variance $\sigma^2$ over all N rows of
+# all ranks; then $y=w\hat x+b$ with $\hat x=(x-\mu)/\sqrt{\sigma^2+\epsilon}$, weight $w$ and bias $b$. Backwards, each row's
+# gradient depends on all rows through mean and variance; with $g$ the gradient of y:
 #
 # $$\frac{\partial L}{\partial x}=\frac{w}{\sqrt{\sigma^2+\epsilon}}\left(g-\frac1N\sum g-\frac{\hat x}{N}\sum g\,\hat x\right)$$
 #
-# Both sums go over the rows of all ranks.
+# Both sums run over the rows of all ranks.
 
 # %% [markdown]
 # Mind the variance. It is $\mathrm{E}[x^2]-\mathrm{E}[x]^2$, and sums of $x$ and $x^2$ travel in one message. But take a
@@ -1005,16 +1006,16 @@ lab.measure("cancel", of_sums)
 print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {float(((x - x.mean()) ** 2).mean()):.3g}")
 
 # %% [markdown]
-# Two large numbers cancel, and what is left is rounding. Each rank's *own* mean and sum of squares about it are safe. From
-# those of all ranks the whole can be put together (Chan, Golub and LeVeque, 1983). Rank r has $n_r$ rows, which may be more or
-# fewer than another's, with mean $\mu_r$; let $M_r$ be the sum of $(x-\mu_r)^2$ over them:
+# Two large numbers cancel, and what is left is rounding. Each rank's *own* mean and sum of squares about it are safe, and from
+# these the whole can be put together (Chan, Golub and LeVeque, 1983). Rank r has $n_r$ rows, maybe more or fewer than another,
+# with mean $\mu_r$; let $M_r$ be the sum of $(x-\mu_r)^2$ over them:
 #
 # $$\mu=\frac1N\sum_r n_r\mu_r\qquad N\sigma^2=\sum_r M_r+\sum_r n_r(\mu_r-\mu)^2$$
 #
 # `all_reduce(fabric, t)` leaves the sum of all ranks' t in t, and returns it.
 #
-# <details><summary>Hint 1</summary>All ranks need all ranks' numbers. An all-reduce can bring them: a table of zeros with a
-# row for each rank, in which a rank fills its own.</details>
+# <details><summary>Hint 1</summary>All ranks need all ranks' numbers. An all-reduce can bring them: a table of zeros with a row
+# for each rank, in which each fills its own.</details>
 # <details><summary>Hint 2</summary>The sums of g and of g·x̂ over this rank's own rows are the gradients of bias and weight.
 # Return them as they are, and all-reduce a copy: DDP averages the gradients of weights later.</details>
 
@@ -1023,9 +1024,9 @@ print(f"mean(x²) − mean(x)²: {float(of_sums):.3g}; mean((x − mean)²): {fl
 def synced_norm(fabric, x, weight, bias, grad, eps):
     """Batch norm of x [rows, features] over the rows of all ranks; grad is the loss's gradient of y.
 
-    Each rank has a number of rows of its own, one at least. Returns y and the gradients of x, weight, bias, in x's dtype; those
-    of weight and bias are this rank's own sums. Two all-reduces: one forwards, one backwards, together of no more bytes than
-    4 (n + 1) numbers of x's dtype for each feature, where n ranks are. What is handed in stays as it is.
+    Ranks may differ in their number of rows; each has at least one. Returns y and the gradients of x, weight, bias, in x's
+    dtype; for weight and bias, this rank's own sums. Two all-reduces: one forwards, one backwards, with no more bytes in all
+    than 4 (n + 1) numbers of x's dtype for each feature, on n ranks. What is handed in stays as it is.
     """
     ### BEGIN SOLUTION
     features = x.shape[1]
@@ -1058,9 +1059,9 @@ figures.curves(
 # %% [markdown]
 # ## PyTorch's SyncBatchNorm (optional)
 #
-# PyTorch has this layer: `SyncBatchNorm.convert_sync_batchnorm(model)` puts it in the place of every BatchNorm, before the
-# wrapping by DDP. Its arithmetic is written for GPUs, and CPUs are refused. So five of its kernels are replaced here, by a
-# line or two each; what it sends, and when, is PyTorch's own.
+# PyTorch has this layer: `SyncBatchNorm.convert_sync_batchnorm(model)` puts it in place of every BatchNorm, before DDP wraps
+# the model. Its arithmetic is written for GPUs, and it refuses CPUs. So five of its kernels are replaced here by a line or two
+# each; what it sends, and when, is PyTorch's own.
 
 # %%
 lab.predict("sent", "64 features, float64. How many bytes does each rank put into PyTorch's collective in forward?", "bytes")
@@ -1082,9 +1083,9 @@ if synced.state == "done":
 
 # %% [markdown]
 # It gathers each rank's mean, its $1/\sqrt{\sigma^2+\epsilon}$ and its number of rows, and puts them together as you do. Two
-# collectives for every such layer, in the middle of forward and of backward, where nothing can hide them: with fifty layers,
-# a hundred a step. That is why one synchronizes only where a rank's share is small (MegDet, 2017: 256 images on 128 GPUs), or
-# takes a norm that needs no batch.
+# collectives for every such layer, in the middle of forward and of backward, where nothing can hide them: with fifty layers, a
+# hundred a step. That is why one synchronizes only where a rank's share is small (MegDet, 2017: 256 images on 128 GPUs), or
+# uses a norm that needs no batch.
 
 # %% [markdown]
 # ## What you predicted, and what came out

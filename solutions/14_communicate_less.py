@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lab 14. Communicate less
 #
-# **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit of each number, only the
-# largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or if
-# ranks with other data are alone for long; and say below which bandwidth each way pays.
+# **After this lab you are able to** train over slow networks with a fraction of the bytes: send one bit of each number, only
+# the largest numbers, two thin matrices, or nothing for many steps; show what happens if what was not sent is thrown away, or
+# if ranks with different data train alone for long; and say below which bandwidth each way pays.
 #
 # **Minutes:** 150 (two sittings: 70 up to “Fewer numbers: thin matrices”, then 80) · **Points:** 6 · **Prerequisites:** Lab 04
 # (averaged gradients), Lab 06 (all-reduce). Lab 11 helps.
@@ -100,10 +100,9 @@ def told(fabric, seen):
     return [(step, seconds, test_loss(weights)) for step, seconds, weights in seen] if fabric.rank == 0 else None
 
 # %% [markdown]
-# Every way to average gets this rank's gradient and a `state`, a dict that stays with the rank from step to step. The plain
-# way is `all_reduce(fabric, x)`, which leaves the sum of all ranks' $x$ in $x$ and returns it. One thing is **declared**, not
-# real: besides its real gradient each step computes for `seconds`, in which it only waits, as if a GPU worked. The messages
-# are real.
+# Every way to average gets this rank's gradient and a `state`, a dict that stays with the rank from step to step. The plain way
+# is `all_reduce(fabric, x)`, which leaves the sum of all ranks' $x$ in $x$ and returns it. One thing is **declared**, not real:
+# besides computing its real gradient, each step waits for `seconds`, as if a GPU worked. The messages are real.
 
 # %%
 def plain(fabric, gradient, state):
@@ -140,15 +139,15 @@ figures.timeline(run)
 
 # %% [markdown]
 # In a data centre this is hidden: Lab 11 sends inside backward, and a link of 400 Gbit/s is 5,000 times as fast. But models
-# grow, and some people train over the internet. Whoever cannot buy bandwidth has to send less.
+# grow, and some people train over the internet. Whoever cannot buy bandwidth must send less.
 #
 # There are three ways: **fewer bits** a number, **fewer numbers**, and **fewer messages**.
 
 # %% [markdown]
 # ## Fewer bits
 #
-# The simplest: `bfloat16` keeps float32's range, and of its 24 bits of precision it keeps 8. The gradient travels so and is
-# added up so, while weights stay float32. For each way from here on: what does it send, and does the loss still fall?
+# The simplest: `bfloat16` keeps float32's range, and 8 of its 24 bits of precision. The gradient travels and is added up in it,
+# while weights stay float32. For each way from here on: how much does it send, and does the loss still fall?
 
 # %%
 def bf16(fabric, gradient, state):
@@ -194,9 +193,9 @@ figures.bands(losses("plain", "bf16"), "Half the bits: does the loss notice?", x
 # %% [markdown]
 # ### Codes
 #
-# **Quantization** goes on: it sends a **code**, a small whole number, for each value, and for each **block** of values one
-# **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are two, +1 and −1.
-# The bf16 numbers were added up on their way round a ring. What if codes are?
+# **Quantization** goes further: it sends a **code**, a small whole number, for each value, and for each **block** of values one
+# **scale**, by which the receiver multiplies. With 8 bits a code goes from −127 to 127. With 1 bit there are only two, +1 and
+# −1. The bf16 numbers were added up on their way round a ring. What if codes are?
 
 # %%
 def eight_bits(x):
@@ -211,18 +210,18 @@ print(f"codes added up as int8: {(a_code + b_code).tolist()}; the numbers' sum: 
 # %% [markdown]
 # **In one sentence:** which two things go wrong in the sum of the codes?
 #
-# <details><summary>Compare</summary>int8 ends at 127 and goes on at −128; and each rank's codes count in a unit of its own, its
+# <details><summary>Compare</summary>int8 wraps from 127 to −128; and each rank's codes count in a unit of its own, its
 # scale.</details>
 #
-# So every rank sends its codes to all others, an **all-gather**, and everybody decodes and adds up for itself.
+# So every rank sends its codes to all others, an **all-gather**, and each decodes and adds up for itself.
 # `all_gather(fabric, x)` fills a flat `x` with the parts of all ranks: part $i$ of `x.tensor_split(world_size)` is rank $i$'s.
-# Before the call a rank has filled its own part.
+# Before the call, a rank fills its own part.
 
 # %% [markdown]
 # ### One bit
 #
-# Take 1 bit: the sign. The scale is the mean absolute value of the block's numbers. This is crude: a number of ten times the
-# mean and one of a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
+# Take 1 bit: the sign. The scale is the mean absolute value of the block's numbers. This is crude: a number ten times the mean
+# and one a tenth of it come out alike. **Error feedback** (Seide and others, 2014) keeps what the code did not say as a
 # **residual**, and adds it to the next gradient. So what is lost in one step is made up for in later ones.
 
 # %%
@@ -234,14 +233,14 @@ lab.predict(
 
 # %% [markdown]
 # All ranks need the *same* average, to the last bit: weights that differ in a last bit differ more with each step. And a sum of
-# floats depends on its order. So every rank has to add up in the same order.
+# floats depends on its order. So every rank must add up in the same order.
 #
 # <details><summary>Hint 1</summary><code>np.packbits(total.numpy() >= 0)</code> makes bytes,
 # <code>np.unpackbits(bytes, count=numbers)</code> bits again, <code>torch.from_numpy</code> tensors.</details>
 # <details><summary>Hint 2</summary>Unpacked bits are uint8, which has no −1: change the dtype first.
 # <code>scales.repeat_interleave(block)[:numbers]</code> is a scale for each number.</details>
-# <details><summary>Hint 3</summary>Two all-gathers, of bytes and of scales. Decode all codes alike, your own too: from
-# rank 0's on, and add up so.</details>
+# <details><summary>Hint 3</summary>Two all-gathers, of bytes and of scales. Decode all codes alike, your own too, and add them
+# up from rank 0's on.</details>
 
 # %% tags=["exercise:one_bit_average"]
 # Exercise 14.1: one bit of each number, and the rest kept
@@ -305,8 +304,8 @@ figures.bands(
 # %% [markdown]
 # **In one sentence:** by how much does all that a rank has sent differ from the sum of its gradients, after many steps?
 #
-# <details><summary>Compare</summary>By its residual of the last step, after many steps as after one: each step sends gradient +
-# old residual − new residual, and in the sum all residuals but the last cancel.</details>
+# <details><summary>Compare</summary>By its last residual, after many steps as after one: each step sends gradient + old
+# residual − new residual, and in the sum all residuals but the last cancel.</details>
 #
 # 1 bit of 32 is the end of this road. The next way goes further.
 
@@ -314,8 +313,8 @@ figures.bands(
 # ## Fewer numbers: the largest
 #
 # Are all numbers of a gradient equally important? **Top-k** sends only the $k$ that are largest by size, each with its
-# **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses others, so nothing can be
-# added up on the way: an all-gather again, of everybody's pairs.
+# **index**, its place in the gradient: 4 bytes for the value and 4 for the index. Every rank chooses different ones, so nothing
+# can be added up on the way: an all-gather again, of everybody's pairs.
 
 # %%
 k = int(share * numbers)
@@ -345,7 +344,7 @@ def top_k_average(fabric, gradient, residual, k):
     """Sends the k numbers of gradient + residual that are largest by size: values of its dtype, and int32 indices.
 
     Returns the mean over the ranks of what was sent, [numbers], and this rank's new residual: what it did not send. Gradient and
-    residual stay as they are. Where several numbers have the size of the k-th, any of them do, but k in all.
+    residual stay as they are. If several numbers have the size of the k-th, any of them will do, but k in all.
     """
     ### BEGIN SOLUTION
     n, mine = fabric.world_size, slice(fabric.rank * k, (fabric.rank + 1) * k)
@@ -405,9 +404,10 @@ if "top 1 %" in trained:
 # %% [markdown]
 # ### When the largest are wrong
 #
-# It can be worse than slow. Three ranks learn three weights; rank $i$'s loss is $\langle a_i,x\rangle^2+\frac14\lVert
-# x\rVert^2$ with $a_i$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are lowest at $x=0$. At $x=(1,1,1)$
-# rank 0's gradient is $\frac12(-11,9,9)$, and the others' are alike. Each rank sends its largest number, $k=1$.
+# It can be worse than slow. Three ranks learn three weights; rank $i$'s loss is
+# $\langle a_i,x\rangle^2+\frac14\lVert x\rVert^2$ with $a_i$ from $(-3,2,2)$, $(2,-3,2)$, $(2,2,-3)$. All three losses are
+# lowest at $x=0$. At $x=(1,1,1)$ rank 0's gradient is $\frac12(-11,9,9)$, and the others' are like it. Each rank sends its
+# largest number, $k=1$.
 
 # %%
 lab.predict("three", "From x = (1, 1, 1), rate 0.05, no feedback: how large is each weight after 40 steps?", "")
@@ -437,16 +437,16 @@ figures.histories(found, "One of three numbers: which way do the weights go?", y
 # %% [markdown]
 # **In one sentence:** why do the weights grow for ever, although each rank sends its most important number?
 #
-# <details><summary>Compare</summary>Each rank's largest number, −11/2, is its own affair, and the 9/2 of the two others
-# against it are never sent: the mean of what is sent is −11/6 everywhere, that of the whole gradients is +7/6. With feedback
-# the 9/2 add up in the residuals and get their turn.</details>
+# <details><summary>Compare</summary>Each rank's largest number, −11/2, concerns a weight of its own, and the two other ranks'
+# 9/2 against it are never sent: the mean of what is sent is −11/6 everywhere, and the whole gradients' mean is +7/6. With
+# feedback the 9/2 add up in the residuals and get their turn.</details>
 
 # %% [markdown]
 # ### More ranks
 #
-# An all-reduce costs a rank hardly more with many ranks than with few: $\frac{2(n-1)}n$ of the gradient. An all-gather
-# costs $n-1$ times what the rank itself sends. So with enough ranks, even 1 % of the numbers cost more than all of them, and so
-# does 1 bit of each.
+# With many ranks an all-reduce costs a rank at most twice what it costs with two: $\frac{2(n-1)}n$ of the gradient. An
+# all-gather costs $n-1$ times the rank's own part. So with enough ranks, even 1 % of the numbers cost more than all of them,
+# and so does 1 bit of each.
 
 # %%
 lab.predict("crossing", "From how many ranks on does top 1 % send as much as a plain ring?", "ranks")
@@ -461,7 +461,7 @@ def pairs(fabric):
     return int(average.count_nonzero()) / len(gradient)
 
 def coded_from(bits):
-    """From how many ranks on codes of so many bits cost a rank as much as a plain ring, by the formulas."""
+    """From how many ranks on codes of `bits` bits cost a rank as much as a plain ring, by the formulas."""
     ring = cost.bytes_ring_all_reduce
     return next(n for n in range(2, 1000) if compression.coded_bytes(n, numbers, bits, block) >= ring(n, 4 * numbers))
 
@@ -501,7 +501,7 @@ figures.curves(
 
 # %% [markdown]
 # Codes have a way out: each rank decodes and adds up one part of the gradient for all, codes the sum *again*, and sends it to
-# everybody. So does 1-bit Adam (Tang and others, 2021), and what a rank sends no longer grows with the number of ranks.
+# everybody. 1-bit Adam does so (Tang and others, 2021), and what a rank sends no longer grows with the number of ranks.
 #
 # **In one sentence:** what does the second code cost, and what makes up for it?
 #
@@ -510,9 +510,9 @@ figures.curves(
 
 # %% [markdown]
 # Why are the largest numbers not added up on the way, as in a ring? Because the sum of two sparse gradients has the indices of
-# *both*. The **union** grows with every rank that adds its own. Is the sum soon not sparse any more? If each rank chose by
+# *both*. The **union** grows with every rank that adds its own. Does the sum soon stop being sparse? If each rank chose by
 # chance, the union of $n$ ranks would hold $1-(1-s)^n$ of all numbers, for a share $s$. Here is what real gradients do: those
-# of the first step, at which all weights are random, and those after a while.
+# of the first step, when all weights are random, and those after a while.
 
 # %%
 lab.predict(
@@ -522,7 +522,7 @@ lab.predict(
 
 # %%
 def later_gradients():
-    """The gradients of all ranks at weights that one rank has trained for so many steps."""
+    """The gradients of all ranks at weights that one rank has trained for `steps` steps."""
     gradient, weights = learner(0, seeds[0])
     for _ in range(steps):
         weights = weights - learning_rate * gradient(weights)
@@ -549,19 +549,19 @@ figures.curves(
 )
 
 # %% [markdown]
-# As far as ranks agree on what is large, the union is smaller than by chance. Do they agree more at the beginning, or later?
+# Where ranks agree on what is large, the union is smaller than by chance. Do they agree more at the beginning, or later?
 #
 # Deep Gradient Compression (Lin and others, 2018) reports 270 to 600 times less, with 0.1 % of the numbers; it handles momentum
-# with care, and leaves out fewer numbers in the first epochs. That counts what one rank *gives out*. In an all-gather each rank
-# also *takes in* what all others give out.
+# with care, and leaves out fewer numbers in the first epochs. These figures count what one rank *gives out*. In an all-gather
+# each rank also *takes in* what all others give out.
 
 # %% [markdown]
 # ## Fewer numbers: thin matrices
 #
-# What adds up goes round a ring, for any number of ranks. So look for something small that adds up. The first layer's gradient
-# is a matrix $M$ of `hidden` rows and 784 columns, one a pixel. A matrix of **rank** $r$ is a product $PQ^\top$ of two thin
-# ones, $P$ with $r$ columns of `hidden` numbers and $Q$ with $r$ columns of 784. (Rank is a word of two meanings. A process is
-# $i$ in the formulas below, and $r$ is a number of columns.)
+# Whatever adds up can go round a ring, for any number of ranks. So look for something small that adds up. The first layer's
+# gradient is a matrix $M$ of `hidden` rows and 784 columns, one a pixel. A matrix of **rank** $r$ is a product $PQ^\top$ of two
+# thin ones, $P$ with $r$ columns of `hidden` numbers and $Q$ with $r$ columns of 784. (Rank has two meanings. In the formulas
+# below, $i$ is a process and $r$ a number of columns.)
 
 # %%
 shape = (hidden, 784)
@@ -576,8 +576,8 @@ for r in (1, 2, 4, 8):
 lab.predict("thin", f"M is {hidden} × 784. How many times fewer numbers do P and Q have at rank {thin}?", "times")
 
 # %% [markdown]
-# The best $P$ and $Q$ come from a singular value decomposition, which is slow, and wants the $M$ of all ranks in one place.
-# **Power iteration** needs neither: multiply by $M$ and by $M^\top$ in turn, and what is strongest in $M$ wins. **PowerSGD**
+# The best $P$ and $Q$ come from a singular value decomposition, which is slow, and needs the $M$ of all ranks in one place.
+# **Power iteration** avoids both: multiply by $M$ and by $M^\top$ in turn, and what is strongest in $M$ wins. **PowerSGD**
 # (Vogels and others, 2019) takes one such turn a step, with a mean over the ranks $i$ in both halves:
 #
 # $$P=\operatorname{mean}_i M_iQ,\quad P\leftarrow\text{orthonormal columns of }P,\quad
@@ -614,9 +614,9 @@ def power_sgd_average(fabric, gradient, residual, q):
 check.power_sgd_average(power_sgd_average)
 
 # %% [markdown]
-# One step of power iteration is crude. With a warm start the steps of a training add up to many. To see it, hand the same
-# gradient in twelve times, without residuals: with the $Q$ of the call before, and with a new random one each time. The goal is
-# the best there is, from a singular value decomposition.
+# One step of power iteration is crude. With a warm start the steps of a training add up to many. To see it, hand in the same
+# gradient twelve times, without residuals: with the $Q$ of the call before, or with a new random one each time. The goal is the
+# best there is, from a singular value decomposition.
 
 # %%
 def repeated(fabric, matrix, warm, calls):
@@ -666,9 +666,9 @@ figures.bands(
 # %% [markdown]
 # ### The published table
 #
-# For a ResNet-18 on small images, trained by 16 ranks, Vogels and others (2019, their table for CIFAR-10) say how many bytes
-# of gradients plain training has in an epoch, and how many times fewer rank 1, 2 and 4 have. All of that follows from the
-# shapes alone: of a convolution [out, in, 3, 3] they make a matrix of `out` rows; vectors travel whole.
+# For a ResNet-18 on small images, trained by 16 ranks, Vogels and others (2019, their table for CIFAR-10) say how many bytes of
+# gradients an epoch of plain training has, and how many times fewer with rank 1, 2 and 4. All of that follows from the shapes
+# alone: they turn a convolution [out, in, 3, 3] into a matrix of `out` rows; vectors travel whole.
 
 # %%
 lab.predict("resnet", "ResNet-18, 11.2 million numbers, rank 1: how many times fewer numbers travel?", "times")
@@ -691,7 +691,7 @@ for rank, published in ((1, 243), (2, 136), (4, 72)):
 #
 # PyTorch's DistributedDataParallel (DDP) averages gradients inside backward, in **buckets**: flat tensors of many gradients. It
 # takes a **communication hook**, a function that it calls with each full bucket in place of its all-reduce. Some come with
-# PyTorch, `bf16_compress_hook` and `powerSGD_hook` among them. Does DDP take the first on CPUs, over gloo?
+# PyTorch, `bf16_compress_hook` and `powerSGD_hook` among them. Does DDP accept the first on CPUs, over gloo?
 
 # %%
 def hooked(hook, options, steps, seed):
@@ -718,9 +718,9 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %% [markdown]
-# It knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo adds bf16 up as well: wrapped in a function
-# of another name the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
-# `start_powerSGD_iter`, the step from which on it compresses. Its default is 1,000.
+# It knows the hook by its name, and asks for NCCL, the library for GPUs. But gloo can add up bf16 too: wrapped in a function of
+# another name, the hook works. PowerSGD needs no such trick. It has an option, though, that is easy to overlook:
+# `start_powerSGD_iter`, the step from which it compresses. Its default is 1,000.
 
 # %%
 lab.predict("default", f"powerSGD_hook as it comes, {steps} steps: how many times less than plain does it send?", "times")
@@ -755,24 +755,23 @@ for name in ("plain", "bf16", "PowerSGD"):
 lab.measure("default", in_collectives(theirs["plain"]) / in_collectives(theirs["PowerSGD, as it comes"]))
 
 # %% [markdown]
-# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and its first
-# two steps at least are plain, which costs some. Which is more, in so short a training? The late start has a reason: by its
-# documentation training is most sensitive to inexact gradients at its beginning. It suggests a tenth of all steps.
+# Two things differ from yours. PyTorch's PowerSGD makes thin matrices of the last layer too, which saves bytes; and at least
+# its first two steps are plain, which costs some. Which matters more in so short a training? The late start has a reason: its
+# documentation says that training is most sensitive to inexact gradients at the beginning. It suggests a tenth of all steps.
 
 # %% [markdown]
 # ## Fewer messages
 #
-# The third way sends all numbers, but seldom. Each rank takes $H$ steps *alone*; then the ranks average their **weights**.
-# That is **local SGD**. **DiLoCo** (Douillard and others, 2023) adds an idea: take what a round has changed, start minus mean
-# of the ends, as a gradient, the **outer gradient**, and let an optimizer of its own step along it, with momentum.
+# The third way sends all numbers, but seldom. Each rank takes $H$ steps *alone*; then the ranks average their **weights**. That
+# is **local SGD**. **DiLoCo** (Douillard and others, 2023) adds an idea: take what a round has changed, the start minus the
+# mean of the ends, as a gradient, the **outer gradient**, and let a separate optimizer step along it, with momentum.
 
 # %% [markdown]
-# PyTorch's SGD with Nesterov momentum $\mu$ and rate $\eta$ steps so, with $v=0$ before the first step:
+# PyTorch's SGD with Nesterov momentum $\mu$ and rate $\eta$ takes this step, with $v=0$ before the first:
 #
 # $$v\leftarrow\mu v+g,\qquad x\leftarrow x-\eta\,(g+\mu v)$$
 #
-# <details><summary>Hint 1</summary>With rate 1 and momentum 0 the outer step has to end at the mean of the ranks'
-# ends.</details>
+# <details><summary>Hint 1</summary>With rate 1 and momentum 0 the outer step must end at the mean of the ranks' ends.</details>
 # <details><summary>Hint 2</summary><code>train_locally</code> may write into the weights that it is given; what counts is what
 # it returns. You still need the start afterwards.</details>
 
@@ -799,7 +798,7 @@ check.local_sgd(local_sgd)
 
 # %%
 def seldom(fabric, how, steps, seed, seconds, own=None):
-    """Rounds of so many local steps, then your outer step. how: (steps of a round, outer rate, momentum)."""
+    """Rounds of local steps, each followed by your outer step. how: (steps of a round, outer rate, momentum)."""
     every, rate, momentum = how
     gradient, start = learner(fabric.rank, seed, own)
     seen = []
@@ -847,7 +846,7 @@ figures.bands(
 
 # %% [markdown]
 # DiLoCo's outer step with rate $\eta$ and momentum $\mu$ moves the weights by $\frac{\eta}{1-\mu}$ times the outer gradient,
-# once the momentum has built up. So beside plain averaging it has a higher rate as well. Which of the two is it that helps?
+# once the momentum has built up. So, compared with plain averaging, it has a higher rate as well. Which of the two helps?
 
 # %%
 figures.bands(
@@ -856,9 +855,9 @@ figures.bands(
 )
 
 # %% [markdown]
-# Alone, each rank follows the noise of its own draws, and nothing holds them together until the round is over. Does that show
-# here? Turn the knobs: with which rounds does it hurt? (With rounds of one step, rate 1 and no momentum, local SGD *is* plain
-# averaging.)
+# Alone, each rank follows the noise of its own draws, and nothing holds the ranks together until the round is over. Does that
+# show here? Turn the knobs: with which rounds does it hurt? (With rounds of one step, rate 1 and no momentum, local SGD *is*
+# plain averaging.)
 
 # %%
 # Helper: one training with other rounds, with knobs
@@ -872,18 +871,18 @@ def try_rounds(every=16, outer_rate=0.7, momentum=0.5):
 knobs(try_rounds, every=[1, 4, 16, 32], outer_rate=[0.4, 0.7, 1.0], momentum=[0.0, 0.5, 0.9])
 
 # %% [markdown]
-# DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication at
-# the quality of averaging at each step. That is their result. Their inner optimizer is AdamW, which gives each weight a step
-# size of its own, and their outer momentum is 0.9, not 0.5. Ours is the same algorithm for seconds, with plain gradient
-# descent inside.
+# DiLoCo's authors train language models with 8 workers that average every 500 steps, and report 500 times less communication
+# with the quality of averaging at each step. That is their result. Their inner optimizer is AdamW, which gives each weight a
+# step size of its own, and their outer momentum is 0.9, not 0.5. Ours is the same algorithm, run for seconds, with plain
+# gradient descent inside.
 
 # %% [markdown]
 # ### Ranks with other data
 #
 # So far each rank drew from *all* images. Phones, hospitals and shops cannot: each has data of its own. So sort the images by
-# label and give each rank a part. Now each knows some classes only. How much does a rank learn alone that the average has to
-# take back? That is **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves
-# the weights as far as a step of plain averaging.
+# label and give each rank a part. Now each knows only some classes. How much that a rank learns alone must the average take
+# back? That is **drift**. To see nothing but drift, let the outer step have rate 1 and no momentum: then every step moves the
+# weights as far as a step of plain averaging.
 
 # %%
 parts = labels.argsort(stable=True).tensor_split(ranks)
@@ -917,7 +916,7 @@ for name in ("all images", "own classes"):
 
 # %%
 def higher(found, length):
-    """In how many seeds rounds of this length end higher than an average at each step, and by how many per cent: the median."""
+    """In how many seeds rounds of this length end higher than an average at each step, and the median excess in per cent."""
     above = [100 * (one / each - 1) for one, each in zip(found[length], found[lengths[0]])]
     return sum(x > 0 for x in above), median(above)
 
@@ -937,33 +936,33 @@ figures.bands(
 )
 
 # %% [markdown]
-# **In one sentence:** why does an average at *each* step not mind who has which classes?
+# **In one sentence:** why does averaging at *each* step not care who has which classes?
 #
-# <details><summary>Compare</summary>All ranks take their gradients at the same weights, and the mean of these is the gradient on
-# all images. After a step alone the weights differ: each rank's next gradient leads on towards its own classes, and nothing of
-# the others' pulls it back.</details>
+# <details><summary>Compare</summary>All ranks take their gradients at the same weights, and the mean of these is the gradient
+# on all images. After a step alone the weights differ: each rank's next gradient leads on towards its own classes, and nothing
+# from the others pulls it back.</details>
 #
-# A remedy sends one more tensor a round, by which each rank corrects its steps: SCAFFOLD (Karimireddy and others, 2020).
+# One remedy sends one more tensor a round, with which each rank corrects its steps: SCAFFOLD (Karimireddy and others, 2020).
 
 # %% [markdown]
 # ## When does it pay?
 #
-# Compressing takes time, and may take more steps. So the race is about the *time to a target*, here a test loss. Three
-# numbers of each way decide: the **steps** $S$ until it is there, the **work** $w$ of a step with all that is not
-# sending, and the **bytes** $b$ that a rank sends a step:
+# Compressing takes time, and may take more steps. So the race is about the *time to a target*, here a test loss. Three numbers
+# of each way decide: the **steps** $S$ until it gets there, the **work** $w$ of a step (all that is not sending), and the
+# **bytes** $b$ that a rank sends in a step:
 #
 # $$\text{time}=S\left(w+\frac bB\right)\quad\text{at a bandwidth of }B$$
 #
 # Two things are left out: what is sent *while* a gradient is computed (Lab 11) costs less, and each message has a latency,
 # whatever its size. Which of the ways saves latency?
 #
-# <details><summary>Compare</summary>Fewer messages alone: rounds of H steps need one all-reduce in H steps. The others send as
+# <details><summary>Compare</summary>Only fewer messages: rounds of H steps need one all-reduce in H steps. The others send as
 # many messages as plain, or more, each of them smaller.</details>
 
 # %%
 # Helper: the three numbers of each way, measured
 def reached(curve):
-    """(step, seconds) at which the loss is first at the target, on the line between two looks; None where it never is."""
+    """(step, seconds) at which the loss first reaches the target, on the line between two looks; None if it never does."""
     before = None
     for step, seconds, loss in curve:
         if loss <= target:
@@ -974,7 +973,7 @@ def reached(curve):
     return None
 
 def measured(name):
-    """Its three numbers with the first seed, of the work the declared part; the steps of the other seeds. None where not yet."""
+    """A way's three numbers with the first seed, of the work only the declared part; the other seeds' steps. None if not yet."""
     curves = trained[name][0] if name in trained else []
     ends = [reached(curve) for curve in curves]
     if not ends or None in ends:
@@ -984,7 +983,7 @@ def measured(name):
 # %%
 # Helper: the work of a step, timed in turns
 def in_turns(fabric, names, rounds=5):
-    """{name: seconds of a step, in each of so many rounds}: one way after the other takes a few steps, and again."""
+    """{name: seconds of a step, in each of the rounds}: one way after the other takes a few steps, and again."""
     took = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
@@ -1015,10 +1014,10 @@ for name, e in entries.items():
           f"{e['bytes'] / 1e3:.1f} kB")
 
 # %% [markdown]
-# The work of a step was timed just now, the ways in turns, so that whatever else this machine does meets all of them. There was
-# no slow link, so all of a step is work: the real gradient, compressing, handing messages to the system. The declared
-# milliseconds come on top. Steps differ from seed to seed; the race below has the first seed, so its steps count from here on.
-# Now: below which bandwidth does another way come to the target before plain?
+# The work of a step was timed just now, the ways in turns, so that whatever else this machine does affects all of them. There
+# was no slow link, so all of a step is work: the real gradient, compressing, handing messages to the system. The declared
+# milliseconds come on top. Steps differ from seed to seed; the race below uses the first seed, so its steps count from here on.
+# Now: below which bandwidth does another way reach the target before plain?
 #
 # <details><summary>Hint</summary>Set both times equal and solve for B. Then think: what if the other way saves no bytes? Over
 # slow enough links bytes decide. And what if it saves bytes and costs no time?</details>
@@ -1026,9 +1025,9 @@ for name, e in entries.items():
 # %% tags=["exercise:pays_below"]
 # Exercise 14.5: when does it pay?
 def pays_below(plain, other):
-    """The bandwidth, in bytes a second, below which `other` comes to the target before `plain`; math.inf if it does at any.
+    """The bandwidth, in bytes a second, below which `other` reaches the target before `plain`; math.inf if it does at any.
 
-    0.0 if there is none: `other` is never before plain (as late as plain is not before), or only above some bandwidth.
+    0.0 if there is none: `other` is never before plain (a tie is not before), or only above some bandwidth.
     Each is {"steps": to the target (math.inf: never reached), "work_s": of a step without sending, "bytes": a rank sends a step}.
     """
     ### BEGIN SOLUTION
@@ -1064,7 +1063,7 @@ for name in racers[1:]:
 lab.measure("pays", below("top 1 %") / 1e6 if below("top 1 %") not in (None, math.inf) else None)
 
 # %% [markdown]
-# And now the race itself, over real messages on links of three bandwidths. Each way trains until it is at the target.
+# And now the race itself, over real messages on links of three bandwidths. Each way trains until it reaches the target.
 
 # %%
 # Helper: the race
@@ -1117,14 +1116,14 @@ for text in bandwidths:
         print(f"{text}: {worst} took {late[worst]:.1f} times as long as its three numbers say: was this machine busy?")
 
 # %% [markdown]
-# **In one sentence:** what has to be true of a cluster for compression to pay?
+# **In one sentence:** what must be true of a cluster for compression to pay?
 #
-# <details><summary>Compare</summary>Its network has to be so slow for the model that saving the bytes is worth what
-# compressing costs in work and in steps. The bytes' own time falls with the bandwidth; the work does not. What sends less and
+# <details><summary>Compare</summary>Its network must be so slow for the model that saving the bytes is worth what compressing
+# costs in work and in steps. The time of the bytes falls as the bandwidth grows; the work does not. A way that sends less and
 # costs neither work nor steps may win anywhere.</details>
 #
-# On the clusters of most people it does not: Agarwal and others (2022) compared more than 200 set-ups in data centres, and
-# found a speedup over a well-made plain training in 6 of them.
+# On most people's clusters it does not pay: Agarwal and others (2022) compared more than 200 set-ups in data centres, and found
+# a speedup over a well-made plain training in 6 of them.
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lab 15. Failures and elasticity
 #
-# **After this lab you are able to** save a training so that no kill can tear its file; go on after a failure with the same
-# bits; say how often to save, and what share of a cluster's day is work; go on with fewer ranks, or without a restart;
-# find a rank that hangs, lags or differs. Ranks are really killed here, and a thousand saves.
+# **After this lab you are able to** save a run so that no kill can tear its file; go on after a failure with the same bits;
+# say how often to save, and what share of a cluster's day is work; go on with fewer ranks, or without a restart; find a rank
+# that hangs, lags or differs. Ranks really are killed here, and a thousand saves.
 #
 # **Minutes:** 140 (two sittings: 70 up to “How often should one save?”, then 70) · **Points:** 6 · **Prerequisites:** Lab 04
 # (replicas), Lab 06 (all-reduce). Labs 10 and 12 help.
@@ -67,9 +67,9 @@ folder = Path(room.name)
 # %% [markdown]
 # ## How often does something break?
 #
-# One computer fails once in some months. A training on 2,048 of them stops whenever *any* of them fails, because all ranks wait
-# for each other in every step. Meta found 6.50 failures in 1,000 node-days (Kokolis and others, 2025; a **node** is a computer,
-# here with 8 GPUs; a node-day is one for a day). The mean time between two failures of a job is its **MTBF**.
+# One computer fails once every few months. A run on 2,048 of them stops whenever *any* of them fails, because all ranks wait
+# for each other in every step. Meta found 6.50 failures in 1,000 node-days (Kokolis and others, 2025; a **node** is a
+# computer, here with 8 GPUs; a node-day is one node for a day). The mean time between two failures of a job is its **MTBF**.
 
 # %%
 gpus, rate = 16_384, 6.50
@@ -85,22 +85,22 @@ print(f"Llama 3 on {gpus:,}: 419 unplanned stops in 54 days, one in {54 * 24 / 4
 print(f"measured on jobs of 1,024: one in 7.9 hours, {formulas.mtbf_hours(1024, rate) / 7.9:.1f} times as often as projected")
 
 # %% [markdown]
-# The paper projects 1.8 hours for 16,384 GPUs and 0.23 for 131,072. The line of Llama 3 is another cluster's: that training
-# (2024, section 3.3.4) had 466 interruptions in 54 days, 47 of them planned; a faulty GPU caused 148 of the others (table 5).
-# Still more than 90 % of the time was training. How does one get there?
+# The paper projects 1.8 hours for 16,384 GPUs and 0.23 for 131,072. The Llama 3 line is from another cluster: that run (2024,
+# section 3.3.4) had 466 interruptions in 54 days, 47 of them planned; faulty GPUs caused 148 of the others (table 5). Still,
+# more than 90 % of the time was training. How does one get there?
 
 # %% [markdown]
-# **In one sentence:** the last line is the same paper's as the rate. What may have ended jobs of 1,024 GPUs more often?
+# **In one sentence:** the last line comes from the same paper as the rate. What may have ended jobs of 1,024 GPUs more often?
 #
-# <details><summary>Compare</summary>The projection takes every node for equally good, and failures for independent. But a job
-# of many nodes is as good as its worst one, a broken network or file system stops all nodes at once, and what broke once may
-# break again at the next start. So a projection from a mean rate is a guess, and one measures.</details>
+# <details><summary>Compare</summary>The projection assumes that nodes are equally good and failures independent. But a job of
+# many nodes is only as good as its worst one, a broken network or file system stops all nodes at once, and what broke once may
+# break again at the next start. So a projection from a mean rate is a guess: measure.</details>
 
 # %% [markdown]
 # ## A file that a kill cannot tear
 #
-# A **checkpoint** is a file from which a training can go on. Saving takes a while, and a rank can be killed in the middle of
-# it. Here is a save as one writes it first, over the old file. What is in the file after a kill?
+# A **checkpoint** is a file from which a run can go on. Saving takes a while, and a rank can be killed in the middle of it.
+# Here is the save that one writes first, over the old file. What is in the file after a kill?
 
 # %%
 # Set-up
@@ -110,12 +110,12 @@ def overwrite(path, data):
         file.write(data)
 
 # %% [markdown]
-# Each save below runs in a process of its own, which is killed. Every second one dies at a random byte: `RLIMIT_FSIZE` bounds
-# the files that a process writes, and Linux kills who writes further. The others die at a random call or return of a function;
-# a few only when the save has returned.
+# Each save below runs in a process of its own, which is killed. Every second one dies at a random byte: `RLIMIT_FSIZE` limits
+# the files that a process writes, and Linux kills a process that writes further. The others die at a random call or return of
+# a function; a few only after the save has returned.
 #
 # Then the file is read. It holds the old checkpoint whole, or the new one whole; or it is **torn**. If a save has returned and
-# the new one is not there, it is **lost**.
+# the new checkpoint is not there, it is **lost**.
 
 # %%
 # Helper: a save that dies at one of its calls
@@ -137,7 +137,7 @@ def save_and_die(save, path, data, at=None):
 # %%
 # Helper: saves that are killed, each in a process of its own
 def killed_saves(save, kills, path, size=10_000):
-    """How many files are old, new or torn after so many killed saves; lost: a save had returned, and its file is not new."""
+    """How many files are old, new or torn after `kills` killed saves; lost: a save had returned, and its file is not new."""
     found, returned = Counter(old=0, new=0, torn=0, lost=0), mmap.mmap(-1, 1)  # memory that parent and child share
     calls = save_and_die(save, path, bytes(size))
     for number in range(1, kills + 1):
@@ -149,7 +149,7 @@ def killed_saves(save, kills, path, size=10_000):
             try:
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (byte, byte))
-                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python would make an OSError of it
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python would turn it into an OSError
                 save_and_die(save, path, new, at)
                 returned[0] = 1
             finally:
@@ -165,7 +165,7 @@ def killed_saves(save, kills, path, size=10_000):
 # %%
 # Helper: the same in a small process, which forks faster than one that has imported PyTorch
 def kill_them(save, kills):
-    """What has come of so many killed saves, a dict."""
+    """What became of `kills` killed saves, a dict."""
     own = Path(tempfile.mkdtemp(dir=folder))
     save(own / "state", b"first")
     (folder / "saves.pkl").write_bytes(cloudpickle.dumps((killed_saves, save, kills, own / "state")))
@@ -181,29 +181,29 @@ lab.predict("torn", asks, "files")
 lab.measure("torn", kill_them(overwrite, 100)["torn"])
 
 # %% [markdown]
-# When the file is opened, the old checkpoint is gone; the new one is there with its last byte. The way out is a rename: on
-# one file system `os.replace(a, b)` gives the file a the name b in a single step. Whoever opens b finds the old file or the new
-# one. So write under another name in the same folder, then rename.
+# Once the file is opened, the old checkpoint is gone; the new one is there only with its last byte. The way out is a rename:
+# on one file system `os.replace(a, b)` gives the file a the name b in a single step. Whoever opens b finds the old file or the
+# new one. So write under another name in the same folder, then rename.
 
 # %% [markdown]
-# At first a written file lies in the operating system's memory. A kill does not touch it there; but when the machine loses
-# its power, the new *name* may be on the disk and the *data* not. `os.fsync(number)` waits until the disk has the data; an open
+# At first a written file lies in the operating system's memory. A kill does not touch it there; but if the machine loses
+# power, the new *name* may be on the disk without the *data*. `os.fsync(number)` waits until the disk has the data; an open
 # file's number is its `fileno()`. First `file.flush()` empties Python's own buffer.
 
 # %% [markdown]
-# The new *name* is an entry of the **folder**, which has to be synced too. So after the rename get the folder's number by
+# The new *name* is an entry in the **folder**, which must be synced too. So after the rename get the folder's number with
 # `os.open(folder, os.O_RDONLY)`, `os.fsync` it and `os.close` it. Without this a power cut may bring back the old file, whole,
-# though the save had returned. The check does not ask for this step, as no kill shows the difference. Take it all the same.
+# though the save had returned. The check does not ask for this step, as no kill shows the difference. Do it all the same.
 
 # %% [markdown]
 # Two more demands. Rank 0 saves `state.rank0` while rank 1 saves `state.rank1` beside it. And what killed saves leave must not
-# pile up, or a thousand failures fill the disk: a save that returns leaves the new file alone. Where the disk *is* full a write
+# pile up, or a thousand failures fill the disk: a save that returns leaves only the new file. If the disk *is* full, a write
 # raises OSError: let the caller see it, as an OSError. The old file stays.
 #
-# <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and a rank always the same. Then no
-# two ranks meet, and the next save writes over what a killed one left. Make it from all of <code>path.name</code>:
+# <details><summary>Hint 1</summary>The name of the temporary file: every rank has its own, and always the same one. Then no
+# two ranks meet, and the next save overwrites what a killed one left. Make it from the whole <code>path.name</code>:
 # <code>path.with_suffix(".tmp")</code> is <code>state.tmp</code> for state.rank0 and for state.rank1.</details>
-# <details><summary>Hint 2</summary>Five steps: open, write, flush, fsync, replace. The order is all. The sixth is the
+# <details><summary>Hint 2</summary>Five steps: open, write, flush, fsync, replace. The order is everything. The sixth is the
 # folder's fsync.</details>
 
 # %% tags=["exercise:save_atomically"]
@@ -238,7 +238,7 @@ except NotYet as stub:
     print("not yet:", stub)
 
 # %% [markdown]
-# **In one sentence:** why is a rename safe, and a copy of the finished temporary file is not?
+# **In one sentence:** why is a rename safe, and a copy of the finished temporary file not?
 #
 # <details><summary>Compare</summary>A rename changes one entry of the folder, in one step. A copy writes all bytes once more,
 # over the old file: it can be torn there. (Try it: <code>kill_them(your_copy, 100)</code>.)</details>
@@ -246,14 +246,14 @@ except NotYet as stub:
 # %% [markdown]
 # ## What has to be in a checkpoint?
 #
-# The weights, and then? Below is a small real training on two ranks. Its momentum is a memory of earlier gradients, its
-# learning rate follows a schedule, each rank adds noise of its own to its images, and each step takes the next batch. When a
-# job starts again, all of that is made afresh, with other weights and other random numbers.
+# The weights, and what else? Below is a small real training run on two ranks. Its momentum is a memory of earlier gradients,
+# its learning rate follows a schedule, each rank adds noise of its own to its images, and each step takes the next batch. When
+# a job starts again, all of that is made afresh, with other weights and random numbers.
 
 # %%
 # Helper: a training on every rank
 class Training:
-    """A rank's part of a training: a model, an optimizer, a schedule, and a generator for this rank's noise."""
+    """A rank's part of a training run: a model, an optimizer, a schedule, and a generator for this rank's noise."""
 
     def __init__(self, images, labels, batch=32):
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
@@ -281,12 +281,12 @@ class Training:
         report(step=epoch * self.batches + batch + 1, loss=loss.item())
 
 # %%
-# Helper: what the training has besides
+# Helper: what else the training has
 class Generator(torch.Generator):
-    """Of random numbers; a class of our own, so that it can be changed below."""
+    """A generator of random numbers: a class of our own, so that it can be changed below."""
 
     def set_state(self, state):
-        super().set_state(state.clone())  # of a row of a larger tensor PyTorch would read beyond the row
+        super().set_state(state.clone())  # given a row of a larger tensor, PyTorch would read past the row
 
 def gather(tensor):
     """The tensors of all ranks, a list; all ranks call it together."""
@@ -299,31 +299,30 @@ Training.gather = staticmethod(gather)
 images, labels, *_ = tensors(data.load("fashion-mnist"), 640, 1)
 
 # %% [markdown]
-# The training is over after `steps` steps. You write the loop: take up what `load()` gives, train on, save
-# after every `every` steps, counted from the very first one, and after the last. A job that begins again may get another
-# `every`.
+# The training is over after `steps` steps. You write the loop: restore what `load()` gives, train on, save after every `every`
+# steps, counted from the very first one, and after the last. A job that starts again may get another `every`.
 #
 # **Every rank** calls `load()`, and all get the same checkpoint; at the first start it is None. `save(checkpoint)` is called by
 # **rank 0 alone**, for there is one file. A checkpoint is any object; when `save` returns it is written. Yet each rank
 # has a generator of its own: how does its state get into the file?
 
 # %% [markdown]
-# These have `state_dict()` and `load_state_dict(state)`: `training.model`, `training.optimizer`, `training.schedule`. And
+# `training.model`, `training.optimizer` and `training.schedule` have `state_dict()` and `load_state_dict(state)`.
 # `training.generator` has `get_state()`, a tensor, and `set_state(state)`. `training.gather(tensor)` returns a list, the
-# tensors of all ranks. Use it, not `dist`: the check has no process group. `training.rank` is a rank's number. An epoch
-# has `training.batches` batches, numbered from 0, as epochs are.
+# tensors of all ranks. Use it, not `dist`: the check has no process group. `training.rank` is a rank's number. An epoch has
+# `training.batches` batches, numbered from 0, like the epochs.
 #
-# <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, also those that do not save.
-# When it is loaded, each takes up its own entry of the list.</details>
-# <details><summary>Hint 2</summary>One number is enough for the place in the data: how many steps are done. <code>divmod</code>
-# makes epoch and batch of it.</details>
+# <details><summary>Hint 1</summary>All ranks come to <code>training.gather(…)</code> together, even those that do not save.
+# When the checkpoint is loaded, each restores its own entry of the list.</details>
+# <details><summary>Hint 2</summary>One number is enough for the place in the data: how many steps are done.
+# <code>divmod</code> turns it into epoch and batch.</details>
 
 # %% tags=["exercise:train_to_the_end"]
 # Exercise 15.2: go on with the same bits
 def train_to_the_end(training, steps, every, load, save):
     """Train until `steps` steps are done, with a checkpoint after every `every` steps and after the last one.
 
-    Ended at any step and started again, it comes to the same bits as a training that was never ended.
+    Ended at any step and started again, it arrives at the same bits as a training that was never ended.
     Returns the model's state_dict(). training.step(epoch, batch) is one step; all ranks run this function.
     """
     ### BEGIN SOLUTION
@@ -349,19 +348,19 @@ def train_to_the_end(training, steps, every, load, save):
 check.train_to_the_end(train_to_the_end)
 
 # %% [markdown]
-# Now kill it. `job` below makes a training and hands it to your function; `dies_at` lets rank 1 kill itself when so many steps
-# are done, with SIGKILL, the signal that no process can refuse. The launcher sees a dead rank, and ends the other. Then the
-# job is started again. Its file is written by your `save_atomically`.
+# Now kill it. `job` below makes a training and hands it to your function; `dies_at` makes rank 1 kill itself after that many
+# steps, with SIGKILL, the signal that no process can refuse. The launcher sees a dead rank, and ends the other. Then the job
+# is started again. Your `save_atomically` writes its file.
 
 # %%
-# Helper: a checkpoint as bytes, and these as a file
+# Helper: a checkpoint as bytes, and bytes as a file
 def packed(checkpoint):
     file = io.BytesIO()
     torch.save(checkpoint, file)
     return file.getvalue()
 
 def keep(path, data):
-    """By your save_atomically; as long as that is not written, over the old file."""
+    """With your save_atomically; until that is written, over the old file."""
     try:
         save_atomically(path, data)
     except NotYet:
@@ -393,7 +392,7 @@ def job(path, dies_at=None, forgets=""):
 # %%
 # Helper: files of an earlier run of a cell, and what a killed job has left
 def fresh(*names):
-    """These files are gone."""
+    """Remove these files."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -416,9 +415,9 @@ except RankFailed as failed:
     print(str(failed).splitlines()[0])
 
 # %%
-# Helper: how far two runs are apart
+# Helper: how far apart two runs are
 def largest_difference(one, other):
-    """Of all weights of two runs on rank 0, the largest difference."""
+    """The largest difference of a weight between two runs, on rank 0."""
     return max(float((one[0][name] - other[0][name]).abs().max()) for name in one[0])
 
 # %%
@@ -430,8 +429,8 @@ if again.state == "done":
     print("largest difference of a weight from the undisturbed run:", largest_difference(again, quiet))
 
 # %% [markdown]
-# Below the same killed job is taken up three times more. Each time one part of the checkpoint is forgotten: its
-# `load_state_dict`, or `set_state`, does nothing. In PyTorch the present learning rate is a part of the *optimizer's* state,
+# Below, the same killed job is resumed three more times. Each time one part of the checkpoint is forgotten: its
+# `load_state_dict`, or `set_state`, does nothing. In PyTorch the current learning rate is part of the *optimizer's* state,
 # beside the momentum; the schedule's state says how many steps it has seen. **Before you look:** which part is missed most?
 
 # %%
@@ -456,20 +455,19 @@ figures.histories(
 )
 
 # %% [markdown]
-# No error is raised: the run goes on, as another training than the one that was killed.
+# No error is raised: the run goes on, but no longer as the training that was killed.
 #
 # **In one sentence:** why is one generator, rank 0's, not enough for all?
 #
 # <details><summary>Compare</summary>After the restart all ranks would add the same noise (or drop the same units), where
-# before each had its own: another training.</details>
+# before each had its own: a different training.</details>
 
 # %% [markdown]
 # ## Who starts the ranks again?
 #
-# So far you did. On a machine `torchrun` does: `--max-restarts 2` says that it may start all ranks anew
-# twice. When one dies it ends the others: in the middle of an all-reduce nobody can go on alone. The script below saves after
-# every step; in its first life rank 1 kills itself when 5 steps are done. (`TORCHELASTIC_RESTART_COUNT` numbers the lives,
-# from 0.)
+# So far you did. On a machine, `torchrun` does: `--max-restarts 2` lets it restart all ranks twice. When one dies, it ends the
+# others: in the middle of an all-reduce nobody can go on alone. The script below saves after every step; in its first life
+# rank 1 kills itself after 5 steps. (`TORCHELASTIC_RESTART_COUNT` numbers the lives, from 0.)
 #
 # `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a rendezvous of its own. Without it a new rank may read the address
 # that a dead one left, and wait for it ([PyTorch issue 135712](https://github.com/pytorch/pytorch/issues/135712)).
@@ -519,15 +517,15 @@ killed = next(float(line.split()[-2]) for line in own if "is killed" in line)
 lab.measure("again", min(moment for moment in moments if moment > killed) - killed)
 
 # %% [markdown]
-# In that time Python starts and imports PyTorch once more. On a cluster a restart takes minutes: a machine is found, thousands
-# of connections are made, the checkpoint is read.
+# In that time Python starts and imports PyTorch once more. On a cluster a restart takes minutes: a machine must be found,
+# thousands of connections made, the checkpoint read.
 
 # %% [markdown]
 # ## Three go on, a fourth comes back (optional)
 #
-# A rank may be lost with its whole machine. On every machine runs one torchrun, its **agent**. `--nnodes 3:4` means at least
-# three of them and at most four. The agents meet in a store: the **rendezvous**. Each sends a heartbeat there; who misses some
-# is out. Three that are left wait a last call for a fourth, then start their ranks as a group of three.
+# A rank may be lost with its whole machine. Every machine runs one torchrun, its **agent**. `--nnodes 3:4` means three or four
+# of them. The agents meet in a store: the **rendezvous**. Each sends heartbeats there; one that misses several is out. If
+# three are left, they give a fourth a last call, then start their ranks as a group of three.
 #
 # An agent that comes later waits there. The others see it, end their ranks, and all four begin again from the checkpoint.
 
@@ -555,10 +553,10 @@ dist.destroy_process_group()
 
 # %% [markdown]
 # Four agents run on this machine, forks of one process that has imported PyTorch (`--start-method fork`), each with one rank.
-# When 12 steps are done, agent 2 and its rank are killed. When three ranks have done 12 more, it is started again. Only
-# ranks that fail count against `--max-restarts`; an agent that comes back does not.
+# After 12 steps, agent 2 and its rank are killed. When three ranks have done 12 more, the agent is started again. Only ranks
+# that fail count against `--max-restarts`; an agent that comes back does not.
 #
-# `--rdzv-conf` makes the waits short: a heartbeat every second, out after three that are missed, one second of last call.
+# `--rdzv-conf` makes the waits short: a heartbeat every second, out after three misses, one second of last call.
 
 # %%
 waits = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=1"
@@ -567,9 +565,9 @@ command += ["--run-path", "--start-method", "fork", "train_in_groups.py"]
 lab.predict("regroup", "Four agents, one is killed: how many seconds until three ranks do their next step?", "s")
 
 # %%
-# Helper: torchrun's agents, of which one is killed and comes back
+# Helper: torchrun's agents, one of which is killed and comes back
 def four_agents(kill_at=12, back_after=12, limit_s=90):
-    """What the ranks and agents noted, rows in the order of time."""
+    """What the ranks and agents noted, rows in order of time."""
     (folder / "agents.py").write_text(elastic_agents.SCRIPT)
     (folder / "train_in_groups.py").write_text(train_in_groups)
     fresh("group.pt")
@@ -578,7 +576,7 @@ def four_agents(kill_at=12, back_after=12, limit_s=90):
     return sorted(noted, key=lambda row: row["s"])
 
 def moment(rows, event):
-    """The second of the last event of this name; None where there is none."""
+    """When the last event of this name was, in seconds; None if there is none."""
     return next((row["s"] for row in reversed(rows) if row.get("event") == event), None)
 
 # %%
@@ -613,17 +611,17 @@ print(f"with these the first pause is about {beat_s * missed + last_call_s:g} s"
 # %% [markdown]
 # **In one sentence:** what speaks against a last call of one second on a cluster?
 #
-# <details><summary>Compare</summary>It closes the group before the fourth machine is up. That one comes a moment later, all
-# ranks are ended for it, and begin again once more from the checkpoint.</details>
+# <details><summary>Compare</summary>It closes the group before the fourth machine is up. That one comes a moment later, so all
+# ranks are ended and restarted from the checkpoint once more.</details>
 #
-# What the *training* has to do with another number of ranks you write further below.
+# Further below you write what the *training* must do with another number of ranks.
 
 # %% [markdown]
 # ## Saved by four, loaded by two
 #
-# With sharded weights (Lab 12) no rank has the whole. Gathering it on rank 0 needs memory that nobody has. PyTorch's
+# With sharded weights (Lab 12) no rank has the whole model. Gathering it on rank 0 needs memory that nobody has. PyTorch's
 # **distributed checkpoint** lets every rank write its own shard at the same time, and one small file says what lies where. So
-# it can be loaded by another number of ranks: each reads the pieces that its own shard needs.
+# another number of ranks can load it: each reads the pieces that its own shard needs.
 
 # %%
 def whole():
@@ -664,17 +662,17 @@ for rank, (shape, done, right) in enumerate(loaded.results):
 # %% [markdown]
 # ## Saving while training goes on (optional)
 #
-# `dcp.save` returns when all is written. `dcp.async_save` copies the state to memory (**staging**) and returns; a thread writes
-# the copy while training goes on. Below every tenth step saves 8 MB a rank. The disk is played, so that it is the same
-# everywhere: its writer waits `write_s` seconds, then writes. A step's work is a wait too.
+# `dcp.save` returns when all is written. `dcp.async_save` copies the state to memory (**staging**) and returns; a thread
+# writes the copy while training goes on. Below, every tenth step saves 8 MB a rank. The slow disk is faked, so that it is the
+# same everywhere: its writer waits `write_s` seconds, then writes. A step's work is a wait too.
 #
-# The ranks agree on a save by collectives. For these `async_save` gets a group of its own: in the training's group a save's
-# gather may meet a gradient's all-reduce, and then both hang.
+# The ranks use collectives to agree on a save. For these `async_save` gets a group of its own: in the training's group a
+# save's gather may meet a gradient's all-reduce, and then both hang.
 
 # %%
 # Helper: a disk that takes its time
 def played_disk(path, write_s):
-    """PyTorch's writer of files, which waits first."""
+    """PyTorch's file writer, which waits first."""
     import torch.distributed.checkpoint as dcp
 
     class PlayedDisk(dcp.FileSystemWriter):
@@ -701,7 +699,7 @@ def saves(path, beside, write_s=0.25, saves_at=(10, 20, 30)):
         worked_s = time.monotonic()
         if step in saves_at:
             if pending is not None:
-                pending.result()  # the save before has to be whole
+                pending.result()  # the save before must be complete
             save = dcp.async_save if beside else dcp.save
             pending = save(state, storage_writer=played_disk(path / str(step), write_s), process_group=group)
             pending = pending if beside else None
@@ -713,7 +711,7 @@ def saves(path, beside, write_s=0.25, saves_at=(10, 20, 30)):
     return steps_ms, stalls_ms, {value for weight in state.values() for value in weight.unique().tolist()}
 
 # %%
-lab.predict("stall", "async_save: training stands still for which share of the time that a plain save takes?", "%")
+lab.predict("stall", "async_save: for what share of the time of a plain save does training stand still?", "%")
 
 # %%
 ways = {"dcp.save": False, "dcp.async_save": True}
@@ -734,11 +732,11 @@ figures.histories(
 )
 
 # %% [markdown]
-# Training changed the weights while the first save was written, and the save holds none of it. What this costs: memory for a
-# second copy of the state. A kill while it is written leaves no checkpoint of that step: the last *complete* one counts. And a
-# save that is not done when the next one is due must be waited for, or copies pile up.
+# Training changed the weights while the first save was written, and the save shows none of it. The cost: memory for a second
+# copy of the state. A kill during the write leaves no checkpoint of that step: the last *complete* one counts. And if a save
+# is not done when the next is due, training must wait for it, or copies pile up.
 #
-# How often one saves then is the question of the next section. Its formula, with both stalls:
+# How often to save then is the question of the next section. Here is its formula, with both stalls:
 
 # %%
 for way, ms in stall_ms.items():
@@ -756,10 +754,10 @@ print(f"what is written beside the work for {save_minutes:g} minutes can hardly 
 # %% [markdown]
 # ## How often should one save?
 #
-# Save rarely, and a failure takes much work with it; save often, and you save instead of working. Let a save hold the
-# training up for $\delta$ seconds, let failures be $M$ seconds apart on average, and let $\tau$ be the work between two saves.
-# Per second of work, saves cost $\delta/\tau$. A failure comes every $M$ seconds and on average loses half an interval,
-# $\tau/2$. So choose $\tau$ for the smallest
+# Save rarely, and a failure takes much work with it; save often, and you save instead of working. Let a save hold the training
+# up for $\delta$ seconds, let failures be $M$ seconds apart on average, and let $\tau$ be the work between two saves. Per
+# second of work, saves cost $\delta/\tau$. A failure comes every $M$ seconds and on average loses half an interval, $\tau/2$.
+# So choose the $\tau$ that minimizes
 #
 # $$\frac{\delta}{\tau} + \frac{\tau}{2M} \qquad\Rightarrow\qquad \tau = \sqrt{2\,\delta M} \quad\text{(Young, 1974)}$$
 
@@ -773,28 +771,28 @@ print(f"Young: {lab.measured('young'):.1f} minutes of work between two saves")
 print(f"Daly:  {formulas.daly_interval_s(save_minutes * 60, mtbf_hours * 3600) / 60:.1f} minutes")
 
 # %% [markdown]
-# Daly (2006) worked it out without the approximation that failures are rare. A restart takes $R$ seconds, and failures may come
-# in a save and in a restart too. The share of the time that is work which is kept, the **goodput**, is then
+# Daly (2006) worked it out without the approximation that failures are rare. A restart takes $R$ seconds, and failures may hit
+# saves and restarts too. The share of time spent on work that is kept, the **goodput**, is then
 #
 # $$\frac{\tau}{M\,e^{R/M}\left(e^{(\tau+\delta)/M}-1\right)}$$
 #
-# It is largest near $\tau=\sqrt{2\delta M}\,\bigl(1+\tfrac13\sqrt{\delta/2M}+\tfrac19\,\delta/2M\bigr)-\delta$,
-# Daly's interval above. All these are averages. You write *one* day, replayed, with its own failures.
+# It is largest near $\tau=\sqrt{2\delta M}\,\bigl(1+\tfrac13\sqrt{\delta/2M}+\tfrac19\,\delta/2M\bigr)-\delta$, Daly's
+# interval above. All these are averages. You write the replay of *one* day, with its own failures.
 
 # %% [markdown]
 # The rules of the day. It begins with work. After `interval_s` of work comes a save of `save_s`, then the next interval. A
-# failure loses all work since the last *complete* save and begins a restart of `restart_s`; after it a whole interval begins
-# anew. Failures may hit a save (it saves nothing) or a restart (it begins again). When the day ends, work since the last save
-# counts: it is not lost. Failures after `day_s` do not happen. The list of failures stays as it is.
+# failure loses all work since the last *complete* save and begins a restart of `restart_s`; after that a new, whole interval
+# begins. Failures may hit a save (it saves nothing) or a restart (it begins again). When the day ends, work since the last
+# save counts: it is not lost. Failures after `day_s` do not happen. Leave the list of failures unchanged.
 #
-# <details><summary>Hint</summary>Go from failure to failure. From the end of a restart to the next failure so many whole
-# cycles of interval and save fit: each keeps one interval. What is left over is lost, except at the end of the day. A restart
-# that is hit fits no cycle.</details>
+# <details><summary>Hint</summary>Go from failure to failure. Count the whole cycles of interval and save that fit between the
+# end of a restart and the next failure: each keeps one interval. What is left over is lost, except at the end of the day. If
+# the restart is hit, none fits.</details>
 
 # %% tags=["exercise:goodput"]
 # Exercise 15.3: the account of a day
 def goodput(interval_s, save_s, restart_s, day_s, failures_at):
-    """The share of `day_s` seconds that is work which was not lost.
+    """The share of `day_s` seconds spent on work that was not lost.
 
     Work for interval_s, save for save_s, over and over. `failures_at` has the seconds of the failures, in order.
     A failure loses the work since the last complete save; after a restart of restart_s work goes on from that save.
@@ -813,8 +811,8 @@ def goodput(interval_s, save_s, restart_s, day_s, failures_at):
 check.goodput(goodput)
 
 # %% [markdown]
-# A day has luck: how many failures come, and when. Below your account is asked about many random days, with a restart of ten
-# minutes, for Young's interval, a quarter of it and four times it. The dashed lines are Daly's formula.
+# A day depends on luck: how many failures come, and when. Below, your function is asked about many random days, with a restart
+# of ten minutes, at Young's interval, a quarter of it and four times it. The dashed lines are Daly's formula.
 
 # %%
 # Helper: random days
@@ -834,7 +832,7 @@ def replayed(*rules):
 
 # %%
 minutes = {"a quarter": 0.25, "Young's interval": 1.0, "four times": 4.0}
-minutes = {name: factor * lab.measured("young") for name, factor in minutes.items()}  # from here on all in minutes
+minutes = {name: factor * lab.measured("young") for name, factor in minutes.items()}  # from here on, all in minutes
 all_moments = [failures_of(seed, 24 * 60, mtbf_hours * 60) for seed in range(lucky_days)]
 days = {name: [replayed(tau, save_minutes, 10, 24 * 60, at) for at in all_moments] for name, tau in minutes.items()}
 print(f"from {min(map(len, all_moments))} to {max(map(len, all_moments))} failures a day")
@@ -855,11 +853,12 @@ figures.spreads(
 # %% [markdown]
 # ## A day of 16,384 GPUs, on live ranks
 #
-# Now a day with processes. Eight ranks train together: each sleeps for a step's work, then all add up their gradients.
-# At the moments of the failures a rank is killed, with SIGKILL. A supervisor, as `torchrun`'s, ends the others and starts all
-# again; they read the checkpoint that your `save_atomically` wrote, and go on. Only the *clock* is scaled.
+# Now a day with real processes. Eight ranks train together: each sleeps for a step's work, then all add up their gradients. At
+# each failure a rank is killed, with SIGKILL. A supervisor like `torchrun`'s ends the others and restarts all; they read the
+# checkpoint that your `save_atomically` wrote, and go on. Only the *clock* is scaled.
 #
-# One day shall stand for many: one with as many failures as are expected, from `first_seed` on. How usual it is we ask later.
+# One day must stand for many: the first, from `first_seed` on, with as many failures as are expected. How typical is it? We
+# ask later.
 
 # %%
 hour_s = day_s / 24
@@ -872,20 +871,20 @@ failures = [(at, random.Random(at).randrange(cluster)) for at in failures_of(see
 print(f"seed {seed}: {len(failures)} failures; {day_s / mtbf_s:.1f} are expected")
 
 # %% [markdown]
-# What a restart costs is measured, not assumed: first in a short rehearsal. Three clusters run at once, as in the experiment
-# below, for they share this machine's cores. (The three ranks of the launch are their supervisors. The ranks that these start
-# talk over sockets and import no PyTorch, so that they are back soon.)
+# The cost of a restart is measured, not assumed: first in a short rehearsal. Three clusters run at once and share this
+# machine's cores, as in the experiment below. (The three ranks of the launch are their supervisors. The ranks that these start
+# talk over sockets and do not import PyTorch, so they are back soon.)
 
 # %%
 def a_day(intervals, day_s, failures, save):
-    """The supervisor of one cluster: a day of live ranks that save after so many steps."""
+    """The supervisor of one cluster: a day of live ranks that save after `steps_between` steps."""
     steps_between = intervals[int(os.environ["RANK"])]
     return live_day(DayPlan(cluster, day_s, 0.02, steps_between, save_s, tuple(failures)), save)
 
 often, kills_at = (4, 8, 24), (1, 2.5)  # steps between two saves; hours
 args = often, 4 * hour_s, [(hour * hour_s, 3) for hour in kills_at], save_atomically
 rehearsal = launch(a_day, 3, args=args, device="cpu")
-cost = {"step_s": 0.02, "save_s": save_s, "restart_s": 0.2}  # as long as nothing is measured
+cost = {"step_s": 0.02, "save_s": save_s, "restart_s": 0.2}  # until something is measured
 if rehearsal.state == "done":
     cost = {key: max((day[key] for day in rehearsal.results if day[key] > 0), default=cost[key]) for key in cost}
 else:
@@ -904,12 +903,12 @@ figures.kept_work(
 )
 
 # %% [markdown]
-# Every fall is work that was lost with a killed rank. The next point comes when all ranks are up again. Now the whole day.
+# Every fall is work lost with a killed rank. The next point comes when all ranks are up again. Now the whole day.
 
 # %%
 tau_s = formulas.young_interval_s(cost["save_s"], mtbf_s)
 print(f"Young's interval here: {tau_s:.2f} s, in this day {tau_s / hour_s * 60:.0f} minutes")
-lab.predict("kept", "Live ranks at Young's interval: which share of the day is work that is kept?", "%")
+lab.predict("kept", "Live ranks at Young's interval: what share of the day is work that is kept?", "%")
 lab.predict("often", "And at a quarter of Young's interval?", "%")
 
 # %%
@@ -928,9 +927,9 @@ figures.kept_work(
 )
 
 # %% [markdown]
-# Three accounts of one day: the live ranks, your replay of its failures, and Daly's formula, which knows only their rate.
-# The replay and the formula get the interval, the save and the restart that the live ranks had. Is this an ordinary day? The
-# replay of random days with the same costs says on how many of them less is kept.
+# Three accounts of one day: the live ranks, your replay of its failures, and Daly's formula, which knows only their rate. The
+# replay and the formula get the interval, the save and the restart that the live ranks had. Is this an ordinary day? Replaying
+# random days with the same costs tells on how many less is kept.
 
 # %%
 # Helper: three accounts of a day
@@ -987,12 +986,12 @@ if rows:
 # %% [markdown]
 # **In one sentence:** with which of the three intervals does a day depend most on luck, and why?
 #
-# <details><summary>Compare</summary>The long interval: a whole one is a large part of the day, and it depends on some seconds
-# whether a failure comes before or after its save. The lanes of the random days above show how wide that is.</details>
+# <details><summary>Compare</summary>The long interval: a whole one is a large part of the day, and a few seconds decide
+# whether a failure comes before or after its save. The lanes of the random days above show how wide the spread is.</details>
 
 # %% [markdown]
 # Turn the knob: another interval, as a multiple of Young's, with the same failures. Each choice is a day of live ranks; again
-# three clusters share the cores, and the middle one is drawn. Where does the choice hardly matter?
+# three clusters share the cores, and the middle one is shown. Where does the choice hardly matter?
 
 # %%
 tried = {1: measured["Young's interval"]}
@@ -1008,8 +1007,8 @@ def another_day(times_young=1):
 knobs(another_day, times_young=[0.125, 0.25, 0.5, 1, 2, 4, 8])
 
 # %% [markdown]
-# How does such a cluster come to 90 %? It could halve $\delta$, or halve $R$, or double $M$. **Before you run the cell:** which
-# of them brings most by Daly's formula, and does one suffice?
+# How does such a cluster reach 90 %? It could halve $\delta$, or halve $R$, or double $M$. **Before you run the cell:** which
+# of these brings most by Daly's formula, and is one enough?
 
 # %%
 ways = {"as it is": (1, 1, 1), "half δ": (0.5, 1, 1), "half R": (1, 0.5, 1), "half δ and half R": (0.5, 0.5, 1)}
@@ -1024,21 +1023,20 @@ for way, (less_save, less_restart, more_mtbf) in ways.items():
 # %% [markdown]
 # **In one sentence:** why do two of these lines give the same share?
 #
-# <details><summary>Compare</summary>Only ratios count, δ/M and R/M: twice the time between failures is as good as half of both
-# costs. Large clusters work on all three: saves beside the work, spare machines that are warm, and machines that fail
-# often taken out.</details>
+# <details><summary>Compare</summary>Only ratios count, δ/M and R/M: doubling the time between failures is as good as halving
+# both costs. Large clusters work on all three: they save beside the work, keep warm spare machines, and take out machines that
+# fail often.</details>
 
 # %% [markdown]
 # ## On with three of four
 #
-# A machine is lost and none is spare. If ranks 0, 1 and 3 go on in the middle of an epoch, who takes
-# which samples? PyTorch's `DistributedSampler` deals rank r the samples r, r + n, r + 2n, … of the epoch's order. Two tempting
-# ways: everybody just goes on with its own share; or a sampler for three ranks, of which each skips as many samples as it has
-# taken.
+# A machine is lost and there is no spare. If ranks 0, 1 and 3 go on in the middle of an epoch, who takes which samples?
+# PyTorch's `DistributedSampler` deals rank r the samples r, r + n, r + 2n, … of the epoch's order. Two tempting ways: each
+# rank just goes on with its own share; or a sampler for three ranks, each of which skips as many samples as it has taken.
 
 # %%
 def go_on(order, done, world_size, alive, rate):
-    """Everybody goes on with the share that it had."""
+    """Each rank goes on with the share that it had."""
     return {rank: order[rank::world_size][done // world_size :] for rank in alive}, rate
 
 def skip(order, done, world_size, alive, rate):
@@ -1067,17 +1065,17 @@ lab.measure("never", sum(not times["everybody goes on"][x] for x in order))
 lab.measure("twice_taken", sum(times["a sampler for three"][x] > 1 for x in order))
 
 # %% [markdown]
-# The number of ranks changed, so what "skipped" means changed too. Keep the epoch's `order`, and how many of it are `done` by
-# all ranks together. Then deal out the rest anew: in each step every rank takes one sample, and together these are the next
-# ones of `order`. So what is done is a beginning of `order` after every step, and at the next loss one number, `done`, says the
-# place again. A share is a list of samples, entries of `order` and not places in it.
+# The number of ranks changed, so what "skipped" means changed too. Keep the epoch's `order`, and how many of its samples are
+# `done` by all ranks together. Then deal out the rest anew: in each step every rank takes one sample, and together these are
+# the next ones of `order`. So after every step the samples done are the first of `order`, and at the next loss one number,
+# `done`, says the place again. A share is a list of samples: entries of `order`, not places in it.
 
 # %% [markdown]
-# And the learning rate? Each rank keeps its batch size. So the **global batch**, the samples of all ranks in one step, gets
-# smaller with the number of ranks. Goyal and others (2017) found that the rate should follow it in proportion: the linear
-# scaling rule. `alive` may also have *more* ranks than before.
+# And the learning rate? Each rank keeps its batch size. So the **global batch**, the samples of all ranks in one step, shrinks
+# with the number of ranks. Goyal and others (2017) found that the rate should follow it in proportion: the linear scaling
+# rule. `alive` may also have *more* ranks than before.
 #
-# At a later loss `done` need not divide by the ranks. The caller still needs `order` and `alive` as they are.
+# At a later loss `done` need not be a multiple of the number of ranks. The caller still needs `order` and `alive` unchanged.
 #
 # <details><summary>Hint</summary>A slice with a step deals out a list. The place of a rank in <code>alive</code> counts, not
 # its number.</details>
@@ -1112,7 +1110,7 @@ figures.shares(
 # %% [markdown]
 # Now with live ranks. Four train; rank 2 is killed when three steps are done, and three go on. In every step all ranks add up
 # one more thing: which samples they have just used. So the checkpoint knows, from the ranks themselves, how often each sample
-# was trained.
+# was used.
 
 # %%
 # Helper: a training that goes on with other ranks
@@ -1156,18 +1154,18 @@ if ended:
 # %% [markdown]
 # ## A day without restarts
 #
-# So far a killed rank stopped all: everybody started again, read a file, and repeated what was not saved. But a data parallel
-# rank holds *all* weights. So the others can take the next step without it, as three of four just did, and its successor can
-# get the weights from a living rank. Meta's [TorchFT](https://pytorch.org/torchft/) does this, with groups of GPUs in the place
-# of our ranks. How much of a day does it keep?
+# So far a killed rank stopped all the others: they started again, read a file, and repeated what was not saved. But a data
+# parallel rank holds *all* weights. So the others can take the next step without it, as three of four just did, and its
+# successor can get the weights from a living rank. Meta's [TorchFT](https://pytorch.org/torchft/) does this, with groups of
+# GPUs in place of our ranks. How much of a day does it keep?
 
 # %% [markdown]
 # Three rules make it safe:
 #
-# - **Quorum.** Before each step a supervisor names the ranks that take it: those that live and ask for it.
-# - **Commit.** A step counts only if all members of its quorum have finished it. Else no rank changes its weights, and the next
-#   quorum takes the same samples.
-# - **Heal.** A new rank takes up the state of a living one: weights, momentum, steps done, place in the data. Then it is a
+# - **Quorum.** Before each step a supervisor names the ranks that take it: those that are alive and ask for it.
+# - **Commit.** A step counts only if all members of its quorum have finished it. Otherwise no rank changes its weights, and
+#   the next quorum takes the same samples.
+# - **Heal.** A new rank copies the state of a living one: weights, momentum, steps done, place in the data. Then it is a
 #   member like any other.
 
 # %%
@@ -1214,7 +1212,7 @@ def one_step(rank, state, quorum):
 part_s = day_s / 3
 early = tuple((at, rank) for at, rank in failures if at < part_s)
 asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} minutes away after each"
-lab.predict("no_restarts", f"{asks}, no restarts: which share of the work is kept?", "%")
+lab.predict("no_restarts", f"{asks}, no restarts: what share of the work is kept?", "%")
 
 # %%
 def one_way():
@@ -1236,8 +1234,8 @@ figures.kept_work(
 )
 
 # %% [markdown]
-# With restarts the line falls at a kill and is flat until all ranks are back. Without, it never falls. Look at its slope while a
-# rank is away: how much work does a second bring then? The figures of this run:
+# With restarts the line falls at a kill and is flat until all ranks are back. Without them, it never falls. Look at its slope
+# while a rank is away: how much work does a second bring then? This run's figures:
 
 # %%
 # Helper: what the steps of the cluster without restarts say
@@ -1260,9 +1258,9 @@ if restarted:
     print(f"kept with restarts: {100 * restarted['work_s'] / part_s:.1f} % of the time")
 
 # %% [markdown]
-# Is it still one training? In every step the members told each other which samples they used, and the list went along with the
+# Is it still one training? In every step the members told each other which samples they used, and the list went with the
 # weights to each new rank. So let one process take the same samples, step by step, and compare the weights. (The learning rate
-# stays here; by the rule above it would be lower while a rank is away.)
+# stays fixed here; by the rule above it would be lower while a rank is away.)
 
 # %%
 one, *others = healed["states"].values()
@@ -1277,15 +1275,15 @@ print("all ranks have the same bits:", all((state["weights"] == one["weights"]).
 print("and one process alone has them too:", bool((alone["weights"] == one["weights"]).all()))
 
 # %% [markdown]
-# Each sample is dealt out by the place in the data, so a step that did not count gives its samples back. TorchFT's own sampler
-# gives each group a fixed part of the data, and the part of a lost group is left out. And there each group decides for
-# itself whether a step counts; one that falls behind the others heals.
+# Samples are dealt out from the current place in the data, so a step that did not count gives its samples back. TorchFT's own
+# sampler gives each group a fixed part of the data, and leaves out that of a lost group. And in TorchFT each group decides for
+# itself whether a step counts; one that falls behind heals.
 #
 # Now 16,384 GPUs. A failure stops all groups for $P$ seconds and takes one of $n$ away for $A$ seconds; on average $A/M$ groups
 # are away (Little, 1961). The goodput is about $(1-P/M)\,(1-A/nM)$.
 
 # %%
-lab.predict("by_groups", "32 groups of 512 GPUs; a failure stops all for 1 minute and one group for 10: which goodput?", "%")
+lab.predict("by_groups", "32 groups of 512 GPUs; a failure stops all for 1 minute and one group for 10: what goodput?", "%")
 
 # %%
 in_minutes = mtbf_hours * 60
@@ -1300,22 +1298,22 @@ if early:
     print(f"the live ranks, by this formula {100 * own:.1f} %, measured {lab.measured('no_restarts'):.1f} %")
 
 # %% [markdown]
-# **In one sentence:** for what does such a training still need a checkpoint?
+# **In one sentence:** what does such a run still need a checkpoint for?
 #
-# <details><summary>Compare</summary>For what takes all copies at once: the power of the hall, the network, or an error that all
-# ranks share. That is rare, so saves may be hours apart. Within a group the weights are cut (Lab 12): one GPU lost is a group
-# lost, and larger groups mean fewer copies.</details>
+# <details><summary>Compare</summary>For whatever takes down all copies at once: the hall's power, the network, or an error
+# that all ranks share. That is rare, so saves may be hours apart. Within a group the weights are cut (Lab 12): one GPU lost is
+# a group lost, and larger groups mean fewer copies.</details>
 
 # %% [markdown]
 # ## A slow rank
 #
 # Some ranks do not fail: they get slow. MegaScale (Jiang and others, 2024) found about 0.5 % of the machines some 10 % slower
-# than the others. Below four ranks add up their gradients round a ring, and one of them, drawn by a seed, works 1.3 times as
-# long. Each rank times its own steps. Which number of the run names the slow one: its step time, or something else?
+# than the others. Below, four ranks add up their gradients round a ring, and one of them, drawn by a seed, works 1.3 times as
+# long. Each rank times its own steps. Which number from the run names the slow one: its step time, or something else?
 
 # %%
 def slowed(fabric, slow, work_s, count):
-    """So many steps, of which rank `slow` makes longer ones; returns the mean time of this rank's steps."""
+    """`count` steps, longer ones on rank `slow`; returns the mean time of this rank's steps."""
     with span("all have started"):
         all_reduce(fabric, torch.ones(1000))
     began_s = time.perf_counter()
@@ -1336,8 +1334,9 @@ trace = uneven.trace.between(started_s, float("inf"))
 print("a step in ms, by rank:", *(f"{1e3 * step_s:.1f}" for step_s in uneven.results))
 
 # %% [markdown]
-# In every step each rank needs what all others computed, so all come to be equally slow. A table of step times shows that the
-# steps got longer, and not through whom. But the trace of the run has the waits too. **Before you look:** which rank waits least?
+# In every step each rank needs what all others computed, so all end up equally slow. A table of step times shows that the
+# steps got longer, but not because of whom. But the run's trace has the waits too. **Before you look:** which rank waits
+# least?
 
 # %%
 figures.timeline(trace)
@@ -1363,19 +1362,19 @@ print(f"{machines:,} machines of 8 GPUs, {part:.1%} of them slow: {machines * pa
 print(f"chance that there is none: {(1 - part) ** machines:.2%}")
 
 # %% [markdown]
-# So at that size every job would pay for its slowest machine, in every step. MegaScale timed the *work* itself on each machine,
-# without the waits, and drew it as a heat map; the slow machines stood out and were taken out.
+# So at that size every job would pay for its slowest machine, in every step. MegaScale timed the *work* itself on each
+# machine, without the waits, and drew it as a heat map; the slow machines stood out and were removed.
 #
 # **In one sentence:** all ranks wait, long and alike. Whom do you suspect?
 #
-# <details><summary>Compare</summary>No rank: who computes longer waits less. Then the time goes into what they all use, a slow
-# link of the ring or the network.</details>
+# <details><summary>Compare</summary>No rank: one that computes longer waits less. The time goes into what they all use: a slow
+# link of the ring, or the network.</details>
 
 # %% [markdown]
 # ## Who is missing?
 #
 # Not every failure kills. A rank may just stand still: a disk that does not answer, a GPU that hangs. Then all others wait in
-# their next all-reduce, and nothing says why. (Lab 02 has shown PyTorch's `monitored_barrier` and its flight recorder.) The
+# their next all-reduce, and nothing says why. (Lab 02 showed PyTorch's `monitored_barrier` and its flight recorder.) The
 # simplest tool is a **heartbeat**: every rank notes what it is about to do, where others can read it.
 
 # %%
@@ -1404,9 +1403,9 @@ missing = [rank for rank, beat in enumerate(last) if beat[:2] == min(other[:2] f
 print("missing:", *(f"rank {rank}" for rank in missing))
 
 # %% [markdown]
-# Whom does the error name, and who is it? Look not for who waits longest, but for whose last beat is earliest. The 3 seconds
-# are our `init_process_group(timeout=…)`: by default it is 10 minutes with NCCL and 30 with gloo. What does a hang cost until
-# then?
+# Whom does the error name, and who is really missing? Look not for the longest wait, but for the earliest last beat. The 3
+# seconds are our `init_process_group(timeout=…)`: the default is 10 minutes with NCCL and 30 with gloo. What does a hang cost
+# until then?
 
 # %%
 print(f"10 minutes of {gpus:,} GPUs that wait: {gpus * 10 / 60:,.0f} GPU hours")
@@ -1415,21 +1414,21 @@ print(f"of a day with {24 / mtbf_hours:.0f} failures, if each were found so late
 # %% [markdown]
 # ## A bit that flips
 #
-# The last kind raises no error at all: a GPU counts wrongly, or a bit of memory flips. It is called **silent data corruption**;
-# of the 419 unplanned interruptions of Llama 3 it caused 6. But data parallel ranks have what a single one has not: replicas.
-# After every step all weights must be equal, *bit by bit*. So compare them, by a **digest**: a short number that any changed
-# bit changes. (What goes wrong *before* the all-reduce is added into all replicas alike, and no digest sees it: then one has to
-# compute twice.)
+# The last kind raises no error at all: a GPU computes wrongly, or a bit of memory flips. This is **silent data corruption**;
+# it caused 6 of Llama 3's 419 unplanned interruptions. But data parallel ranks have something that a single one lacks:
+# replicas. After every step all weights must be equal, *bit by bit*. So compare them, with a **digest**: a short number that
+# any changed bit changes. (What goes wrong *before* the all-reduce is added into all replicas alike, and no digest sees it:
+# then one must compute twice.)
 
 # %%
-# Helper: a digest, whose it is that differs, and a bit that flips
+# Helper: a digest, the rank that differs, and a bit that flips
 def digest(weights):
     """64 bits that stand for a flat tensor of float32: another tensor has, in practice, another digest."""
     bits = weights.view(torch.int32).long()
     return ((bits + 1) * (2 * torch.arange(len(bits)) + 1) * 2654435761).sum()
 
 def odd_one(values):
-    """The rank whose value differs from what most have; None where all agree."""
+    """The rank whose value differs from that of most; None if all agree."""
     common, _ = Counter(values).most_common(1)[0]
     return next((rank for rank, value in enumerate(values) if value != common), None)
 
@@ -1437,8 +1436,8 @@ def flip(weights, place, bit):
     weights.view(torch.int32)[place] ^= (1 << bit) - (1 << 32) * (bit == 31)
 
 # %% [markdown]
-# A digest from each rank, 8 bytes, says *that* something is wrong, and whose. To find the place, split: are the digests of the
-# first half equal? Then it is in the second. Split that, and so on.
+# A digest from each rank, 8 bytes, says *that* something is wrong, and on which rank. To find the place, split: are the
+# digests of the first half equal? Then the error is in the second. Split that, and so on.
 
 # %%
 # Helper: halves, until one place is left
@@ -1503,8 +1502,8 @@ knobs(flipped, bit=[0, 12, 22, 25, 30, 31])
 #
 # **In one sentence:** which flips would you never see in the loss, and what do they do to rank 2 from then on?
 #
-# <details><summary>Compare</summary>Low bits: the loss does not move. But rank 2 now trains other weights, its gradients go
-# to everybody, and which rank saves decides what is kept. Of two replicas neither has a majority: then both go back to the
+# <details><summary>Compare</summary>Low bits: the loss does not move. But rank 2 now trains other weights, its gradients go to
+# everybody, and the rank that saves decides what is kept. With two replicas there is no majority: then both go back to the
 # last checkpoint.</details>
 
 # %% [markdown]
@@ -1512,7 +1511,7 @@ knobs(flipped, bit=[0, 12, 22, 25, 30, 31])
 #
 # Some ends are announced. A scheduler that needs the machine for somebody more urgent **preempts** the job: it sends a signal,
 # waits a little, then kills. So note the signal, finish the step, save, and leave. One trap: the signal may reach one rank
-# before the others. If that one leaves at once, the others hang. All ranks decide *together*, with the all-reduce of a flag.
+# before the others. If that one leaves at once, the others hang. All ranks decide *together*, by an all-reduce of a flag.
 
 # %%
 def preemptible(path, told_at=None):
@@ -1522,7 +1521,7 @@ def preemptible(path, told_at=None):
     done = json.loads(path.read_text()) if path.exists() else 0
     while done < 10:
         if (dist.get_rank(), done) == (1, told_at):
-            os.kill(os.getpid(), signal.SIGUSR1)  # here the scheduler is ourselves
+            os.kill(os.getpid(), signal.SIGUSR1)  # here we play the scheduler
         leave = torch.tensor(float(bool(told)))
         dist.all_reduce(leave)  # a step, and the flag with it
         done += 1
@@ -1538,10 +1537,10 @@ for told_at in (4, None):
     print("ranks left after so many steps:", run.results)
 
 # %% [markdown]
-# With Slurm a batch script does the rest. `--signal` asks for the signal two minutes before the time limit (who is preempted
-# gets SIGTERM), `--requeue` lets the job go back into the queue, and `SLURM_RESTART_COUNT` is the number of its life. Here each
-# step is a short sleep, and the script sends the signal to itself. With ranks of `srun`, write `srun … & wait`: else bash heeds
-# the signal only when they are done.
+# With Slurm a batch script does the rest. `--signal` asks for the signal two minutes before the time limit (a preempted job
+# gets SIGTERM), `--requeue` lets the job go back into the queue, and `SLURM_RESTART_COUNT` numbers its lives. Here each step
+# is a short sleep, and the script sends the signal to itself. With ranks from `srun`, write `srun … & wait`: otherwise bash
+# heeds the signal only when they are done.
 
 # %%
 batch = """\
@@ -1565,7 +1564,7 @@ print(batch)
 
 # %%
 def on_slurm(number, timeout_s=120):
-    """Wait until the job has come back; a requeued one would else wait two minutes."""
+    """Wait until the job has come back; a requeued one would otherwise wait two minutes."""
     log, until_s = folder / "job.log", time.monotonic() + timeout_s
     while time.monotonic() < until_s and (not log.exists() or "life 1: leaves" not in log.read_text()):
         time.sleep(1)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Lab 16. Capstone: predict a 10,000-GPU run
 #
-# **After this lab you are able to** say how long a run takes before anybody pays for it, with an interval, and how far that
+# **After this lab you are able to** say how long a run takes, with an interval, before anybody pays for it, and how far that
 # interval was tested. You have written the all-reduce of large clusters, fitted a model of a training step on 64 GPUs and
 # tested it on 512, and planned a run of 10,240.
 #
@@ -33,7 +33,7 @@ from worldsize.pytorch.rehearsal import Gradients, rehearse
 # %% tags=["parameters"]
 steps = 8  # timed on each number of ranks
 elements = 512_000
-machines = 60  # that are made up
+machines = 60  # made up
 seed = 16
 far_ranks = [2, 4, 8, 16, 64, 256, 1024, 10_240]
 race_ranks = [16, 64, 256, 1024, 10_240]
@@ -63,9 +63,9 @@ def tried(fn, *args):
 # %% [markdown]
 # ## A number, and how sure
 #
-# "About 300 ms" can't be wrong. "300 ms, and nine times in ten between 280 and 320" can. Such an interval is **calibrated**
-# if it holds as often as it says: 90 % means nine times in ten. Too narrow is overconfident, too wide is useless. So a
-# forecast is three numbers: low, middle, high. First yours, from what two and four ranks of this machine take.
+# "About 300 ms" can't be wrong. "300 ms, and nine times in ten between 280 and 320" can. Such an interval is **calibrated** if
+# it holds as often as it says: 90 % means nine times in ten. Too narrow is overconfident, too wide is useless. So a forecast
+# is three numbers: low, middle, high. Yours first, from what two and four ranks of this machine take.
 
 # %%
 # Helper: the ring of lab 06, timed step by step
@@ -119,26 +119,26 @@ lab.predict("eight_high", "And its upper end?", "ms")
 # Now by a rule (Lab 06). With latency $\alpha$, bandwidth B and m bytes a ring of n ranks takes
 # $T(n)=2(n-1)\left(\alpha+\frac{m}{nB}\right)$. Two unknowns, $\alpha$ and $\frac mB$, and two measurements. Solve for them, and
 # $$T(8)=\tfrac72\,\bigl(T(4)-T(2)\bigr).$$
-# Steps scatter, by about the same *share* of their time on any number of ranks. So two things are unsure: the line, because
+# Steps scatter, by about the same *share* of their time on any number of ranks. So two things are uncertain: the line, because
 # the two means are, and the next step itself.
 
 # %% [markdown]
-# Errors that know nothing of each other add up as squares. Let s be the scatter of one step, as a share of it, and k steps
-# be measured: a mean of k steps scatters by $\frac{s}{\sqrt k}$. Times a factor, an error grows by that factor.
+# Independent errors add up as squares. Let s be the scatter of one step, as a share of it, and let k steps be measured: their
+# mean scatters by $\frac{s}{\sqrt k}$. Multiplied by a factor, an error grows by that factor.
 #
-# Of a bell curve 90 % lies within 1.645 standard deviations, if s is known. Here s is estimated from N steps, those on two and
-# on four ranks together, and two means were taken from them too. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t
-# with N − 2 degrees of freedom).
+# If s is known, 90 % of a bell curve lies within 1.645 standard deviations. Here s is estimated from N steps, those on two and
+# on four ranks together, and so are two means. Then the factor is about $1.645+\frac{1.5}{N-2}$ (Student's t with N − 2
+# degrees of freedom).
 
 # %% [markdown]
-# The check knows its machines, so it computes how often your intervals hold: on average over machines nine times in ten. It
-# accepts 87.5 to 94.5 % with five steps on two ranks and five on four, 83.5 to 94.5 % with five on one of them and many on the
-# other, and 86 to 93.5 % with many on both.
+# The check knows its machines, so it computes how often your intervals hold: it should be nine times in ten, on average over
+# machines. It accepts 87.5 to 94.5 % with five steps on two ranks and five on four, 83.5 to 94.5 % with five on one of them
+# and many on the other, and 86 to 93.5 % with many on both.
 #
 # <details><summary>Hint 1</summary>The middle is 3.5 times the difference of two means. How large is the standard deviation
 # of that difference, in seconds, and of 3.5 times it? Then add the next step's own, s times the middle.</details>
 # <details><summary>Hint 2</summary>Take s from both sizes: divide the steps on n ranks by their mean, add up the squares of
-# what they differ from 1, divide by N − 2, and take the root.</details>
+# their differences from 1, divide by N − 2, and take the root.</details>
 
 # %% tags=["exercise:forecast"]
 # Exercise 16.1: one more step, on 8 ranks
@@ -163,12 +163,12 @@ def forecast(measured):
 check.forecast(forecast)
 
 # %% [markdown]
-# The check made machines up, whose truth it knows. Do the same here: draw a latency, a bandwidth and a scatter for each, and
-# five steps on two and on four ranks. Do nine in ten of your intervals hold?
+# The check made up machines whose true values it knows. Do the same here: draw a latency, a bandwidth and a scatter for each,
+# and five steps on two and on four ranks. Do nine in ten of your intervals hold?
 
 # %%
 def made_up(random):
-    """A machine that obeys the ring's formula: five steps on 2 and on 4 ranks, and the step on 8 that comes."""
+    """A machine that obeys the ring's formula: five steps on 2 and on 4 ranks, and the next step on 8."""
     latency_s, transfer_s, scatter = random.uniform(0.001, 0.02), random.uniform(0.01, 0.2), random.uniform(0.005, 0.03)
 
     def step(n):
@@ -198,24 +198,23 @@ figures.intervals(
 )
 
 # %% [markdown]
-# Left is this machine: one forecast against each of its steps on eight ranks. If most lie to one side, that is no bad luck.
-# Which side is it, and what could be the reason? **An interval from scatter alone says nothing of what the model leaves
-# out.** Keep that in mind: it comes back with 83 measured runs.
+# On the left is this machine: one forecast against each of its steps on eight ranks. If most lie on one side, that is not bad
+# luck. Which side is it, and what could be the reason? **An interval from scatter alone says nothing about what the model
+# leaves out.** Keep that in mind: it comes back with 83 measured runs.
 #
-# <details><summary>Compare</summary>Forecast too short: the formula takes the work of sending for free, and eight processes
+# <details><summary>Compare</summary>Forecast too short: the formula treats the work of sending as free, and eight processes
 # share few cores. Too long: something slowed the steps on two or four ranks, and was gone when eight ran.</details>
 #
-# **In one sentence:** why is the interval of the next step wider than that of the mean of many?
+# **In one sentence:** why is the interval for the next step wider than for the mean of many?
 #
-# <details><summary>Compare</summary>The mean's is only as wide as the line is unsure; the next step adds its own scatter,
-# which no number of measurements takes away.</details>
+# <details><summary>Compare</summary>The mean's is only as wide as the line is uncertain; the next step adds its own scatter,
+# which no number of measurements removes.</details>
 
 # %% [markdown]
 # ## From 8 to 10,240
 #
 # The same two unknowns give every T(n). How far may one go? Two forecasters: the formula, with $\alpha$ and $\frac mB$ from
-# two and four ranks; and `simulate`, which runs the same function on as many simulated ranks, with the link as it is
-# written.
+# two and four ranks; and `simulate`, which runs the same function on n simulated ranks, with the link as specified.
 
 # %%
 lab.predict("far", "The same ring on 10,240 ranks over these links: how many seconds for one step?", "s")
@@ -253,7 +252,7 @@ figures.curves(
 
 # %%
 def grown(n):
-    """How many times as large, as a share, an error of the two means is in T(n)."""
+    """How many times as large, as a share, an error of the two means becomes in T(n)."""
     exact = by_formula(n, *means)
     off = [by_formula(n, 1.01 * means[0], means[1]) - exact, by_formula(n, means[0], 1.01 * means[1]) - exact]
     return math.hypot(*off) / exact / 0.01
@@ -264,10 +263,10 @@ for n, seconds in simulated:
 print(f"on a million it would be {grown(10**6):.1f} %")
 
 # %% [markdown]
-# An error of the two means grows on the way to many ranks. Does it go on to grow? Look at the last numbers, then at T(n).
+# An error of the two means grows on the way to many ranks. Does it keep growing? Look at the last numbers, then at T(n).
 #
-# <details><summary>Compare</summary>Not for ever. With many ranks nearly all of T(n) is latency, $2(n-1)\alpha$. An error of
-# $\alpha$ is then the same share of it, whatever n is. What grows on is the error in seconds.</details>
+# <details><summary>Compare</summary>Not for ever. With many ranks nearly all of T(n) is latency, $2(n-1)\alpha$. An error in
+# $\alpha$ is then the same share of it, whatever n is. What keeps growing is the error in seconds.</details>
 #
 # So a ring of 10,240 ranks takes $2(n-1)$ steps, and nearly all its time is latency. Large clusters need fewer steps.
 
@@ -275,17 +274,17 @@ print(f"on a million it would be {grown(10**6):.1f} %")
 # ## Two levels
 #
 # Large clusters are made of **nodes**: machines of 8 GPUs, with fast links inside and a network between them. So let few
-# messages leave a node, in few steps. First a reduce-scatter inside: each rank has one eighth of its node's sum. Then an
-# all-reduce of that eighth, among the ranks of the *same place* in all nodes. Then an all-gather inside.
+# messages leave a node, in few steps. First a reduce-scatter inside: each rank gets one eighth of its node's sum. Then an
+# all-reduce of that eighth, among the ranks at the *same place* in all nodes. Then an all-gather inside.
 
 # %%
 figures.two_level_rings(nodes=4, per_node=4)
 
 # %% [markdown]
-# Given are three collectives of Lab 06: `reduce_scatter(fabric, x)` returns this rank's part of the sum (part k of
+# Three collectives from Lab 06 are given: `reduce_scatter(fabric, x)` returns this rank's part of the sum (part k of
 # `x.tensor_split(n)` for rank k) and does not change x; `all_reduce(fabric, x)` puts the sum into x; `all_gather(fabric, x)`
-# fills x with everybody's part, of which yours has to lie in x. They take any fabric. A `Group` is one: some ranks, that count
-# from 0.
+# fills x with everybody's part; yours must already lie in x. They take any fabric. A `Group` is one: some ranks, counted from
+# 0.
 
 # %%
 # Set-up
@@ -306,7 +305,7 @@ class Group:
         self.fabric.recv(out, self.ranks[frm], tag)
 
 # %%
-lab.predict("leaves", "8 ranks in 2 nodes of 4, one ring over all: how many times the tensor leaves each node?", "times")
+lab.predict("leaves", "8 ranks in 2 nodes of 4, one ring over all: how many times does the tensor leave each node?", "times")
 lab.predict("leaves_two", "And with two levels?", "times")
 
 # %% [markdown]
@@ -357,12 +356,12 @@ for (name, run), id in zip(real.items(), ("leaves", "leaves_two")):
 figures.links(real["two levels"])
 
 # %% [markdown]
-# Look at the picture: who speaks with another node at all? Between nodes a rank knows only its own place.
+# Look at the picture: who talks to another node at all? Between nodes a rank talks only to ranks at its own place.
 
 # %% [markdown]
 # ### A race up to 10,240 ranks
 #
-# Nodes of 8: 300 GB/s and 3 µs for each rank inside, and between nodes one network card of 100 GB/s and 10 µs, which its
+# Nodes of 8: 300 GB/s and 3 µs for each rank inside, and between nodes one network card of 100 GB/s and 10 µs, which a node's
 # eight ranks share. The tensor has 102 MB.
 
 # %%
@@ -371,7 +370,7 @@ lab.predict("levels_16", "And 16 ranks, two nodes?", "times")
 
 # %%
 nodes = Nodes(8, inside=Link("300 GB/s", "3 us"), between=Link("100 GB/s", "10 us"))
-gradient = 25_600_000  # numbers; divides by 10,240, so that all ranks do the same
+gradient = 25_600_000  # numbers; divisible by 10,240, so that all ranks do the same
 raced = {"one ring": [], "two levels": []}
 for n in race_ranks:
     for name, how in (("one ring", (ring_all_reduce, gradient)), ("two levels", (two_level_all_reduce, gradient, 8))):
@@ -393,17 +392,17 @@ for (n, ring_s), (_, two_s), times in zip(*raced.values(), ratio):
     print(f"{1e3 * two_s:.2f} ms; one ring takes {times:.2f} times as long" if times else "not yet")
 
 # %% [markdown]
-# There need not be one number of ranks from which on two levels pay. **In one sentence:** with two nodes, with eight, with a
-# thousand: what do they win or lose, each time?
+# There need not be a single number of ranks from which two levels pay off. **In one sentence:** with two nodes, with eight,
+# with a thousand: what do they win or lose, each time?
 #
-# <details><summary>Compare</summary>Two nodes: bytes. A node's tensor leaves once instead of nearly twice. Thousands of
-# ranks: steps, and with them latencies, for across there are an eighth as many. In between they may lose (a ratio below 1):
-# the three stages come one after the other, while a ring keeps the card and the links inside busy at once.</details>
+# <details><summary>Compare</summary>Two nodes: bytes. A node's tensor leaves once instead of nearly twice. Thousands of ranks:
+# steps, and with them latencies: between nodes there are an eighth as many. In between they may lose (a ratio below 1): the
+# three stages come one after the other, while a ring keeps the card and the links inside busy at once.</details>
 
 # %% [markdown]
-# Libraries send a tensor in pieces that follow each other through the stages, which takes that loss away. And the model has
-# one card a node. Many real nodes have one for each GPU; one ring uses a single one of them, two levels use all. Congestion
-# in switches is in neither. Turn the knobs: when does the ring keep up?
+# Libraries send a tensor in pieces that follow each other through the stages, which removes that loss. And the model has one
+# card a node. Many real nodes have one for each GPU; one ring uses only one of them, two levels use all. Congestion in
+# switches is left out. Turn the knobs: when does the ring keep up?
 
 # %%
 def levels(ranks=knob_ranks[-1], megabytes=102.4, latency="10 us"):
@@ -421,7 +420,7 @@ knobs(levels, ranks=knob_ranks, megabytes=[0.1, 102.4, 1024.0], latency=["1 us",
 # ### Many rings, two trees (optional)
 #
 # NCCL, NVIDIA's library, leaves no card idle. On nodes with k cards it lays k rings, each for a k-th of the tensor. Each ring
-# enters a node at another rank, and so by another card. Here are two nodes of 8 ranks, with 8 cards of 25 GB/s a node.
+# enters a node at a different rank, and so through a different card. Here are two nodes of 8 ranks and 8 cards of 25 GB/s.
 #
 # A ring still has $2(n-1)$ steps. A **tree** has about $2\log_2 n$: sums go up, and the whole sum comes down.
 
@@ -442,9 +441,9 @@ figures.curves(
 
 # %% [markdown]
 # In one tree a leaf sends its tensor up and then waits for the sum: half of its card is idle at any time. So NCCL has a
-# **double binary tree**: half of the tensor takes each of two trees, in pieces that follow each other (Sanders, Speck and
-# Träff, 2009). Who is a leaf in the one passes on in the other. Below are the places of eight ranks. Do all keep this rule?
-# And why can't seven?
+# **double binary tree**: each half of the tensor takes one of two trees, in pieces that follow each other (Sanders, Speck and
+# Träff, 2009). A leaf in one passes data on in the other. Below are the places of eight ranks. Do all keep this rule? And why
+# can't seven?
 
 # %%
 for rank in range(8):
@@ -473,19 +472,20 @@ figures.curves(
 # %% [markdown]
 # **In one sentence:** what do trees save, and what do rings?
 #
-# <details><summary>Compare</summary>Trees save steps, $2\log_2 n$ for $2(n-1)$, and with them latencies: they win on many ranks
-# or with small tensors. A ring's steps all carry bytes at once, while pieces have to fill a tree first: it wins on few ranks with
-# large tensors. NCCL estimates both for each call, and takes the faster. NCCL itself was not run here.</details>
+# <details><summary>Compare</summary>Trees save steps, $2\log_2 n$ against $2(n-1)$, and with them latencies: they win on many
+# ranks or with small tensors. A ring's steps all carry bytes at once, while pieces must fill a tree first: the ring wins on
+# few ranks with large tensors. NCCL estimates both for each call, and takes the faster. NCCL itself was not run
+# here.</details>
 
 # %% [markdown]
 # ## 109 runs of real clusters
 #
 # Now the real thing. J. Bang and others measured 109 training steps of GPT models on A100 clusters (*vTrain*, MICRO 2024,
 # [arXiv:2312.12391](https://arxiv.org/abs/2312.12391)). You get the 26 on 64 GPUs, and 1,440 on a single node of 8. This
-# notebook shows the seconds of the other 83, on 256 and 512 GPUs, when your forecast of them is **sealed**.
+# notebook shows the seconds of the other 83, on 256 and 512 GPUs, once your forecast of them is **sealed**.
 #
-# Nobody locks them away: `datasets/vtrain-multi.csv` holds all 109, open, beside this course. Don't look. Nobody would know,
-# but a forecast made with the answer in hand says nothing, neither of your model nor of your interval.
+# They are not locked away: `datasets/vtrain-multi.csv` holds all 109, open, beside this course. Don't look. Nobody would know,
+# but a forecast made with the answer in hand says nothing about your model or your interval.
 
 # %%
 multi = [asdict(row) for row in data.measured_iterations("multi")]
@@ -500,16 +500,16 @@ for row in [few[0], few[11], few[-1], *unseen[::30]]:
     print("  ".join(f"{row[name]:{len(name)}}" for name in shown), f"{row.get('iteration_s', '?'):>8}")
 
 # %% [markdown]
-# A step is spread in three ways at once (Labs 03, 12): layers are cut over `tensor` ranks, the stack of layers over
-# `pipeline` stages, and each of `data` copies of it all takes a part of the global batch, in micro-batches. The sheet of an
-# A100 promises 312 TFLOP/s at 16 bits and 2 TB/s of memory, 300 GB/s each way to the GPUs of its node (**NVLink**), and here
-# 100 GB/s for each node's network.
+# A step is spread in three ways at once (Labs 03, 12): layers are cut over `tensor` ranks, the stack of layers over `pipeline`
+# stages, and each of `data` copies of it all takes a part of the global batch, in micro-batches. An A100's data sheet promises
+# 312 TFLOP/s at 16 bits and 2 TB/s of memory, 300 GB/s each way to the GPUs of its node (**NVLink**), and here 100 GB/s for
+# each node's network.
 
 # %% [markdown]
-# Of every row we can count what a rank has to do. `counts` does that, and no more: FLOPs and bytes, none of them a time yet.
-# A micro-batch in a layer does matrix products; norms, GELU, softmax and dropout read and write activations; and the ranks
-# that share the layer exchange activations. Runs on many nodes are taken to compute each layer's forward pass twice, to save
-# memory; the file does not say.
+# For every row we can count what a rank must do. `counts` does that, and no more: FLOPs and bytes, no times yet. A micro-batch
+# in a layer needs matrix products; norms, GELU, softmax and dropout read and write activations; and the ranks that share the
+# layer exchange activations. Runs on many nodes are assumed to compute each layer's forward pass twice, to save memory; the
+# file does not say.
 
 # %%
 # Set-up
@@ -539,27 +539,27 @@ def counts(row):
 # ### Five kinds of parts, five constants
 #
 # A step's seconds are a sum. Each kind of part is counted, divided by what the sheet promises, and multiplied by a
-# **constant**: how many times as long it really takes. A cluster has one for each kind. Nobody tells you them.
+# **constant**: how many times as long it really takes. A cluster has one for each kind. Nobody tells you their values.
 #
 # | kind | what is counted | divided by |
 # | --- | --- | --- |
-# | matrix products | `flops` a layer turn, `head` a micro-batch | 312e12 |
-# | memory traffic | `traffic` a layer turn | 2e12 |
+# | matrix products | `flops` per layer turn, `head` per micro-batch | 312e12 |
+# | memory traffic | `traffic` per layer turn | 2e12 |
 # | NVLink | bytes that stay in a node | 300e9 |
 # | network | bytes that leave a node | 100e9 |
 # | overhead | layer turns; its constant is in seconds | 1 |
 
 # %% [markdown]
 # Each copy has m = global_batch / (data · micro_batch) micro-batches. On p stages a step lasts as long as m + p − 1
-# micro-batches on one stage: m and the bubble (Lab 03). Each of these is layers / p **layer turns** and a `hop`. The head is
-# only the last stage's: m times. `gradients` come once a step.
+# micro-batches on one stage: m and the bubble (Lab 03). Each of these takes layers / p **layer turns** and a `hop`. Only the
+# last stage has the head: m times. `gradients` come once a step.
 #
-# Which bytes stay? Ranks that share a layer are neighbours, so `tensor` stays in the node up to 8 of them, and beyond it
-# leaves. `hop` and `gradients` stay where all the GPUs are one node, and leave where there are more.
+# Which bytes stay? Ranks that share a layer are neighbours, so `tensor` stays in the node with up to 8 of them, and leaves
+# beyond that. `hop` and `gradients` stay if all the GPUs are one node, and leave otherwise.
 
 # %% [markdown]
-# Given is the fit. `robust_fit.fit(parts, seconds)` takes a table of these five numbers a row, `parts` [rows, 5], and finds
-# constants of 0 or more so that `parts @ constants` is about `seconds`; it bears a few odd rows. With `known={1: 1.5}` the
+# The fit is given. `robust_fit.fit(parts, seconds)` takes a table of these five numbers a row, `parts` [rows, 5], and finds
+# constants of 0 or more so that `parts @ constants` is about `seconds`; it tolerates a few odd rows. With `known={1: 1.5}` the
 # constant of column 1 is given, and the others are fitted around it.
 #
 # A fit can tell two constants apart only where their parts do not grow alike. So what varies in which file?
@@ -576,22 +576,22 @@ lab.predict("off", "The 83 runs: by how many % will your middle be off, on avera
 lab.predict("trap", "All five constants fitted to the 26 alone are 6 % off there. By how many % on the 83?", "%")
 
 # %% [markdown]
-# Two decisions are yours. **From which rows comes which constant? How wide is the interval?** Nine in ten of rows that you
-# have not seen should lie in it.
+# Two decisions are yours. **Which rows give which constant? How wide is the interval?** Nine in ten rows that you have not
+# seen should lie in it.
 #
-# Asked are middles within 12 % on average (half of these points within 18 %), and at least 85 % of the 83 in intervals that
-# are ± 30 % wide on average (half of these points up to ± 40 %). The check has a second, made-up cluster, whose steps hardly
-# scatter: there within 6 % and ± 10 %. So take constants and width from the rows that you are handed, and leave out no part.
+# The check wants middles within 12 % on average (half of these points within 18 %), and at least 85 % of the 83 in intervals
+# that are ± 30 % wide on average (half of these points up to ± 40 %). It has a second, made-up cluster, whose steps hardly
+# scatter: there 6 % and ± 10 %. So take constants and width from the rows that you are handed, and leave out no part.
 #
 # <details><summary>Hint 1: the table</summary>Write <code>parts(row)</code>, which returns the five numbers. The first is
 # (layer turns · flops + m · head) / 312e12, the last one layer turns.</details>
-# <details><summary>Hint 2: what can't be told apart</summary>All 26 are of one model. In it memory traffic grows just as
-# matrix products do, so no fit can tell these two apart there. See what happens to the two constants if it has to.</details>
-# <details><summary>Hint 3: where to look</summary>The models of the single node differ in width, and so in traffic for each
-# FLOP. Fit all five there, and keep one of them: memory's. Fit the others to the 26, with that one known. Which of the 1,440
-# rows? Try several choices, and print the constant of each. One of 0 cannot be true.</details>
-# <details><summary>Hint 4: the interval</summary>How far off, as |log(measured / forecast)|, are nine in ten of the
-# 26? They are the rows that you fitted to, and few: rather the next one above than one between.</details>
+# <details><summary>Hint 2: what can't be told apart</summary>All 26 are of one model. In it memory traffic grows just like
+# matrix products, so no fit can tell these two apart there. See what happens to the two constants if it has to.</details>
+# <details><summary>Hint 3: where to look</summary>The models of the single node differ in width, and so in traffic per FLOP.
+# Fit all five there, and keep one of them: memory's. Fit the others to the 26, with that one known. Which of the 1,440 rows?
+# Try several choices, and print the constant of each. A constant of 0 cannot be true.</details>
+# <details><summary>Hint 4: the interval</summary>How far off, as |log(measured / forecast)|, are nine in ten of the 26? They
+# are the rows that you fitted to, and few: take the next one above, not one between.</details>
 
 # %% tags=["exercise:predict_steps"]
 # Exercise 16.3: from 64 GPUs to 512
@@ -625,8 +625,8 @@ def predict_steps(few, single_node, rows):
 
 # %% [markdown]
 # Where may you look? At the 26, which your constants were fitted to, and at all 1,440 of the single node, which gave at most
-# one constant. Run the two cells as often as you like, mend what the 26 tell you, and only then go on. On the single
-# node you may be farther off: most constants come from runs on many.
+# one constant. Run the two cells as often as you like, mend what the 26 reveal, and only then go on. On the single node you
+# may be farther off: most constants come from runs on many nodes.
 
 # %%
 def without_seconds(rows):
@@ -644,8 +644,8 @@ if ready:
     print(f"1,440 on one node: the middle is {100 * off:.1f} % off on average")
 
 # %% [markdown]
-# How sure is it, before anything is opened? Draw the rows of the single node anew, with replacement, and let your function
-# forecast once more: a **bootstrap**. The 26 stay as they are.
+# How sure is the forecast, before anything is opened? Draw the rows of the single node anew, with replacement, and let your
+# function forecast once more: a **bootstrap**. The 26 stay as they are.
 
 # %%
 lab.predict("resampled", "Single node drawn anew: by how many % do forecasts of a row differ, from lowest to highest?", "%")
@@ -667,17 +667,17 @@ if ready:
           f"{width[len(few):].mean():.1f} % on average, {width.max():.0f} % at most")
 
 # %% [markdown]
-# **In one sentence:** your 26 fit as well with each draw. What does your interval know of that?
+# **In one sentence:** your 26 fit equally well with each draw. What does your interval know about the draws?
 #
-# <details><summary>Compare</summary>Nothing, if it comes from the 26 alone: there another constant for memory's traffic is
-# made up for by that of the matrix products. On wider models it is not.</details>
+# <details><summary>Compare</summary>Nothing, if it comes from the 26 alone: there the constant of the matrix products makes up
+# for another one for memory traffic. On wider models it does not.</details>
 
 # %% [markdown]
 # ### Sealed, then opened
 #
 # `lab.seal` keeps your 83 forecasts in this lab's file, with a digest of them and of your function's source. It refuses what
-# is not yet ready by the 26. `lab.sealed` opens them, and only then are the measured seconds read. You may seal again as
-# long as nothing is open. What you seal later is kept as another attempt: so stop here until you are content.
+# is not yet ready, judged by the 26. `lab.sealed` opens them, and only then are the measured seconds read. You may seal again
+# as long as nothing is open. What you seal after that is kept as another attempt: so stop here until you are content.
 
 # %%
 lab.seal("clusters", said, predict_steps, known=known)
@@ -708,7 +708,7 @@ for name, rows in clusters.items():
     print(f"{name}: {reach}; {off:.1f} % off, {held} of {len(rows)} intervals hold")
 
 # %% [markdown]
-# Is what lies farther away always worse? And what have those in common that are farthest *off*? Here are five.
+# Is farther away always worse? And what do those that are farthest *off* have in common? Here are five.
 
 # %%
 beside = zip(measured_rows, sealed or [])
@@ -721,22 +721,22 @@ for off, row in farthest[:5]:
 
 # %% [markdown]
 # <details><summary>Compare</summary>With the model of the solution: few ranks share a layer (tensor 2, then 4), and the
-# forecast is too short. Number of stages and width differ among them. With tensor 2 a node holds ranks of four stages,
-# which share its card. The model counts the bytes of their messages and no waiting for each other. That this is the
-# reason nobody has checked.</details>
+# forecast is too short. They differ in number of stages and in width. With tensor 2 a node holds ranks of four stages, which
+# share its card. The model counts the bytes of their messages, but not their waits for each other. Nobody has checked that
+# this is the reason.</details>
 
 # %% [markdown]
-# The points. This check speaks of the 83 too, so it stands after the seal.
+# The points. This check tells about the 83 too, so it comes after the seal.
 
 # %% tags=["check:predict_steps"] points=2
 check.predict_steps(predict_steps)
 
 # %% [markdown]
-# For comparison: vTrain, a simulator that times every operation on a real GPU first, says 14.73 % of itself, on all 109
+# For comparison: vTrain, a simulator that times every operation on a real GPU first, reports 14.73 % for itself, on all 109
 # runs. It was made for any model and machine; yours knew this one.
 #
 # Was it luck? Here is the course's model. It takes memory's constant from rows of the node that cut nothing (`tensor` and
-# `pipeline` are 1), so yours may be another. The table takes fewer and fewer of them.
+# `pipeline` are 1), so yours may differ. The table takes fewer and fewer of these rows.
 
 # %%
 from worldsize.formulas import cluster_spread
@@ -764,7 +764,7 @@ if sealed:
         print(f"of the 83, tensor {tensor}: {rows} rows, {100 * off:.1f} % off, {100 * signed:+.1f} % with its sign")
 
 # %% [markdown]
-# So a single number is one draw of many. **How well the model forecasts is the range**, and the choice that decides it shows
+# So a single number is one draw of many. **The range says how well the model forecasts**, and the choice that decides it shows
 # nowhere on the 26. Where is the model weak, whatever the draw?
 #
 # And here is the trap: five free constants, all fitted to the 26.
@@ -780,10 +780,10 @@ lab.measure("trap", 100 * reference.error(free, measured_rows) if sealed else No
 figures.intervals(trap or {"Exercise 16.3": None}, "Five free constants, fitted on the same 26: which of the 83 hold?")
 
 # %% [markdown]
-# The 26 can't see it, not even where each is forecast from the 25 others, for all are of one model. **A fit says nothing of
-# where its data never went.** What helps is another source of data, which varies what the first one holds still.
+# The 26 can't show it, not even if each is forecast from the other 25, for all are of one model. **A fit says nothing about
+# where its data never went.** What helps is another source of data, one that varies what the first holds fixed.
 #
-# Which parts count? Each in turn left out, and all fitted again:
+# Which parts count? Leave out each in turn, and fit again:
 
 # %%
 def worth(term):
@@ -804,15 +804,15 @@ figures.predicted(lab, ["off", "resampled", "trap"])
 # %% [markdown]
 # **In one sentence:** leaving out memory traffic hardly shows on the 26. Why does it show on the 83?
 #
-# <details><summary>Compare</summary>On one model it is a fixed share of the matrix products, and their constant takes it
-# over. Wider models do more matrix products for each activation, so the share falls, and the constant is wrong.</details>
+# <details><summary>Compare</summary>On one model it is a fixed share of the matrix products, and their constant absorbs it.
+# Wider models do more matrix products for each activation, so the share falls, and the constant is wrong.</details>
 
 # %% [markdown]
 # ## The plan
 #
-# With a model of a step one can choose. GPT-3 has 175 billion parameters: 96 layers of width 12,288 with 96 heads, sequences
-# of 2,048 tokens. You have 1,024 GPUs of 80 GB, and a global batch of 1,536 sequences. At 16 bytes for each parameter (Lab
-# 12) that is 2.8 TB, besides activations. A token costs about 6 FLOPs for each parameter: 2 forwards, 4 backwards.
+# With a model of a step one can choose a plan. GPT-3 has 175 billion parameters: 96 layers of width 12,288 with 96 heads,
+# sequences of 2,048 tokens. You have 1,024 GPUs of 80 GB, and a global batch of 1,536 sequences. At 16 bytes per parameter
+# (Lab 12) that is 2.8 TB, without activations. A token costs about 6 FLOPs per parameter: 2 forward, 4 backward.
 
 # %%
 gpt3 = {"layers": 96, "hidden": 12_288, "heads": 96, "tokens": 2_048, "vocabulary": 51_200}
@@ -820,13 +820,13 @@ lab.predict("least", "One copy, without activations: over how many GPUs of 80 GB
 lab.predict("days", "300 billion tokens on 1,024 GPUs: how many days, if nothing fails?", "days")
 
 # %% [markdown]
-# A plan says `tensor`, `pipeline` and `data` sizes, the `micro_batch`, and what is `recomputed` in backward: nothing (`""`),
-# the scores of `"attention"`, or the `"whole"` layer. `global_batch` is given to it. It has four more fields, `chunks`, `zero`,
-# `sequence_parallel` and `overlap`: leave them as they are.
+# A plan has `tensor`, `pipeline` and `data` sizes, the `micro_batch`, and what is `recomputed` in backward: nothing (`""`),
+# the scores of `"attention"`, or the `"whole"` layer. `global_batch` is given to it. It has four more fields, `chunks`,
+# `zero`, `sequence_parallel` and `overlap`: leave them as they are.
 #
-# Given are two formulas of a plan: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
-# `training_step.seconds(model, plan)`, a step's seconds by part, with rounded shares of an A100's sheet that published steps
-# of large models reach.
+# Two formulas for a plan are given: `training_step.memory(model, plan)`, bytes on the fullest rank by part, and
+# `training_step.seconds(model, plan)`, a step's seconds by part, with the rounded shares of an A100's data sheet that
+# published steps of large models reach.
 
 # %%
 model = Transformer(**gpt3)
@@ -837,12 +837,12 @@ for name, parts in (("memory, GB", training_step.memory(model, one)), ("seconds"
 lab.measure("least", math.ceil(16 * training_step.parameters(model) / 80e9))
 
 # %% [markdown]
-# More copies need less pipeline, and so have a smaller bubble, but must hold more each. Recomputation buys memory with time.
-# Which plan is fastest of those that fit? About a thousand can be tried.
+# More copies need less pipeline, and so have a smaller bubble, but each GPU must hold more. Recomputation buys memory with
+# time. Which plan is the fastest that fits? About a thousand can be tried.
 #
 # <details><summary>Hint</summary>Go through the divisors. tensor divides the heads, pipeline the layers, their product the
 # GPUs; data is what is left, and data · micro_batch divides the global batch. Make a <code>Plan(tensor, pipeline, data,
-# micro_batch, global_batch, recomputed=…)</code> of each. What does not fit is skipped.</details>
+# micro_batch, global_batch, recomputed=…)</code> of each. Skip what does not fit.</details>
 
 # %% tags=["exercise:best_plan"]
 # Exercise 16.4: the fastest plan that fits
@@ -877,7 +877,7 @@ check.best_plan(best_plan)
 
 # %%
 def planned(gpus, batch):
-    """Your plan for GPT-3 on so many GPUs; None where the exercise is not written, or nothing fits."""
+    """Your plan for GPT-3 on `gpus` GPUs; None if the exercise is not written, or nothing fits."""
     found = tried(best_plan, gpt3, gpus, batch, 80e9)
     return Plan(**found, global_batch=batch) if found else None
 
@@ -908,31 +908,31 @@ print(f"Megatron-LM's rule 8TP/(nX), worked out here: {published:.1f} days")
 
 # %% [markdown]
 # Megatron-LM's paper says 34 days for this model on 1,024 A100s (D. Narayanan and others, 2021,
-# [arXiv:2104.04473](https://arxiv.org/abs/2104.04473)). It worked them out by a rule, days = 8TP/(nX), for T tokens, P
+# [arXiv:2104.04473](https://arxiv.org/abs/2104.04473)). It worked this out by a rule, days = 8TP/(nX), for T tokens, P
 # parameters and n GPUs; its measured part is X = 140 TFLOP/s each, all layers computed again. The last line is the same rule,
-# worked out here. Hold "all layers again" against it, not your plan. What else was different, the formulas do not know.
+# worked out here. Compare "all layers again" with it, not your plan. The formulas do not know what else was different.
 
 # %% [markdown]
 # ## Ten thousand
 #
-# Ten times the GPUs. The batch can't grow for ever (Lab 13), so take 2,560 sequences and leave it. Two things get worse: a
+# Ten times the GPUs. The batch can't grow for ever (Lab 13), so take 2,560 sequences and stay there. Two things get worse: a
 # copy has fewer micro-batches, so the bubble weighs more; and more machines fail more often.
 
 # %% [markdown]
-# Meta counted 6.50 failures in 1,000 days of a node (Kokolis and others, 2025,
-# [arXiv:2410.21680](https://arxiv.org/abs/2410.21680)). Each costs a restart, and what was done since the last checkpoint.
-# More checkpoints lose less and cost more: Daly's interval is the best of them (Lab 15). The part of the time that is work
-# which is kept is called **goodput**. Assume a restart of 5 minutes, and that all ranks together write 100 GB/s.
+# Meta counted 6.50 failures in 1,000 node-days (Kokolis and others, 2025,
+# [arXiv:2410.21680](https://arxiv.org/abs/2410.21680)). Each costs a restart, and the work done since the last checkpoint.
+# More checkpoints lose less and cost more: Daly's interval is the best of them (Lab 15). The share of time spent on work that
+# is kept is the **goodput**. Assume a restart of 5 minutes, and that all ranks together write 100 GB/s.
 
 # %%
 lab.predict("ten_times", "10,240 GPUs instead of 1,024, the same batch: how many times as fast, if nothing fails?", "times")
-lab.predict("kept", "And of its time, how many % is work that is kept, with failures?", "%")
+lab.predict("kept", "And how many % of its time is work that is kept, with failures?", "%")
 
 # %%
 restart_s, write_bytes_per_s = 300.0, 100e9  # assumed; a checkpoint of all ranks together
 
 def kept_share(gpus, failures=6.50, restart_s=restart_s, write=write_bytes_per_s):
-    """The part of the time that is work which is kept, saving at Daly's interval."""
+    """The share of time spent on work that is kept, saving at Daly's interval."""
     mtbf_s = 3600 * goodput.mtbf_hours(gpus, failures)
     save_s = training_step.checkpoint_bytes(training_step.parameters(model)) / write
     return goodput.effective_share(goodput.daly_interval_s(save_s, mtbf_s), save_s, restart_s, mtbf_s)
@@ -968,7 +968,7 @@ def bought(failures=6.5, restart_s=restart_s, write=write_bytes_per_s):
     return figures.curves(curves, asks, x="GPUs", y="training (days)", log=True) if plans else figures.not_yet("Exercise 16.4")
 
 # %% [markdown]
-# Restart, storage and price were assumed. Turn the knobs: what hurts more, slow storage, slow restarts, or worse machines?
+# Restart, storage and price were assumed. Turn the knobs: what hurts most, slow storage, slow restarts, or worse machines?
 
 # %%
 knobs(bought, failures=[1.0, 6.5, 30.0], restart_s=[60.0, 300.0, 1800.0], write=[10e9, 100e9, 1e12])
@@ -976,15 +976,15 @@ knobs(bought, failures=[1.0, 6.5, 30.0], restart_s=[60.0, 300.0, 1800.0], write=
 # %% [markdown]
 # ### Chunks, and sums that hide (optional)
 #
-# Your plan leaves two things out that large runs have. **Interleaved 1F1B** (Lab 03) gives each stage v chunks of layers. The
+# Your plan leaves out two things that large runs have. **Interleaved 1F1B** (Lab 03) gives each stage v chunks of layers. The
 # bubble is then a v-th, $\frac{p-1}{v\,m}$ of the ideal, and v times as many messages pass (Narayanan and others, 2021). And a
 # layer's gradients can be added up as soon as its *last* micro-batch has gone backward, while the layers below still work (Lab
 # 11).
 
 # %% [markdown]
-# Fields of a `Plan`, `chunks` and `overlap`, bring both into the formulas. Hold them against messages: GPT-3 on 128 GPUs, 8
-# stages, 2 copies, 16 micro-batches. A simulated rank stands for a node of 8 GPUs, whose work is declared. It passes
-# activations on, and sends each layer's gradients to the other copy, over a network each.
+# Two fields of a `Plan`, `chunks` and `overlap`, bring both into the formulas. Compare them with messages: GPT-3 on 128 GPUs,
+# 8 stages, 2 copies, 16 micro-batches. A simulated rank stands for a node of 8 GPUs, whose work is declared. It passes
+# activations on over one network, and sends each layer's gradients to the other copy over another.
 
 # %%
 lab.predict("interleaved", "4 chunks a stage instead of 1: how many % shorter is a step?", "%")
@@ -1028,11 +1028,12 @@ one_queue = Nodes(16, inside=card, between=card)
 print(f"1 chunk, sums and activations in one queue of one card: a step of {rehearsed_s(1, True, one_queue):.2f} s")
 
 # %% [markdown]
-# More chunks hide more of the sums, and the last line is slower than no overlap at all. Why, both?
+# More chunks hide more of the sums, and the last line is slower than no overlap at all. Why?
 #
-# <details><summary>Compare</summary>Without chunks a stage's gradients are whole only in its last micro-batch, and one backward
-# is short. With chunks the upper layers are whole one or more groups of micro-batches sooner. In one queue the last activations
-# wait behind all sums that began before them, at each stage anew. So they need a lane of their own, or priority.</details>
+# <details><summary>Compare</summary>Without chunks a stage's gradients are complete only in its last micro-batch, and one
+# backward is short. With chunks those of the upper layers are complete one or more groups of micro-batches sooner. In one
+# queue the last activations wait behind all sums that began before them, at every stage. So they need a lane of their own, or
+# priority.</details>
 
 # %%
 most_chunks = model.layers
@@ -1066,14 +1067,14 @@ for batch in (24, 48, 96, 192):
 # **In one sentence:** for which plans do chunks pay, and why does overlap pay so much more together with them?
 #
 # <details><summary>Compare</summary>Where a copy has few micro-batches for its stages, and the bubble is large: many GPUs, one
-# batch. A short pipeline with many copies has little bubble and long sums. Chunks make the time in which those hide, so such
-# a plan may become the best.</details>
+# batch. A short pipeline with many copies has little bubble and long sums. Chunks make the time in which the sums hide, so
+# such a plan may become the best.</details>
 
 # %% [markdown]
 # ### How sure?
 #
-# Your own 83 intervals say how far a forecast of a step may be off. Carried to the plan, whose seconds have the constants of
-# the course, with everything else taken as it is:
+# Your own 83 intervals say how far a forecast of a step may be off. Carried over to the plan, whose seconds use the course's
+# constants, with everything else taken as it is:
 
 # %%
 if opened and large_gpus in plans:
@@ -1085,23 +1086,23 @@ if opened and large_gpus in plans:
     print(f"the farthest run that was tested has 512 GPUs: this is {large_gpus / 512:.0f} times as many")
 
 # %% [markdown]
-# What stands on what? **Checked:** the step's formula against 83 runs on up to 512 GPUs, all taken as computing their layers
+# What rests on what? **Checked:** the step's formula against 83 runs on up to 512 GPUs, all assumed to compute their layers
 # again, which your plan may not do; the memory formula against ZeRO's and Korthikanti's tables (in this course's tests).
-# **Taken from others:** Meta's failure rate, of other machines. **Assumed:** restart, storage, price, a batch that still trains
-# well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all wait for, and how much of the sums
-# hides on real cards.
+# **Taken from others:** Meta's failure rate, of other machines. **Assumed:** restart, storage, price, a batch that still
+# trains well. **Checked by nobody here:** congestion with 1,280 nodes, slow machines that all others wait for, and how much of
+# the sums hides on real cards.
 
 # %% [markdown]
 # For comparison: MegaScale reports 55.2 % of the sheet's FLOP/s on 12,288 GPUs (Jiang and others, 2024,
-# [arXiv:2402.15627](https://arxiv.org/abs/2402.15627)), with another model and batch. What is your last line's share, and which
-# item of this list may part the two?
+# [arXiv:2402.15627](https://arxiv.org/abs/2402.15627)), with another model and batch. What is your last line's share, and
+# which item of this list may explain the gap?
 
 # %% [markdown]
 # ## What PyTorch says at 10,000
 #
 # One thing can be tried at full size on one machine: what a rank *holds*. PyTorch has a process group that answers every
-# collective at once and moves nothing. With it a single process is rank 37 of 10,000, and `fully_shard` (Lab 12) cuts a
-# model of 40 million parameters for it. Numbers mean nothing there, time neither; shapes do.
+# collective at once and moves nothing. With it a single process is rank 37 of 10,000, and `fully_shard` (Lab 12) cuts a model
+# of 40 million parameters for it. Values mean nothing there, nor do times; shapes do.
 
 # %%
 lab.predict("elements", "40,022,000 parameters over 10,000 ranks by fully_shard: how many numbers does rank 37 hold?", "")
@@ -1127,8 +1128,8 @@ for held in rank_37.parameters:
     print(f"  {held.name:9} {held.whole} cut to {held.local}")
 
 # %% [markdown]
-# Why more than its share? Look at the shapes: FSDP2 cuts along dimension 0, so a rank gets whole rows. A weight of 1,000
-# rows is spread over 1,000 ranks, and the other 9,000 have none of it. The fullest rank decides whether it fits.
+# Why more than its share? Look at the shapes: FSDP2 cuts along dimension 0, so a rank gets whole rows. A weight of 1,000 rows
+# is spread over 1,000 ranks, and the other 9,000 have none of it. The fullest rank decides whether the model fits.
 #
 # `fully_shard` takes a `shard_placement_fn`, which names the dimension for each parameter. Cut the longer one:
 

@@ -41,7 +41,7 @@ lab, check = open_lab("17")
 #
 # In **attention** every token asks every other one. A token has a query, a key and a value, rows of `width` numbers. A
 # **score** is the product of a query with a key; a softmax over a query's scores says how much of each value it takes.
-# So L tokens have L² scores, for each head. Films and long programs have hundreds of thousands.
+# So L tokens have L² scores, for each head. Films and long programs have hundreds of thousands of tokens.
 
 # %%
 lab.predict("scores", f"{lengths[3]:,} tokens, 32 heads, scores of 2 bytes. How many GB are a layer's scores?", "GB")
@@ -57,15 +57,15 @@ figures.curves(
 )
 
 # %% [markdown]
-# Twice as many tokens, four times as many scores. (Fused kernels never store all scores; the work is left.) Neither cut
-# weights (Lab 12) nor a shared batch (Lab 04) helps: one sequence alone is too long. So cut the **sequence**. Each rank
-# owns some tokens: their queries, keys and values. But a query needs *all* keys. Have all of them gathered, and every
-# rank holds everything again.
+# Twice as many tokens, four times as many scores. (Fused kernels never store all scores; the work remains.) Neither
+# cutting weights (Lab 12) nor splitting the batch (Lab 04) helps: one sequence alone is too long. So cut the
+# **sequence**. Each rank owns some tokens: their queries, keys and values. But a query needs *all* keys. Gather them
+# all, and every rank holds everything again.
 
 # %% [markdown]
 # ## Softmax, block by block
 #
-# Look at a query and two blocks of keys. Could each block have its own softmax, and the results be averaged? Try it.
+# Take a query and two blocks of keys. Could each block have its own softmax, and the results be averaged? Try it.
 
 # %%
 torch.manual_seed(17)
@@ -76,10 +76,10 @@ print("the right rows, first column:      ", [round(x, 3) for x in right[:, 0].t
 print("averaged softmaxes, first column:  ", [round(x, 3) for x in (sum(halves) / 2)[:, 0].tolist()])
 
 # %% [markdown]
-# A block whose scores are greater has to weigh more. So keep three things of each block: for every query its greatest
-# score $m$, the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone
-# would overflow; that is why $m$ is subtracted.) `attend` gives you these three. A query that sees no key of a block
-# has $s=0$ and $o=0$ there.
+# A block with greater scores must weigh more. So keep three things for each block: for every query its greatest score
+# $m$, the sum $s=\sum e^{x-m}$ of its scores $x$, and the sum $o=\sum e^{x-m}v$ of the values. ($e^{x}$ alone would
+# overflow; that is why $m$ is subtracted.) `attend` gives you these three. A query that sees no key of a block has
+# $s=0$ and $o=0$ there.
 
 # %%
 # Set-up
@@ -94,20 +94,19 @@ def attend(fabric, task, source, k, v):
     return m, weights.sum(dim=1, keepdim=True), fabric.compute(task["work_s"], weights @ v)
 
 # %% [markdown]
-# Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Both sums have to be brought to one $m$, the greater: what was
-# divided by $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are
-# $o/s$. This **online softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums
-# changes.
+# Two blocks have $(m_1,s_1,o_1)$ and $(m_2,s_2,o_2)$. Bring both sums to one $m$, the greater: what was divided by
+# $e^{m_1}$ is divided by $e^{m}$ from now on, so it is multiplied by $e^{m_1-m}$. In the end the rows are $o/s$. This
+# **online softmax** (Milakov and Gimelshein, 2018) is exact: no number is lost, only the order of the sums changes.
 #
 # **Ring attention** (Liu and others, 2023) lets the *blocks* travel. A rank keeps its queries. It hands keys and values
-# to the next rank, while it works on them.
+# on to the next rank while it works on them.
 
 # %%
 lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. How many kB does each rank send?", "kB")
 
 # %% [markdown]
-# A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: where the
-# ranks do not divide the sequence, blocks differ in length. Tell `attend` whose block it is: its mask depends on that.
+# A task holds this rank's rows `q`, `k`, `v`, and `tokens`, a list with the numbers of *every* rank's tokens: if the
+# sequence does not divide evenly, blocks differ in length. Tell `attend` whose block it is: its mask depends on that.
 #
 # <details><summary>Hint 1</summary>In round s a rank has the block of rank (rank − s) mod n, its own first. n blocks, n
 # − 1 rounds in which something travels.</details>
@@ -119,7 +118,7 @@ lab.predict("ring", f"{ranks} ranks, {length} tokens, width {width}, float64. Ho
 def ring_attention(fabric, task):
     """Return this rank's rows of the attention over all ranks' tokens, [own tokens, width].
 
-    Each block of keys and values goes round the ring, n − 1 times to the neighbour, and is on its way while the rank works on
+    Each block of keys and values goes round the ring, in n − 1 hops to a neighbour, and is on its way while the rank works on
     it. Besides the task's own block, which stays as it is, a rank holds the block at hand and the next one. `attend` is called
     once for each block.
     """
@@ -175,21 +174,21 @@ lab.measure("ring", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.timeline(run)
 
 # %% [markdown]
-# Is there a transfer under each stretch of work? How many bytes a rank sends hardly depends on the number of ranks:
-# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with it: three blocks of $\frac
-# Ln$ tokens, its own, the one at hand and the next.
+# Is there a transfer under each stretch of work? The bytes that a rank sends hardly depend on the number of ranks:
+# $n-1$ blocks of $2\frac Ln$ rows are nearly all keys and values. What it *holds* falls with more ranks: three blocks
+# of $\frac Ln$ tokens, its own, the one at hand and the next.
 #
 # **In one sentence:** why is a transfer hidden more easily when the sequence is longer?
 #
-# <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel, and four times as many pairs
-# are worked on.</details>
+# <details><summary>Compare</summary>With blocks twice as long, twice as many bytes travel under work on four times as
+# many pairs.</details>
 
 # %% [markdown]
 # ## Who idles
 #
 # A language model's queries see no later key: the mask is **causal**. Half of all pairs are gone. Is half of the time
-# gone, too? Take the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. The
-# work of a round is in proportion to them; a round lasts as long as its busiest rank.
+# gone too? Take the sequence in a row, so that rank 0 owns the first tokens, and count the pairs that are left. A
+# rank's work in a round is in proportion to them; a round lasts as long as its busiest rank.
 
 # %%
 lab.predict("idle", f"{ranks} ranks, tokens in a row, causal. How many times the time of even work does it take?", "times")
@@ -218,7 +217,7 @@ lab.measure("idle", row / even)
 figures.timeline(simulate(declared_ring, ranks, args=(in_a_row(ranks), 1e-6)))
 
 # %% [markdown]
-# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. Half of the pairs are gone, and with
+# Rank 0 sees nothing but its own block, and waits; the last rank sees every block. Half of the pairs are gone, yet with
 # $n$ ranks all but $\frac1{2n}$ of the time is left. A rank's tokens need not be neighbours: `attend` masks by their
 # numbers.
 #
@@ -231,7 +230,7 @@ def my_tokens(rank, world_size, length):
     """Return the numbers of this rank's tokens, from 0 to length − 1, in a list.
 
     Every token has one owner, and no rank owns more than two more than another. Under a causal mask each round of the ring
-    is as much work for every rank, to within 2 % where each has hundreds of tokens.
+    is equal work for every rank, to within 2 % if each has hundreds of tokens.
     """
     ### BEGIN SOLUTION
     return list(range(rank, length, world_size))
@@ -245,7 +244,7 @@ lab.predict("balanced", "And with your tokens: how many times the time of even w
 
 # %%
 def dealt_out(n):
-    """All ranks' tokens; None where the exercise is not written yet."""
+    """All ranks' tokens; None if the exercise is not written yet."""
     run = launch(lambda fabric: my_tokens(fabric.rank, fabric.world_size, length), n)
     return [list(map(int, own)) for own in run.results] if run.state == "done" else None
 
@@ -254,8 +253,8 @@ lab.measure("balanced", seconds_of_rounds(mine)[0] / even if mine else None)
 figures.timeline(simulate(declared_ring, ranks, args=(mine, 1e-6))) if mine else figures.not_yet("Exercise 17.2")
 
 # %% [markdown]
-# Dealt out one by one, the layout is called **striped** (Brandon and others, 2023); folded, with a part from the front
-# and one from the back for each rank, **zigzag**, as Llama 3 was trained. And the rows? The mask knows the tokens'
+# Tokens dealt out one by one make a **striped** layout (Brandon and others, 2023); folded, with a part from the front
+# and one from the back for each rank, a **zigzag**, as in Llama 3's training. And the rows? The mask knows the tokens'
 # numbers, so your ring should give the same rows as one device, in any layout.
 
 # %%
@@ -270,10 +269,10 @@ if run.state == "done" and mine:
 # %% [markdown]
 # ## Heads dealt out
 #
-# There is another way (**Ulysses**, Jacobs and others, 2023). Attention has heads, and a head needs nothing of the
+# There is another way (**Ulysses**, Jacobs and others, 2023). Attention has heads, and a head needs nothing from the
 # others. So before the attention turn the cut round, from tokens to heads: each rank sends every other one the part of
-# its rows that belongs to *its* heads. That is an all-to-all. Then a rank has *all* tokens of some heads, and works
-# alone. Another all-to-all brings the rows back.
+# its rows that belongs to *that* rank's heads. That is an all-to-all. Then a rank has *all* tokens of some heads, and
+# works alone. Another all-to-all brings the rows back.
 
 # %%
 lab.predict("heads", f"{ranks} ranks: how many times as many bytes as with heads dealt out does the ring send?", "times")
@@ -314,12 +313,13 @@ lab.measure("heads", ring.trace.sent_bytes(0) / turned.trace.sent_bytes(0) if ri
 figures.links(turned)
 
 # %% [markdown]
-# A rank of the ring sends $2(n-1)$ tensors of $\frac Ln$ rows, and with heads dealt out $4\frac{n-1}{n}$: fewer, the
-# more ranks there are. But the ring hides what it sends, and this way nothing; and each rank needs a head.
+# In the ring a rank sends $2(n-1)$ tensors of $\frac Ln$ rows; with heads dealt out, $4\frac{n-1}{n}$: $\frac 2n$ times as
+# many. But the ring hides what it sends; this way hides nothing, and each rank needs a head.
 #
 # A layer is a dict: `ranks`, `tokens`, `heads`, `head_width`, `item_bytes` (of a number), `latency_s` and `bytes_per_s`
-# of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; of messages that
-# leave together the latencies overlap. One rank alone sends nothing. The ranks divide the tokens; there is no mask.
+# of a rank's card, and `work_s`, what all pairs take on one device. A message takes $\alpha+\frac mB$; the latencies of
+# messages that leave together overlap. One rank alone sends nothing. The ranks divide the tokens evenly; there is no
+# mask.
 
 # %% tags=["exercise:attention_seconds"]
 # Exercise 17.3: seconds of both ways
@@ -346,9 +346,9 @@ check.attention_seconds(attention_seconds)
 
 # %% [markdown]
 # Now at scale: a sequence of 131,072 tokens, 32 heads, on cards of 50 GB/s, and a device that does 400 Tflop/s. All
-# pairs are $4L^2$ operations for each column, two for the score and two for the value. Real ranks would be a cluster;
-# simulated ones do the same rounds, with the work declared. From how many ranks on is dealing out heads faster, and
-# where does that end?
+# pairs take $4L^2$ operations for each column, two for the score and two for the value. Real ranks would need a
+# cluster; simulated ones do the same rounds, with the work declared. From how many ranks on is dealing out heads
+# faster, and where does that end?
 
 # %%
 far_layer = {"tokens": 131_072, "heads": 32, "head_width": 128, "item_bytes": 2, "latency_s": 5e-6, "bytes_per_s": 50e9}
@@ -357,7 +357,7 @@ counts = ", ".join(map(str, far_ranks))
 lab.predict("turn", f"From which of {counts} ranks on does the ring take longer than its work alone?", "ranks")
 
 # %%
-# Helper: both ways with their work declared, and tensors that have shapes alone
+# Helper: both ways with their work declared, and tensors that have only shapes
 def far_ring(fabric, numbers, work_s):
     n, rank = fabric.world_size, fabric.rank
     for step in range(n):
@@ -410,15 +410,15 @@ figures.curves(
 
 # %% [markdown]
 # A block's work falls as $\frac{1}{n^2}$, its transfer as $\frac1n$. While the work is longer, the ring costs nothing
-# else. Then the transfer shows, and more ranks help no more. Heads go as far as there are heads.
+# extra. After that the transfer shows, and more ranks no longer help. Heads reach only as many ranks as there are
+# heads.
 
 # %% [markdown]
 # ## Experts
 #
-# The other way to a larger model is not to use all of it. In a **mixture of experts** the MLP of a layer is there E
-# times, and a small **router** sends each token to one of them. A token costs no more, and the model has E times the
-# weights. Each rank keeps some experts, so tokens have to travel: an all-to-all with *unequal* counts, for the router
-# decides, and not you.
+# The other way to a larger model is not to use all of it. In a **mixture of experts** a layer has E MLPs, and a small
+# **router** sends each token to one of them. A token costs no more, and the model has E times the MLP weights. Each rank
+# keeps some experts, so tokens must travel: an all-to-all with *unequal* counts, for the router decides, not you.
 
 # %%
 lab.predict(
@@ -427,17 +427,17 @@ lab.predict(
 )
 
 # %% [markdown]
-# If everybody wants one expert, all ranks wait for its rank, and its memory may overflow. So each expert has a
+# If all tokens want one expert, all ranks wait for its rank, and its memory may overflow. So each expert has a
 # **capacity**: it takes the first tokens of each rank up to that number, and drops the rest (Lepikhin and others,
-# 2020). A dropped token's row is zero; it passes the layer by the residual connection.
+# 2020). A dropped token's row is zero; the token passes the layer through the residual connection.
 #
-# **The backward pass.** A row's gradient travels the row's own way. So the same function serves: pass gradients as `x`,
-# and the expert's backward step as `work`.
+# **The backward pass.** A row's gradient travels the same way as the row. So the same function serves: pass gradients
+# as `x`, and the expert's backward step as `work`.
 #
 # <details><summary>Hint 1</summary>Nobody can receive rows without knowing how many: <code>recv</code> wants a tensor
 # of the right shape. So counts travel first.</details>
-# <details><summary>Hint 2</summary>Keep for each rank the places of the tokens that went there. What comes home from it
-# is in that order: <code>y[places] = rows</code>.</details>
+# <details><summary>Hint 2</summary>For each rank, keep the places of the tokens that went there. What comes home from
+# it is in that order: <code>y[places] = rows</code>.</details>
 
 # %%
 # Set-up
@@ -454,7 +454,7 @@ def exchange(fabric, parts, came):
 # %% tags=["exercise:to_experts"]
 # Exercise 17.4: tokens to experts, and home again
 def to_experts(fabric, task, work):
-    """Return (y, dropped): each of this rank's tokens' row, in its place, and the places of the dropped tokens.
+    """Return (y, dropped): the row of each of this rank's tokens, in its place, and the places of the dropped tokens.
 
     task["x"] [own tokens, width]; task["chosen"], a list, the expert of each, which lives on the rank of that number.
     `work(rows)` is this rank's expert, called once, on the rows of all ranks. An expert takes the first task["capacity"] tokens
@@ -480,7 +480,7 @@ check.to_experts(to_experts)
 # %%
 # Helper: tokens of a rank, and its expert
 def mixture_task(rank, n, hot=0.0):
-    """256 tokens and the experts that they chose; `hot` is the part that wants expert 0 whatever it is."""
+    """256 tokens and the experts that they chose; `hot` is the share that wants expert 0 in any case."""
     random = torch.Generator().manual_seed(100 + rank)
     chosen = torch.randint(n, (256,), generator=random)
     chosen[torch.rand(256, generator=random) < hot] = 0
@@ -506,15 +506,15 @@ lab.measure("rows", run.trace.sent_bytes(0) / 1e3 if run.state == "done" else No
 figures.links(run)
 
 # %% [markdown]
-# And where half of all tokens want expert 0, whatever they are?
+# And if half of all tokens want expert 0, whatever they are?
 
 # %%
 run = launch(mixed, ranks, args=(0.5,))
 figures.links(run)
 
 # %% [markdown]
-# All others wait for the hot expert's rows, in every layer. With a capacity nobody waits long, and tokens are lost.
-# Here an expert's work takes a time in proportion to its rows. Look who waits, without a capacity and with one.
+# All others wait for the hot expert's rows, in every layer. With a capacity nobody waits long, but tokens are lost.
+# Here an expert's work takes time in proportion to its rows. See who waits, without a capacity and with one.
 
 # %%
 most = experts.capacity(256, ranks, 1.25)
@@ -540,12 +540,12 @@ figures.timeline(held)
 # %% [markdown]
 # ## A mixture that is trained
 #
-# Do routers become so uneven by themselves? Train one. Each rank has its share of the images and one expert, a linear
+# Do routers become this uneven by themselves? Train one. Each rank has its share of the images and one expert, a linear
 # layer with ReLU. A token's row is the expert's, times the router's probability $p$: that is how the router learns. An
 # expert that is chosen more often learns more: is it chosen more often still?
 #
-# Against it stands the Switch Transformer's **balancing loss**, $E\sum_e f_eP_e$: $f_e$ is the share of tokens that
-# expert e got, $P_e$ the router's mean probability for it. It is 1 where all is even.
+# The Switch Transformer's **balancing loss**, $E\sum_e f_eP_e$, counters this: $f_e$ is the share of tokens that expert
+# e got, $P_e$ the router's mean probability for it. It is 1 when all is even.
 
 # %%
 # Helper: a layer of experts over the ranks, that autograd can go through
@@ -614,7 +614,7 @@ def mixture_loss(fabric, balance, router, expert, head, x, labels, grads):
 
 # %%
 lab.predict(
-    "router", f"{ranks} experts, no balancing loss. After {steps} steps: how many times its even share has the hottest?", "times"
+    "router", f"{ranks} experts, no balancing loss. After {steps} steps the hottest has how many times its even share?", "times"
 )
 
 # %%
@@ -644,8 +644,8 @@ for name, seen in trained.items():
 # %% [markdown]
 # ## Where both stand in a plan
 #
-# Lab 16 plans with three ways to cut. Here are all five, for one layer of width 8,192, a sequence of 131,072 tokens and
-# eight ranks: what a rank sends in a forward pass. Which of them would you lay across the slowest links?
+# Lab 16 plans with three ways to cut. Here are five that cut a model or a sequence, for one layer of width 8,192, a sequence of
+# 131,072 tokens and eight ranks: what a rank sends in a forward pass. Which of them would you put across the slowest links?
 
 # %%
 tokens, wide, n = 131_072, 8_192, 8
@@ -661,8 +661,8 @@ for name, size in sorted(sent.items(), key=lambda row: -row[1]):
 
 # %% [markdown]
 # A ring hides what it sends; an exchange of heads or of tokens, and an all-reduce, hold everybody up. So heads and
-# tensor parallelism stay inside a machine, a ring may cross to the next one, and experts travel as far as they must:
-# that is why routers are made to prefer near ones (DeepSeek-V3 lets a token reach four machines at most).
+# tensor parallelism stay inside a machine, a ring may cross to the next one, and tokens travel as far as they must:
+# that is why routers are made to prefer near experts (DeepSeek-V3 lets a token reach four machines at most).
 
 # %% [markdown]
 # ## What you predicted, and what came out

@@ -1,6 +1,6 @@
-"""Values on their way between a check and a student's function: NumPy's arrays on one side, tensors on the other.
+"""Conversion of values between a check and a student's function: NumPy's arrays on one side, tensors on the other.
 
-Left out: bytes on a wire (`fabric`, `engines.plain_values`).
+`fabric` and `engines.plain_values` handle bytes on a wire.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def tensors(value: Any) -> Any:
-    """NumPy arrays as tensors of their own memory, inside lists and dicts too."""
+    """Convert NumPy arrays to tensors with their own memory, also inside lists and dicts."""
     import torch
 
     if isinstance(value, np.ndarray):
@@ -24,8 +24,8 @@ def tensors(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Tensors of torch and TensorFlow as NumPy arrays, inside lists, tuples and dicts; a value for each replica as a
-    tuple; numbers, text and None as they are; else its type."""
+    """Convert tensors of torch and TensorFlow to NumPy arrays, also inside lists, tuples and dicts. A value per replica becomes a
+    tuple; numbers, text and None stay; anything else becomes the name of its type."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         return value.detach().cpu().numpy().copy()
     if isinstance(value, (list, tuple)):
@@ -35,12 +35,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, slice):
         return (value.start, value.stop)
     if isinstance(value, str):
-        return str(value)  # NumPy's text is a kind of its own, which a frame of the grader does not know
+        return str(value)  # NumPy's text is another type, which a frame of the grader does not know
     if isinstance(value, (np.ndarray, bytes)):
         return _plain_array(value)
     if value is None or isinstance(value, (bool, int, float, np.generic)):
         return value
-    if hasattr(value, "numpy"):  # a tensor or a variable of TensorFlow or Keras; a mirrored one is one value
+    if hasattr(value, "numpy"):  # a tensor or a variable of TensorFlow or Keras; a mirrored variable is one value
         return _plain_array(value.numpy())
     if isinstance(getattr(value, "values", None), tuple):  # TensorFlow's PerReplica
         return tuple(plain(v) for v in value.values)
@@ -49,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def _plain_array(value: Any) -> Any:
-    """NumPy's own kinds of numbers; TensorFlow's text is bytes, and its bfloat16 a kind that NumPy does not know."""
+    """Convert to NumPy's own dtypes; TensorFlow's text is bytes, and NumPy does not know its bfloat16."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if not isinstance(value, np.ndarray):

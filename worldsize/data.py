@@ -1,12 +1,11 @@
 """Data sets by name, checksummed, as NumPy arrays.
 
-`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own
-archive, and downloads it only when asked. Both are read with no framework, so that a rank of either
-framework may load them; `data_folders` says where they are looked for. `measured_iterations("multi")` is no data set to
-learn from but what real clusters took for a training step. Left out: batching, shuffling and sharding, which the labs teach.
+`load("fashion-mnist")` reads the subset that ships in `datasets/`; `load("cifar10")` reads the user's own archive, and downloads
+it only on request. No framework is needed, so ranks of every framework can load them. `measured_iterations` is no training data:
+it holds measured step times of real clusters. The labs teach batching, shuffling and sharding.
 
-Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers
-of Features from Tiny Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
+Sources: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747); Krizhevsky, "Learning Multiple Layers of Features from Tiny
+Images" (2009). The unpickler follows the Python manual, "Restricting Globals".
 """
 
 import csv
@@ -36,7 +35,7 @@ RESTORE = (
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images uint8 `[n, height, width]`, in colour `[n, height, width, 3]`; labels int64 `[n]`."""
+    """A labeled image data set: images uint8 `[n, height, width]` or, in color, `[n, height, width, 3]`; labels int64 `[n]`."""
 
     name: str
     train_images: np.ndarray
@@ -47,7 +46,7 @@ class Dataset:
 
     @property
     def shape(self) -> str:
-        """The sizes in words, to print."""
+        """The counts and sizes in words, to print."""
         size = " x ".join(str(length) for length in self.train_images.shape[1:])
         counts = f"{len(self.train_images):,} training and {len(self.test_images):,} test images"
         return f"{counts} of {size} bytes, {len(self.classes)} classes"
@@ -55,7 +54,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that must be, byte for byte, the one that the digest was taken from."""
+    """An expected file, with the digest that its bytes must have."""
 
     name: str
     size_bytes: int
@@ -67,9 +66,9 @@ class DataFile:
 
 @dataclass(frozen=True)
 class MeasuredIteration:
-    """One training step of a GPT model on A100 GPUs, as measured: the model, how it was spread, and the seconds.
+    """A measured training step of a GPT model on A100 GPUs: the model, the parallel plan and the seconds.
 
-    `micro_batch` in sequences of one replica, `global_batch` in sequences of all; `tensor` · `data` · `pipeline` is `gpus`.
+    `micro_batch`: sequences of one replica. `global_batch`: sequences of all replicas. `gpus` = `tensor` · `data` · `pipeline`.
     """
 
     gpus: int
@@ -78,7 +77,7 @@ class MeasuredIteration:
     hidden: int
     heads: int
     layers: int
-    tokens: int  # a sequence
+    tokens: int  # per sequence
     tensor: int
     data: int
     pipeline: int
@@ -96,7 +95,7 @@ FASHION_MNIST_CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-# MD5, because the data set's own page gives no stronger digest.
+# MD5, because the data set's own page gives no stronger digest
 CIFAR10 = DataFile(
     name="cifar-10-python.tar.gz",
     size_bytes=170_498_071,
@@ -127,9 +126,9 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 def load(name: str, *, download: bool = False) -> Dataset:
     """Return the data set `name`, "fashion-mnist" or "cifar10".
 
-    `download=True` lets "cifar10" fetch 170 MB from its own page when the archive is not on this machine.
-    Raises ValueError for an unknown name or a damaged file, FileNotFoundError for a missing one,
-    ConnectionError for a download that fails; each says what to do next.
+    `download=True` lets "cifar10" fetch 170 MB from the data set's own page if no folder holds the archive.
+    Raises ValueError for an unknown name or a damaged file, FileNotFoundError for a missing file and ConnectionError for a failed
+    download. Each message says what to do next.
     """
     if name == "fashion-mnist":
         return load_fashion_mnist(data_folders())
@@ -143,13 +142,13 @@ def load(name: str, *, download: bool = False) -> Dataset:
 
 
 def bandwidths() -> list[tuple[str, float, str]]:
-    """Published bandwidths of memories and links: (name, bytes a second one way, source). Raises FileNotFoundError."""
+    """Return published bandwidths of memories and links: (name, bytes per second one way, source). Raises FileNotFoundError."""
     rows = json.loads(shipped("bandwidths.json").read_text(encoding="utf-8"))
     return [(row["name"], float(row["bytes_per_s"]), row["source"]) for row in rows]
 
 
 def shipped(name: str) -> Path:
-    """Return the file `name` that ships with the course and has no checksum. Raises FileNotFoundError."""
+    """Return the path of `name`, a file that ships with the course without a checksum. Raises FileNotFoundError."""
     folders = data_folders()
     for folder in folders:
         if (folder / name).is_file():
@@ -158,10 +157,10 @@ def shipped(name: str) -> Path:
 
 
 def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
-    """Measured training steps of real clusters, in the file's order.
+    """Return measured training steps of real clusters, in the file's order.
 
     "multi": 109 on 64, 256 and 512 GPUs; "single": 1,440 on one node of 8. J. Bang et al., "vTrain", MICRO 2024,
-    arXiv:2312.12391. Raises ValueError for another name or a damaged file, FileNotFoundError for a missing one.
+    arXiv:2312.12391. Raises ValueError for another name or a damaged file, FileNotFoundError for a missing file.
     """
     if which not in VTRAIN:
         raise ValueError(f"data.measured_iterations: expected 'multi' or 'single', got {which!r}. Pass one of these two.")
@@ -178,20 +177,20 @@ def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
 
     found = []
     for row in rows:
-        *counts, milliseconds = row[-11:]  # "multi" has the billions of parameters before them
+        *counts, milliseconds = row[-11:]  # "multi" has the billions of parameters in front
         found.append(MeasuredIteration(*map(int, counts), iteration_s=float(milliseconds) / 1e3))
     return found
 
 
 def data_folders() -> list[Path]:
-    """Where files are looked for: the folder that WORLDSIZE_DATA names, the laid course's, the checkout's, the package's."""
+    """Return the folders to search: WORLDSIZE_DATA, then the laid course's, the checkout's and the package's folder."""
     named = os.environ.get("WORLDSIZE_DATA")
     folders = [Path(named).expanduser()] if named else []
     course = course_above()
     if course is not None:
         folders.append(course / "datasets")
 
-    # Our README is the mark: beside an installed package, `datasets` may be somebody else's package.
+    # Our README identifies the folder: beside an installed package, `datasets` may be another package.
     if (CHECKOUT_FOLDER / "README.md").is_file():
         folders.append(CHECKOUT_FOLDER)
     if carried.CARRIED_FOLDER.is_dir():
@@ -200,14 +199,14 @@ def data_folders() -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """The user's cache, where a download goes."""
+    """Return the user's cache folder, the target of downloads."""
     import pooch  # here, because most labs need no download and ranks should start fast
 
     return Path(pooch.os_cache("worldsize"))
 
 
 def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
-    """The first of `folders` that holds `file`, checked; None when none holds it."""
+    """Return the path of `file` in the first of `folders` that holds it, its digest checked; None if no folder does."""
     for folder in folders:
         path = folder / file.name
         if path.is_file():
@@ -232,7 +231,7 @@ def check_digest(path: Path, file: DataFile) -> None:
 
 
 def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) -> Dataset:
-    """The Fashion-MNIST subset, images `[n, 28, 28]`, from the first of `folders` that holds it."""
+    """Return the Fashion-MNIST subset, images `[n, 28, 28]`, from the first of `folders` that holds the file."""
     path = find(file, folders)
     if path is None:
         raise FileNotFoundError(
@@ -252,9 +251,9 @@ def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) 
 
 
 def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataFile = CIFAR10) -> Dataset:
-    """CIFAR-10, images `[n, 32, 32, 3]`, from the first of `folders` that holds the archive.
+    """Return CIFAR-10, images `[n, 32, 32, 3]`, from the first of `folders` that holds the archive.
 
-    A download goes to the last of them. Raises FileNotFoundError, or ConnectionError when a download fails.
+    A download goes to the last folder. Raises FileNotFoundError, or ConnectionError if a download fails.
     """
     path = find(file, folders)
     if path is None and download:
@@ -279,12 +278,12 @@ def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataF
 
 
 def listed(folders: Sequence[Path]) -> str:
-    """The folders in which a data set was looked for, as a message names them."""
+    """Return the searched folders as messages name them."""
     return ", ".join(map(str, folders)) or "no folder, as there is no checkout beside this installation"
 
 
 def by_hand(file: DataFile, folders: Sequence[Path]) -> str:
-    """The sentence that says how to put the file in place without us."""
+    """Return the sentence that explains how to fetch the file by hand."""
     return (
         f"Download {file.url} ({file.size_bytes / 1e6:.0f} MB, {file.algorithm} {file.digest}) and put it, "
         f"not unpacked, in {folders[0]}."
@@ -292,7 +291,7 @@ def by_hand(file: DataFile, folders: Sequence[Path]) -> str:
 
 
 def fetch(file: DataFile, folders: Sequence[Path], stall_s: float = DOWNLOAD_STALL_S) -> Path:
-    """Download `file` into the last of `folders`, with a progress bar; a broken one leaves nothing behind."""
+    """Download `file` into the last of `folders`, with a progress bar; a failed download leaves no file."""
     import pooch
     from tqdm import tqdm
 
@@ -315,11 +314,11 @@ def fetch(file: DataFile, folders: Sequence[Path], stall_s: float = DOWNLOAD_STA
 
 
 def read_batches(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Images uint8 `[n, 32, 32, 3]` and labels int64 `[n]` of every batch in CIFAR's archive, by name."""
+    """Return images uint8 `[n, 32, 32, 3]` and labels int64 `[n]` of every batch in CIFAR's archive, by batch name."""
     from tqdm import tqdm
 
     batches = {}
-    # One pass over the stream: a look-up by name would unpack the archive once for each batch.
+    # One pass over the stream: access by name would decompress the archive once per batch.
     with tarfile.open(path, "r|gz") as archive:
         for member in tqdm(archive, desc=f"reading {path.name}", unit=" files", delay=1.0):
             name = Path(member.name).name
@@ -332,7 +331,7 @@ def read_batches(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Rebuilds NumPy arrays and plain values; any other name in the pickle is refused, not looked up."""
+    """An unpickler for NumPy arrays and plain values; it refuses any other name in the pickle without importing anything."""
 
     rebuild = np.empty(0).__reduce__()[0]
     admitted = {
@@ -352,5 +351,5 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def unpickle_arrays(raw: bytes) -> Any:
-    """What a pickle of arrays holds, with Python 2's strings as bytes; it never runs code from the pickle."""
+    """Return a pickle's arrays, with Python 2's strings as bytes; no code from the pickle runs."""
     return ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()

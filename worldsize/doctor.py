@@ -1,9 +1,8 @@
-"""What this machine can do for a course on distributed training: the capability sheet, as data.
+"""The capability sheet: a machine's abilities for a course on distributed training, as data.
 
-`examine()` looks at the machine and really launches two ranks that all-reduce, twice: the first launch starts the
-fork server, the second shows what every later one costs. Whatever needs torch (backends, GPUs) is asked of those
-ranks, so that neither torch nor CUDA starts up in the caller. Left out: printing (`cli`), and repairing
-anything. The idea is `brew doctor`'s: each row that is not well says what to do next.
+`examine()` looks at the machine and launches two real ranks that all-reduce, twice: the first launch starts the fork server, the
+second shows the cost of every later launch. Questions that need torch (backends, GPUs) go to those ranks, so that neither torch
+nor CUDA starts in the caller. As in `brew doctor`, each failing row says what to do next.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _COLUMNS = ("what", "here", "remark")
 
 @dataclass(frozen=True)
 class Capability:
-    """One line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark`: the next step)."""
+    """A line of the sheet. `state`: "ok", "note" (works, with a remark) or "fails" (`remark` is the next step)."""
 
     what: str
     value: str
@@ -47,7 +46,7 @@ class CapabilitySheet:
 
     @property
     def ok(self) -> bool:
-        """False where something that every lab needs does not work."""
+        """False if something that every lab needs does not work."""
         return all(row.state != "fails" for row in self.rows)
 
     def __getitem__(self, what: str) -> Capability:
@@ -93,9 +92,9 @@ def _marked(row: Capability) -> str:
 
 
 def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
-    """Look at this machine and launch two real ranks on it, twice. A few seconds; raises nothing.
+    """Examine this machine and launch two real ranks on it, twice. Takes a few seconds; raises nothing.
 
-    `launch` takes the place of `worldsize.launch.launch`, for a test or for another engine.
+    `launch` replaces `worldsize.launch.launch`, for a test or another engine.
     """
     rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
 
@@ -110,7 +109,7 @@ def _launcher() -> LaunchFunction:
 
 
 def system() -> Capability:
-    """Say which system this is; it fails on Windows itself, where no rank can be forked or shaped."""
+    """Return the system's row; it fails on native Windows, which can neither fork nor shape ranks."""
     value = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if platform.system() == "Windows":
         remark = "ranks need Linux: install WSL2 (`wsl --install`), and do this again in its terminal"
@@ -146,14 +145,14 @@ def _version(name: str, distribution: str) -> Capability:
 
 
 def _install() -> str:
-    """Return the command that brings what is missing: make in a checkout, pip where the course came in a wheel."""
+    """Return the command that installs missing packages: make in a checkout, pip for a course from a wheel."""
     if carried.CARRIED_FOLDER.is_dir():
         return "`pip install` with the course's wheel"
     return "`make setup` in the course's folder"
 
 
 def _tensorflow() -> Capability:
-    """As the others; but where it is left out (a small container, a lent host), most labs run all the same."""
+    """Return TensorFlow's row: a note if it is missing (a small container, a lent host), because most labs run without it."""
     row = _version("TensorFlow", "tensorflow")
     if row.state == "ok":
         return row
@@ -161,7 +160,7 @@ def _tensorflow() -> Capability:
 
 
 def _rank_facts() -> dict:
-    """What one rank finds out. It sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
+    """Return one rank's findings. The rank sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
     import torch
     import torch.distributed as dist
 
@@ -180,7 +179,7 @@ def _rank_facts() -> dict:
 
 
 def _gpu_names() -> list[str]:
-    """Asked of a rank that is alone: it sees every GPU, and this process never initialises CUDA."""
+    """Return the GPUs' names. A rank alone runs this: it sees every GPU, and the caller never initializes CUDA."""
     import torch
 
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -189,12 +188,12 @@ def _gpu_names() -> list[str]:
 def _ranks(launch: LaunchFunction | None) -> list[Capability]:
     try:
         launch = launch or _launcher()
-        with redirect_stdout(io.StringIO()):  # a notebook's observers print a line a launch; the sheet has it in a row
+        with redirect_stdout(io.StringIO()):  # a notebook's observers print a line per launch; the sheet has its own row for that
             first = launch(_rank_facts, world_size=2, timeout_s=60)
             second = launch(_rank_facts, world_size=2, timeout_s=60)
             gpus = launch(_gpu_names, world_size=1, timeout_s=60)[0]
         facts = _checked(second.results)
-    except Exception as error:  # whatever it is, it belongs in the sheet
+    except Exception as error:  # any error at all belongs in the sheet
         return [_no_ranks(error)]
 
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
@@ -251,7 +250,7 @@ def _gpus(names: list[str]) -> Capability:
 
 
 def sandbox() -> Capability:
-    """Whether bubblewrap is here and really starts; only grading needs it."""
+    """Return the sandbox's row: is bubblewrap here, and does it start? Only grading needs it."""
     program = shutil.which("bwrap")
     if program is None:
         remark = "only grading needs it: install the package bubblewrap (Linux)"

@@ -1,4 +1,4 @@
-"""The errors that a launch raises, and the one that a stub of an exercise raises.
+"""The errors that a launch raises, and the error that an exercise's stub raises.
 
     LaunchError
       RankFailed      a rank raised, was killed, or left without a result
@@ -6,9 +6,9 @@
       RunTimedOut     the time limit passed
       EngineLost      the process that starts the ranks is gone
     Interrupted       the stop button (a KeyboardInterrupt)
-    NotYet            a stub of an exercise that nobody has written yet
+    NotYet            a stub of an unwritten exercise
 
-Left out: their messages (`failures`, `launch.outcome_error`).
+`failures` and `launch.outcome_error` write the messages.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class NotYet(NotImplementedError):
 
 
 class LaunchError(RuntimeError):
-    """A launch that did not end well. `run` is what there is of it: logs, partial trace, results so far.
+    """A launch that did not end well. `run` has its remains: logs, partial trace, results so far.
 
-    `message` says what happened, `hint` what to do next; both are in its text.
+    `message` says what happened, `hint` what to do next; both are in the error's text.
     """
 
     def __init__(self, message: str, run: object = None, hint: str = "") -> None:
@@ -33,12 +33,12 @@ class LaunchError(RuntimeError):
         self.hint = hint
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of the launcher's own frames."""
+        """Return the text that IPython shows in place of the launcher's own frames."""
         return f"{type(self).__name__}: {self}".splitlines()
 
 
 class RankFailed(LaunchError):
-    """The first rank that failed. `failure` is a `Failure`; `rank` its number."""
+    """The first rank that failed. `failure` is a `Failure`; `rank` is the failed rank's number."""
 
     def __init__(
         self, message: str, run: object = None, hint: str = "", failure: Failure | None = None
@@ -52,7 +52,7 @@ class Deadlock(LaunchError):
     """Every live rank is blocked in the fabric and no message can match."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the word stands in its name already."""
+        """Return the text that IPython shows, without the word "deadlock", which the class name already has."""
         return f"{type(self).__name__}: {str(self).removeprefix('deadlock: ')}".splitlines()
 
 

@@ -1,8 +1,8 @@
-"""What can go wrong with ranks, as plain data, and the words that a student can read, which are made last.
+"""Failures of ranks as plain data, and their rendering as text for students.
 
-A rank never sends an exception object: it sends a `Failure` (type name, text, frames), and the kernel renders it
-against the notebook's own cells. Left out: how failures are noticed (`engines/`), and what is raised (`errors`).
-The idea of leading with the first failure is `torch.distributed.elastic.multiprocessing.errors`.
+A rank never sends an exception object. A rank sends a `Failure` (type name, text, frames), and the kernel renders the `Failure`
+against the notebook's own cells. The idea of leading with the first failure is from
+`torch.distributed.elastic.multiprocessing.errors`. `errors.py` holds the exceptions; `engines/` detects the failures.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY_DIRS = tuple(
     {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"), _PACKAGE_DIR}
 )
-TaskNames = tuple[str, ...]  # ("chief:0", "worker:0") by rank; () where ranks have numbers only
+TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see it)."""
+    """A line of a traceback: file, 1-based line, function, source text ("" where the rank cannot see the source)."""
 
     file: str
     line: int
@@ -41,8 +41,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended. `at_s` is on the machine's monotonic clock; `code` is the exit code or the signal's number,
-    None where nobody knows it. `host` names the one that a rank was lost with."""
+    """The way a rank ended. `at_s` is on the machine's monotonic clock. `code` is the exit code or the signal's number, None if
+    unknown. `host` names the host that was lost together with the rank."""
 
     rank: int
     kind: Literal["raised", "signal", "exit", "lost"]
@@ -57,16 +57,16 @@ class Failure:
 
     @property
     def lost_a_peer(self) -> bool:
-        """True where this looks like the echo of another rank's end, not the first failure."""
+        """Return True if this failure looks like the echo of another rank's end, not the first failure."""
         if self.kind != "raised":
             return False
         return self.type in _PEER_LOST_TYPES or _PEER_LOST.search(self.message) is not None
 
 
-# the fabric's, and TensorFlow's for an address that no longer answers
+# the fabric's error, and TensorFlow's errors for an address that no longer answers
 _PEER_LOST_TYPES = ("PeerLost", "UnavailableError", "AbortedError")
 
-# what torch.distributed says, of whose calls in a student's code nobody makes a PeerLost
+# what torch.distributed says when a student calls it directly, where nothing converts its error to PeerLost
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|closed by peer|broken pipe|remote process|"
     r"peer (has )?(closed|exited)|NCCL (communicator|WARN|error)",
@@ -76,7 +76,7 @@ _PEER_LOST = re.compile(
 
 @dataclass(frozen=True)
 class Wait:
-    """A call of the fabric that a rank is blocked in. `peer` is None for a receive from anyone."""
+    """A call of the fabric that blocks a rank. `peer` is None for a receive from anyone."""
 
     rank: int
     op: MessageKind
@@ -87,9 +87,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stood when the run was stopped: what it waited for, its stack, its last message that had ended.
+    """The position of a rank when the run was stopped: its wait, its stack, its last completed message.
 
-    `collective` names the call of a framework that it waited in.
+    `collective` names the framework call that the rank waited in.
     """
 
     rank: int
@@ -102,8 +102,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Return:
-    """What is known of a rank that returned: `changed` names of the notebook that it changed in its own copy, how many
-    `isend` handles it left `unwaited`, and, of a rank that stays, a small result and record, which are in no file."""
+    """The data of a rank that returned. `changed`: names of the notebook that the rank changed in its own copy. `unwaited`: the
+    number of `isend` handles never waited for. `packed` and `record`: the small result and record of a rank that stays; no file
+    holds them."""
 
     changed: tuple[str, ...] = ()
     unwaited: int = 0
@@ -116,9 +117,9 @@ Status = Literal["done", "failed", "deadlock", "timeout", "stopped", "refused"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended; `reason` says why it was refused. `returned` has the ranks that returned.
+    """The end of a launch. `reason` says why a launch was refused; `returned` holds the ranks that returned.
 
-    Of ranks that stay, `freed` were still at work when it was over, and those that did not come free were `killed`.
+    For ranks that stay, `freed` were still at work at the end, and `killed` did not come free.
     """
 
     status: Status
@@ -133,9 +134,9 @@ class Outcome:
 
 
 def first_failure(failures: Sequence[Failure]) -> Failure:
-    """The culprit among the failures of ranks: the earliest, but an echo never goes before its cause.
+    """Return the culprit: the earliest failure that is not an echo, or the earliest echo if all are.
 
-    An echo is what a rank says whose peer was lost ("connection closed by peer").
+    An echo is the error of a rank whose peer was lost ("connection closed by peer").
     """
     causes = [f for f in failures if not f.lost_a_peer]
     return min(causes or failures, key=lambda f: f.at_s)
@@ -150,15 +151,15 @@ def is_package(frame: Frame) -> bool:
 
 
 def place(frame: Frame) -> str:
-    """A failure's words for where a frame is: "Exercise 6.2 (cell In[3]), line 7, in ring"."""
+    """Return a frame's place in words, such as "Exercise 6.2 (cell In[3]), line 7, in ring"."""
     return f"{file_in_words(frame.file)}, line {frame.line}, in {frame.function}"
 
 
-UNTITLED: dict[str, Title] = {}  # by file, the titles of cells that have lost theirs and count all the same
+UNTITLED: dict[str, Title] = {}  # by file: titles of cells that lost their title line and still count
 
 
 def file_in_words(file: str) -> str:
-    """ "Exercise 6.2 (cell In[3])" for the file of a cell, and the file itself where it is no cell's."""
+    """Return "Exercise 6.2 (cell In[3])" for a cell's file, and the path itself for any other file."""
     title = UNTITLED.get(file) or title_of("".join(linecache.getlines(file)[:1]))
     cell = _cell_name(file)
     if title is None or title.kind == "Set-up":
@@ -167,7 +168,7 @@ def file_in_words(file: str) -> str:
 
 
 def _cell_name(file: str) -> str:
-    """ "cell In[3]", or "" for a file that is no cell of this notebook."""
+    """Return "cell In[3]", or "" for a file that is not a cell of this notebook."""
     if "IPython" not in sys.modules:
         return ""
     shell = sys.modules["IPython"].get_ipython()
@@ -181,7 +182,7 @@ def source_line(frame: Frame) -> str:
 
 
 def render_frames(frames: tuple[Frame, ...]) -> list[str]:
-    """A `Failure`'s frames as lines: the reader's own with their source, those of libraries folded to one line."""
+    """Return a `Failure`'s frames as lines: the reader's own with their source, library frames folded into one line."""
     own = [frame for frame in frames if not is_library(frame)]
     skipped: set[Frame] = set()
     if len(own) > _MAX_FRAMES:
@@ -203,17 +204,14 @@ def render_frames(frames: tuple[Frame, ...]) -> list[str]:
 
 
 def name(rank: int, tasks: TaskNames = ()) -> str:
-    """How the words of a failure call one rank: "rank 2", or "worker 1" for a task of TensorFlow.
-
-    The latter where `tasks` says that rank 2 is "worker:1".
-    """
+    """Return a rank's name for messages: "rank 2", or "worker 1" where `tasks` (TensorFlow) says that rank 2 is "worker:1"."""
     return tasks[rank].replace(":", " ") if tasks else f"rank {rank}"
 
 
 def headline(failure: Failure, world_size: int, tasks: TaskNames = (), host: str = "") -> str:
-    """A `Failure` in words that a student can read: who failed, on which `host`, and how.
+    """Return a `Failure` as text for a student: who failed, on which `host`, and how.
 
-    The message of an error may have many lines.
+    The text has several lines where the error's message does.
     """
     who = name(failure.rank, tasks)
     if not tasks:
@@ -226,10 +224,10 @@ def headline(failure: Failure, world_size: int, tasks: TaskNames = (), host: str
 
 
 def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames = (), alone: str = "") -> str:
-    """What a check says of ranks that failed: who failed and how, and where in the reader's own cells.
+    """Return a check's text about failed ranks: who failed, how, and where in the reader's own cells.
 
-    Which of several ranks that fail alike comes first is chance: they are named together. `alone` is what a process is
-    called that is no rank.
+    Ranks that fail alike are named together, because chance decides which comes first. `alone` names a process that is not a
+    rank.
     """
     first = first_failure(failures)
     alike = [f for f in failures if (f.kind, f.type, f.code) == (first.kind, first.type, first.code)]
@@ -252,14 +250,14 @@ def _failed_together(alike: list[Failure], world_size: int, tasks: TaskNames) ->
     if not tasks:
         who += f" of {world_size}"
 
-    if len({f.message for f in alike}) > 1:  # the same kind of error, of which each says something else
+    if len({f.message for f in alike}) > 1:  # the same kind of error, with a different message on each rank
         return f"{who} failed, {name(shown.rank, tasks)} with {ending(shown)}"
     links = {"raised": "failed:", "signal": "were", "exit": "", "lost": "were"}
     return " ".join(filter(None, (who, links[shown.kind], ending(shown))))
 
 
 def failed_where(failure: Failure) -> list[str]:
-    """The lines below those that say who failed and how: where, and what caused it."""
+    """Return the lines below the headline: where the failure happened, and its cause."""
     rows = render_frames(failure.frames)
     if rows and failure.kind == "signal":
         rows.insert(0, "  last seen here:")
@@ -271,7 +269,7 @@ def failed_where(failure: Failure) -> list[str]:
 def unfinished_line(
     limit_s: float, world_size: int, standings: Sequence[Standing], tasks: TaskNames = (), alone: str = ""
 ) -> str:
-    """What a check says of a run whose time was up: which ranks were not done, and what they waited for."""
+    """Return a check's line about a run that timed out: which ranks were unfinished, and their waits."""
     after = f"after timeout_s={limit_s:g} s"
     if alone:
         return f"{after} {alone} had not ended"
@@ -286,7 +284,7 @@ def unfinished_line(
 
 
 def ending(failure: Failure) -> str:
-    """How a rank failed, whoever it was: "KeyError: 'loss'", "killed by SIGKILL …", "exited with code 3 …"."""
+    """Return the end without the rank's name: "KeyError: 'loss'", "killed by SIGKILL …", "exited with code 3 …"."""
     if failure.kind == "raised":
         return f"{failure.type}: {failure.message}".rstrip(": ")
 
@@ -301,7 +299,7 @@ def ending(failure: Failure) -> str:
 
 
 def leaving(failure: Failure) -> str:
-    """Return in a word or two how a rank ended that raised nothing: "killed by SIGKILL", "exited with code 3"."""
+    """Return a short phrase for a rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
     if failure.kind in ("signal", "lost"):
         return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
     return "nobody saw how" if failure.code is None else f"exited with code {failure.code}"
@@ -315,17 +313,17 @@ def _signal_name(number: int | None) -> str:
 
 
 def deadlock_line(waits: Sequence[Wait]) -> str:
-    """A deadlock in one line: "deadlock: rank 0 waits for 1 (recv), rank 1 waits for anyone (recv, tag 2)"."""
+    """Return a deadlock in one line: "deadlock: rank 0 waits for 1 (recv), rank 1 waits for anyone (recv, tag 2)"."""
     return f"deadlock: {', '.join(map(wait_in_short, waits))}"
 
 
 def unwaited_line(ranks: Sequence[int]) -> str:
-    """What is said of ranks that ended with an isend on its way: "rank 2 ended with an isend that nobody waited for …"."""
+    """Return the warning for `ranks` with an unfinished isend: "rank 2 ended with an isend that nobody waited for …"."""
     return f"{names(ranks)} ended with an isend that nobody waited for: call its wait()."
 
 
 def wait_in_short(wait: Wait) -> str:
-    """ "rank 0 waits for 3 (recv, tag 1), which has ended"."""
+    """Return a wait as a short clause: "rank 0 waits for 3 (recv, tag 1), which has ended"."""
     whom = "anyone" if wait.peer is None else str(wait.peer)
     tag = f", tag {wait.tag}" if wait.tag else ""
     ended = ", which has ended" if wait.peer_ended else ""
@@ -333,23 +331,23 @@ def wait_in_short(wait: Wait) -> str:
 
 
 def wait_in_words(wait: Wait) -> str:
-    """What a rank does that is blocked: "waits in recv from rank 3 (tag 1)"."""
+    """Return a wait as a predicate: "waits in recv from rank 3 (tag 1)"."""
     return f"waits {where_it_waits(wait)}"
 
 
 def where_it_waits(wait: Wait) -> str:
-    """Where a rank waits for whom: "in recv from rank 3 (tag 1)"."""
+    """Return the place and the peer of a wait: "in recv from rank 3 (tag 1)"."""
     way = "to" if wait.op == "send" else "from"
     whom = "anyone" if wait.peer is None else f"rank {wait.peer}"
     tag = f" (tag {wait.tag})" if wait.tag else ""
     return f"in {wait.op} {way} {whom}{tag}"
 
 
-_WRAPPERS = ("wrapper", "error_handler")  # what torch and TensorFlow put round their own functions
+_WRAPPERS = ("wrapper", "error_handler")  # frames that torch and TensorFlow put around their own functions
 
 
 def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
-    """A `Standing` in words, beside the failure: where another rank stood when the run was stopped."""
+    """Return a `Standing` as text: where this other rank stood when the run was stopped."""
     words = f"{name(standing.rank, tasks)} {doing(standing)}"
     own = [frame for frame in standing.frames if not is_library(frame)]
     if own:
@@ -360,7 +358,7 @@ def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
 
 
 def doing(standing: Standing) -> str:
-    """What a rank did when the run was stopped: "waits in recv from rank 3", "waits in barrier", "running"."""
+    """Return the rank's activity when the run was stopped: "waits in recv from rank 3", "waits in barrier", "running"."""
     if standing.wait is not None:
         return wait_in_words(standing.wait)
     if standing.collective:
@@ -380,7 +378,7 @@ def _message_in_words(event: Event) -> str:
 
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:
-    """How the words of a failure call several ranks: [0, 1, 3] -> "ranks 0, 1, 3"; long lists are shortened."""
+    """Return several ranks' names for messages: [0, 1, 3] -> "ranks 0, 1, 3". Long lists are shortened."""
     if len(ranks) == 1:
         return name(ranks[0], tasks)
 

@@ -1,7 +1,7 @@
-"""A file is written whole or not at all, also by a process that is killed at any moment.
+"""Files written whole or not at all, even if the process is killed at any moment.
 
-The text goes to a file of another name beside it, which then takes its place: rename(2) does that in one step. Left out:
-the locks of those who write the same file in turn.
+The text goes to a temporary file beside the target, which rename(2) then replaces in one step. Locks between writers of the
+same file are left to the callers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-REMOVALS = 20  # of a folder; a rank makes a file only where its place is news
-PRIVATE = 0o600  # nobody but the owner reads it: what says how somebody was graded
+REMOVALS = 20  # attempts at removing a folder in which a rank may still make files
+PRIVATE = 0o600  # only the owner may read the file: it tells how a student was graded
 
 
 def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable: bool = False) -> None:
-    """`path` holds `data`, text as UTF-8, or what it held before; its folder is made where there is none.
+    """Replace `path`'s content by `data` (text as UTF-8), or leave it as it was; missing folders are made.
 
-    `mode` are its permission bits; without it they are those of any new file. A `durable` one outlives the machine's own
-    end too, for which the disk has to be waited for. Raises OSError, which names `path`.
+    `mode` has the permission bits; without it they are a new file's usual bits. A `durable` file also survives a crash of the
+    machine, and takes a wait for the disk. Raises OSError, which names `path`.
     """
     content = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable:
 
 
 def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:
-    # as open() does it, so that the umask counts; where bits are given, no more than those at any moment
+    # as open() does it, so that the umask counts; given bits are never exceeded
     first_mode = 0o666 if mode is None else mode & PRIVATE
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first_mode)
     with os.fdopen(handle, "wb") as file:
@@ -51,9 +51,9 @@ def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:
 
 
 def remove_whole(folder: Path) -> None:
-    """Remove a folder in which a process may make one more file meanwhile, and raise nothing.
+    """Remove a folder in which another process may make a file meanwhile, and raise nothing.
 
-    A file that is made between the listing and the removal leaves the folder standing: it is removed again then.
+    A file made between the listing and the removal keeps the folder alive, so the removal is repeated.
     """
     for _ in range(REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +62,8 @@ def remove_whole(folder: Path) -> None:
 
 
 def make_whole(path: Path, data: str, mode: int) -> bool:
-    """As `write_whole`, but only where there is no `path` yet: whether it was made here. Of several who try, one does."""
+    """Write `path` as `write_whole` does, only if it does not exist; return True if it was made here. One of several callers
+    wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{_part_of(path)}{secrets.token_hex(8)}.part")
     try:
@@ -80,7 +81,7 @@ def _part_of(path: Path) -> str:
 
 
 def remove_parts_of(path: Path, parts: Iterable[str]) -> None:
-    """Of the `parts` in its folder what killed writers of `path` left; for one who knows that nobody else writes it now."""
+    """Remove, of the `parts` in `path`'s folder, those that killed writers left; the caller must know that no one writes now."""
     for name in parts:
         if name.startswith(_part_of(path)):
             path.with_name(name).unlink(missing_ok=True)

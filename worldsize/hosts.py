@@ -1,14 +1,15 @@
 """Ranks on other machines: open hosts, and every later launch of this notebook runs there, unedited.
 
     from worldsize import hosts
+
     hosts.open(hosts.Ssh(["n1", "n2"]))
     launch(train, 8)            # "8 ranks · gloo on CPU · … · 2 hosts (n1, n2)"
     hosts.close()
 
-Hosts belong to this notebook's kernel and end with it. Whoever runs the notebook runs code on every host.
-`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which somebody runs `worldsize join`. Checks of
-exercises stay on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens them at the first
-launch of a notebook that is not edited. Left out: how it is done (`engines/hosts`).
+Hosts belong to this notebook's kernel and end with it. The notebook's user runs code on every host.
+`hosts.open(hosts.Invited(hosts=2))` shows invitations for machines on which people run `worldsize join`. Checks of exercises stay
+on this machine. `WORLDSIZE_HOSTS="ssh:n1,n2"`, or "slurm:nodes=2,partition=gpu", opens hosts at the first launch of an unedited
+notebook. `engines/hosts` has the implementation.
 """
 
 from __future__ import annotations
@@ -35,14 +36,13 @@ def open(  # noqa: A001 - hosts.open, as webbrowser.open
     timeout_s: float = 600.0,
     idle_min: float = IDLE_MIN,
 ) -> None:
-    """Bring the hosts of `way` and let every later launch of this kernel run on them; returns when all have joined.
+    """Open the hosts of `way` and let every later launch of this kernel run on them; returns when all have joined.
 
     `env`: names of this notebook's environment variables that go along to the ranks; all others stay here.
-    `trusted_network`: whether TensorFlow's tasks may run on several hosts, where everyone who reaches their ports can
-    run code. `timeout_s`: how long to wait for the hosts, in a queue too. `idle_min`: after so many minutes without a
-    launch the hosts close, and the next launch says so; math.inf keeps them.
-
-    Raises NoHosts, which says what to do, and ValueError for an argument that cannot be.
+    `trusted_network`: True lets TensorFlow's tasks run on several hosts, where anyone who reaches their ports can run code.
+    `timeout_s`: time to wait for the hosts, including a queue. `idle_min`: after so many minutes without a launch the hosts
+    close, and the next launch says so; math.inf keeps them. Raises NoHosts, which says what to do, and ValueError for an invalid
+    argument.
     """
     if isinstance(env, str) or not all(isinstance(name, str) for name in env):
         raise ValueError(f'hosts.open: expected env as a list of names, such as ["HF_HOME"], got {env!r}')
@@ -57,12 +57,12 @@ def open(  # noqa: A001 - hosts.open, as webbrowser.open
 
 
 def close() -> None:
-    """End the agents on all hosts; later launches run on this machine. Nothing happens where no host is open."""
+    """End the agents on all hosts; later launches run on this machine. Does nothing if no host is open."""
     current.close()
 
 
 def names() -> tuple[str, ...]:
-    """The names of the hosts that are open now; () where launches run on this machine."""
+    """Return the names of the open hosts; () if launches run on this machine."""
     opened = current.opened_hosts()
     if opened is None:
         return ()

@@ -1,7 +1,7 @@
-"""Links: what one rank's network card can do, in the units that vendors print.
+"""Links: the speed of one rank's network card, in the units that vendors print.
 
-A link is full duplex and belongs to a rank: everything the rank sends leaves through one egress, everything it
-receives enters through one ingress. Left out: switches and topologies (every pair of ranks is one hop apart).
+A link is full duplex and belongs to a rank: everything the rank sends leaves through one egress, and everything it receives
+enters through one ingress. Switches and topologies are left out: every pair of ranks is one hop apart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e
 
 
 def bandwidth_bytes_per_s(text: str | float) -> float:
-    """The bandwidth of a `Link`, parsed: "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number that is bytes a second already."""
+    """Parse a `Link`'s bandwidth: "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number of bytes per second."""
     if _is_number(text):
         return _positive(float(text), "bandwidth", text)
 
@@ -31,7 +31,7 @@ def bandwidth_bytes_per_s(text: str | float) -> float:
 
 
 def latency_s(text: str | float) -> float:
-    """The latency of a `Link`, parsed: "50 us", "1 ms", "0.2 s", or a number that is seconds already."""
+    """Parse a `Link`'s latency: "50 us", "1 ms", "0.2 s", or a number of seconds."""
     if _is_number(text):
         return _not_negative(float(text), "latency", text)
 
@@ -67,7 +67,7 @@ def _wrong(what: str, got: object, expected: str) -> str:
 
 
 def _written(given: str | float, scale: float, unit: str) -> str:
-    """Text as it was given, without blanks at its ends or in rows; a number in `unit`."""
+    """Return a text as given, with its blanks normalized; a number with its `unit`."""
     if _is_number(given):
         return f"{given * scale:g} {unit}"
     return " ".join(given.split())
@@ -77,13 +77,13 @@ def _written(given: str | float, scale: float, unit: str) -> str:
 class Link:
     """A rank's network card: bandwidth each way, and the latency of one message.
 
-    `Link("1 Gbit/s", "50 us")`; numbers are bytes a second and seconds.
+    `Link("1 Gbit/s", "50 us")`; numbers are bytes per second and seconds.
     Raises ValueError for text that is no bandwidth or no latency.
     """
 
     bandwidth_bytes_per_s: float
     latency_s: float
-    written: str = field(compare=False, repr=False)  # in the units of whoever wrote it
+    written: str = field(compare=False, repr=False)  # in the caller's units
 
     def __init__(self, bandwidth: str | float, latency: str | float = 0.0) -> None:
         object.__setattr__(self, "bandwidth_bytes_per_s", bandwidth_bytes_per_s(bandwidth))
@@ -91,7 +91,7 @@ class Link:
         object.__setattr__(self, "written", f"{_written(bandwidth, 1e-6, 'MB/s')}, {_written(latency, 1e6, 'us')}")
 
     def seconds(self, size_bytes: float) -> float:
-        """Seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""
+        """Return the seconds from the first byte's departure to the last byte's arrival: alpha + n / beta."""
         return self.latency_s + size_bytes / self.bandwidth_bytes_per_s
 
     def __str__(self) -> str:
@@ -99,11 +99,11 @@ class Link:
 
 
 class LinkClock:
-    """When messages pass one rank's `link`: its egress and its ingress carry one message at a time, in turn.
+    """The passage of messages over one rank's `link`: its egress and its ingress carry one message at a time, in turn.
 
-    Moments are seconds on one clock, whichever it is: the shaper's, the broker's or a simulated one. A message leaves
-    when it is posted, whether or not its receiver is ready, and is cut through, so that one alone takes alpha + n / beta
-    (R. Hockney, 1994, doi 10.1016/S0167-8191(06)80021-9). Without a link nothing takes any time.
+    Moments are seconds on any one clock: the shaper's, the broker's or a simulated one. A message leaves when it is posted, even
+    if its receiver is not ready, and is cut through, so a single message takes alpha + n / beta (R. Hockney, 1994, doi
+    10.1016/S0167-8191(06)80021-9). Without a link, messages take no time.
     """
 
     def __init__(self, link: Link | None) -> None:
@@ -112,13 +112,13 @@ class LinkClock:
         self._egress_free_s = self._ingress_free_s = -math.inf
 
     def leave(self, size_bytes: int, posted_s: float) -> tuple[float, float]:
-        """(when the first byte leaves this rank, when the last one has left) of a message that is posted now."""
+        """Return (when the first byte leaves this rank, when the last has left) for a message posted at `posted_s`."""
         first_s = max(posted_s, self._egress_free_s)
         self._egress_free_s = first_s + size_bytes * self._s_per_byte
         return first_s, self._egress_free_s
 
     def arrive(self, size_bytes: int, left_s: float) -> float:
-        """When the last byte is here of a message whose first byte left its sender at `left_s`."""
+        """Return the arrival of the last byte of a message whose first byte left its sender at `left_s`."""
         enters_s = max(left_s + self.latency_s, self._ingress_free_s)
         self._ingress_free_s = enters_s + size_bytes * self._s_per_byte
         return self._ingress_free_s

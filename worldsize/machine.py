@@ -1,9 +1,8 @@
-"""How many cores and how much memory a process may really use: affinity, control groups and a hub's limits counted in.
+"""The cores and the memory that a process may really use, under affinity, control groups and a hub's limits.
 
-Left out: GPUs, which torch knows (`doctor.py` asks a rank). A container's limit is read from the kernel's control
-groups (version 2, then 1), because `os.cpu_count()` answers for the whole host. JupyterHub says what it granted a user in
-`CPU_LIMIT` (cores) and `MEM_LIMIT` (bytes), also where the control groups do not show it. The rule for cores is the one
-of Python 3.13's `os.process_cpu_count()`, with quota and hub added.
+A container's limit is read from the kernel's control groups (version 2, then 1), because `os.cpu_count()` answers for the whole
+host. JupyterHub's `CPU_LIMIT` (cores) and `MEM_LIMIT` (bytes) count even if the control groups do not show them. The rule for
+cores is that of Python 3.13's `os.process_cpu_count()`, plus quota and hub. `doctor.py` asks a rank about GPUs.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def present_cores() -> int:
-    """What this machine has: logical cores."""
+    """Return this machine's number of logical cores."""
     return os.cpu_count() or 1
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> float:
-    """Cores that this process may use: the affinity mask, or a container's or hub's quota (perhaps 1.5) where lower."""
+    """Return the cores that this process may use: the affinity mask, or a container's or hub's quota (perhaps 1.5) if lower."""
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present_cores()
     return min(filter(None, (mask, _cpu_quota(cgroup), _granted("CPU_LIMIT"))))
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> tuple[int, int]:
-    """(total, free) bytes: the machine's, or the container's or hub's where that limit is lower."""
-    import psutil  # here, because an agent need not have it to start
+    """Return (total, free) bytes: the machine's, or the container's or hub's if that limit is lower."""
+    import psutil  # here, because an agent may start without psutil
 
     host = psutil.virtual_memory()
     of_container = _number(cgroup / "memory.max") or _number(cgroup / "memory/memory.limit_in_bytes")
@@ -53,7 +52,7 @@ def _cpu_quota(cgroup: Path) -> float | None:
 
 
 def _granted(variable: str) -> float | None:
-    """What JupyterHub's variable says, where it is there and a positive number."""
+    """Return the value of JupyterHub's variable, or None unless it is a positive number."""
     try:
         said = float(os.environ.get(variable, ""))
     except ValueError:

@@ -1,7 +1,7 @@
-"""The front that a notebook imports: `from worldsize.notebook import *`. Wiring only, and nothing imports it.
+"""The names that a notebook imports: `from worldsize.notebook import *`. Wiring only; no other module imports it.
 
-It alone knows that it is in a notebook: it starts the agent at once, shows runs while they go, draws verdicts, and
-rebuilds a student's function from the cells that count before a check runs it.
+This module alone runs only in a notebook: it starts the agent at once, shows runs while they go on, draws verdicts, and rebuilds
+a student's function from the cells that count before a check runs it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 
 
 def capability_sheet() -> CapabilitySheet:
-    """The notebook front's call for what this machine can do, from a real run of two ranks."""
+    """Return this machine's capability sheet, from a real run of two ranks."""
     return examine(quiet_launch)
 
 
 def open_lab(number: str) -> tuple[Lab, Checker]:
-    """For a notebook's first cell, wiring: the lab's predictions and points, and its checks, as (lab, check).
+    """Open a lab in a notebook's first cell: return its predictions and points, and its checks, as (lab, check).
 
     Predictions and points are kept in a file.
     """
@@ -53,7 +53,7 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
 
 
 def _asking(clock: CellClock) -> Callable[[str], str]:
-    """Return what asks the person at the notebook, in the box of the cell that runs."""
+    """Return a function that asks the user, in the box of the running cell."""
 
     def ask(prompt: str) -> str:
         clock.rests()
@@ -75,7 +75,7 @@ def _wire() -> CellClock | None:
         observe(TextLines())
     if shell is not None:
         if clock is not None:
-            magics.register(shell, CellView(clock.heard), _asking(clock))
+            magics.register(shell, CellView(), _asking(clock))
         else:
             magics.register(shell, CellText(), None)
         shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)

@@ -1,7 +1,7 @@
-"""What a rank tells while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
+"""A rank's reports while it runs: `report(step=3, loss=0.21)` and `with span("forward"): …`.
 
-Both only append to lists of the rank's process; its line to the agent carries them away ten times a second. Outside a
-rank they do nothing, so that a function can be tried in the notebook first.
+Both calls only append to lists of the rank's process, which its connection to the agent empties ten times a second. Outside a
+rank both do nothing, so that a function can be tried in the notebook first.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ KINDS = ("compute", "wait")
 
 
 class ReportBuffer:
-    """Where a rank's reports and spans gather. Times are seconds since the launch."""
+    """The store of a rank's reports and spans. Times are seconds since the launch."""
 
     def __init__(self, origin_s: float) -> None:
         self.origin_s = origin_s
         self.rows: list[dict[str, Any]] = []
         self.spans: list[tuple[str, float, float, str]] = []  # kind, start, end, label
-        self.waiting: tuple[str, float] | None = None  # the label of a wait that goes on, and since when
+        self.waiting: tuple[str, float] | None = None  # the label and the start of a wait that goes on
 
 
 _gathering: list[ReportBuffer] = []  # at most one: the rank that this process is
 
 
 def gather(origin_s: float) -> ReportBuffer:
-    """Begin to keep in this process, which is a rank, what `report` and `span` tell."""
+    """Begin to keep the calls of `report` and `span` in this process, which is a rank."""
     _gathering[:] = [ReportBuffer(origin_s)]
     return _gathering[0]
 
@@ -39,11 +39,11 @@ def launched_s() -> float | None:
 
 
 def report(**values: float) -> None:
-    """Tell the notebook a few numbers while a rank runs: `report(step=3, loss=0.21)`.
+    """Report a few numbers to the notebook while a rank runs: `report(step=3, loss=0.21)`.
 
-    `step` is the x axis, the others are curves. `epoch` serves as x axis where there is no step; with `steps` or
-    `epochs`, how many there will be, the live view shows how far the rank is: `report(step=3, steps=100,
-    loss=0.21)`. Raises ValueError for a value that is not a number.
+    `step` is the x axis, the others are curves. `epoch` is the x axis if there is no step. With the totals `steps` or `epochs`,
+    the live view shows the rank's progress: `report(step=3, steps=100, loss=0.21)`. Raises ValueError for a value that is not a
+    number.
     """
     row = {name: _number(name, value) for name, value in values.items()}
     for gathered in _gathering:
@@ -52,7 +52,7 @@ def report(**values: float) -> None:
 
 @contextmanager
 def span(label: str, kind: str = "compute") -> Iterator[None]:
-    """A rank reports a stretch of its time, to be drawn in the timeline: `with span("forward"): …`."""
+    """Record a stretch of a rank's time, to be drawn in the timeline: `with span("forward"): …`."""
     if kind not in KINDS:
         raise ValueError(f"span({label!r}): expected kind as one of {', '.join(KINDS)}, got {kind!r}")
 
@@ -71,7 +71,7 @@ def span(label: str, kind: str = "compute") -> Iterator[None]:
 
 def _number(name: str, value: Any) -> float:
     if hasattr(value, "detach"):
-        value = value.detach()  # PyTorch warns where a loss that has its graph becomes a number
+        value = value.detach()  # PyTorch warns if a loss with a graph becomes a number
 
     try:
         return float(value)

@@ -1,7 +1,7 @@
-"""The first line of a cell that has a name: `# Exercise 6.3: reduce-scatter round the ring`, `# Example 6.1`, `# Set-up`.
+"""The title line of a cell: `# Exercise 6.3: reduce-scatter round the ring`, `# Example 6.1`, `# Set-up`.
 
-A student may have changed the line, so it is read with tolerance: spaces more or fewer, another name or none. Who
-demands the exact form compares with `Title.line`.
+A student may have changed the line, so the parser tolerates other spaces and another or no name. Code that needs the exact form
+compares with `Title.line`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 TitleKind = Literal["Set-up", "Exercise", "Example"]
 
-# few digits: what a student wrote there must never be a number that is too long to read
+# few digits: a student's text must never become a number that is too long to parse
 _TITLE = re.compile(
     r"\s*#\s*(?:(?P<setup>Set-up)|(?P<kind>Exercise|Example)\s+(?P<lab>[0-9]{1,3})\.(?P<number>[0-9]{1,3}))\b"
     r"(?:[ \t]*:[ \t]*(?P<name>\S.*))?"
@@ -21,7 +21,7 @@ _TITLE = re.compile(
 
 @dataclass(frozen=True)
 class Title:
-    """A cell's title. A set-up cell has no numbers; `name` is what stands after the colon, "" where nothing does."""
+    """A cell's title. A set-up cell has no numbers; `name` is the text after the colon, "" if there is none."""
 
     kind: TitleKind
     lab: int = 0
@@ -33,7 +33,7 @@ class Title:
 
     @property
     def whole(self) -> str:
-        """ "Exercise 6.3: reduce-scatter round the ring"."""
+        """The title with its name, such as "Exercise 6.3: reduce-scatter round the ring"."""
         return f"{self}: {self.name}" if self.name else str(self)
 
     @property
@@ -43,7 +43,7 @@ class Title:
 
 
 def title_of(source: str) -> Title | None:
-    """The title in the first line of a cell's `source` that is not blank; None where that line is none."""
+    """Return the title in the first nonblank line of a cell's `source`; None if that line is no title."""
     found = _TITLE.match(source)
     if found is None:
         return None

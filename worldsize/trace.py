@@ -1,7 +1,7 @@
-"""What happened in a run, as plain events on one clock: messages, spans, collectives.
+"""The events of a run on one clock: messages, spans and collectives.
 
-The list is the evidence: drawings, checks, grades and the cost model all read it.
-The file format for ui.perfetto.dev is Chrome's Trace Event Format.
+Drawings, checks, grades and the cost model all read this list. The file format for ui.perfetto.dev is Chrome's Trace Event
+Format.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MessageKind = Literal["send", "recv"]
 
 @dataclass(frozen=True, order=True)
 class Transfer:
-    """One message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
+    """A message from `src` to `dst`: posted at `start_s`, wholly received at `end_s` (seconds since the launch).
 
-    `size_bytes` is the tensor alone; the fabric's own header is not counted. `recv_start_s`: when the receiver began to
-    wait for it, None where that was not recorded.
+    `size_bytes` is the tensor alone, without the fabric's header. `recv_start_s` is when the receiver began to wait for the
+    message, None if not recorded.
     """
 
     src: int
@@ -36,11 +36,11 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Span:
-    """What one rank did from `start_s` to `end_s`. Work is `declared` where the fabric's `compute` took the time.
+    """An activity of one rank from `start_s` to `end_s`. `declared` work took its time from the fabric's `compute`.
 
-    A wait that had not `ended` when its run was stopped is recorded up to that moment. Of a send, `wait_start_s` is when
-    the rank began to wait for it: at once in `send`, in the handle's `wait()` after `isend`, None where it never did.
-    `beside`: in another thread than the rank's own, which went on meanwhile.
+    A wait that had not `ended` when the run was stopped is recorded up to that moment. For a send, `wait_start_s` is when the
+    rank began to wait: at once in `send`, in the handle's `wait()` after `isend`, None if it never waited. `beside`: in another
+    thread than the rank's own, which went on meanwhile.
     """
 
     rank: int
@@ -56,10 +56,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Collective:
-    """One rank's part in a framework's collective (its messages do not pass through the fabric).
+    """A rank's part in a framework's collective, whose messages do not pass through the fabric.
 
-    One that had not `ended` when its run was stopped is recorded up to that moment. Where its call returned at once, as
-    with `async_op=True`, it is not `blocking`: the rank went on, and a wait of its own says when it stood.
+    A collective that had not `ended` when the run was stopped is recorded up to that moment. A call that returns at once
+    (`async_op=True`) is not `blocking`: the rank goes on, and a separate wait span shows when it waited.
     """
 
     op: str
@@ -73,9 +73,9 @@ class Collective:
 
 @dataclass(frozen=True)
 class Event:
-    """One rank's side of a message, as its recorder wrote it; `merge` makes transfers of two such sides.
+    """A rank's side of a message, as its recorder wrote it; `merge` joins two sides into a transfer.
 
-    `wait_start_s` is when the rank began to stand and wait for it: None where it did not, or another thread did.
+    `wait_start_s` is when the rank began to wait for the message: None if it did not, or if another thread waited.
     """
 
     kind: MessageKind
@@ -87,8 +87,8 @@ class Event:
     wait_start_s: float | None = None
 
 
-# A message as a recorder keeps it while the run goes: the fields of an `Event`, in a list, which costs a message least.
-# A send that is on its way ends when it starts.
+# A message as a recorder keeps it during the run: an `Event`'s fields in a list, the cheapest form per message. A send on its way
+# has its end equal to its start.
 EventRow = list
 KIND, PEER, TAG, SIZE_BYTES, START_S, END_S, WAIT_START_S = range(7)
 SpanRow = tuple[str, float, float, str]  # kind, start, end, label
@@ -96,7 +96,7 @@ SpanRow = tuple[str, float, float, str]  # kind, start, end, label
 
 @dataclass(frozen=True)
 class RankRecord:
-    """All that one rank recorded."""
+    """Everything that one rank recorded."""
 
     rank: int
     events: tuple[Event, ...] = ()
@@ -105,9 +105,9 @@ class RankRecord:
 
 
 def record(rank: int, rows: Iterable[EventRow], spans: Iterable[SpanRow], origin_s: float) -> RankRecord:
-    """A rank's record on a clock that starts at `origin_s`, from its messages and its spans.
+    """Return a rank's record on a clock that starts at `origin_s`, from its messages and spans.
 
-    A wire knows of no other work than what was declared to it.
+    Every "compute" span is marked as declared, because a fabric sees no other work.
     """
     events = []
     for *message, start_s, end_s, wait_s in rows:
@@ -140,14 +140,14 @@ class Trace:
         return sum(t.size_bytes for t in self.transfers)
 
     def bytes_by_link(self) -> dict[tuple[int, int], int]:
-        """{(src, dst): bytes}, only links that carried something."""
+        """Return {(src, dst): bytes} for the links that carried something."""
         found: dict[tuple[int, int], int] = defaultdict(int)
         for t in self.transfers:
             found[t.src, t.dst] += t.size_bytes
         return dict(found)
 
     def between(self, start_s: float, end_s: float) -> Trace:
-        """The part of the trace that begins in [start_s, end_s)."""
+        """Return the part of the trace that begins in [start_s, end_s)."""
 
         def keep(events: tuple) -> tuple:
             return tuple(e for e in events if start_s <= e.start_s < end_s)
@@ -155,20 +155,20 @@ class Trace:
         return Trace(self.world_size, keep(self.transfers), keep(self.spans), keep(self.collectives))
 
     def save_chrome(self, path: str | Path, more: Iterable[dict] = ()) -> Path:
-        """Write a file that ui.perfetto.dev and chrome://tracing open, with `more` rows of that format. Returns the path."""
+        """Write a file for ui.perfetto.dev and chrome://tracing, with `more` rows of that format. Returns the path."""
         path = Path(path)
         path.write_text(self.chrome_json(more))
         return path
 
     def chrome_json(self, more: Iterable[dict] = ()) -> str:
-        """The text of the file that `save_chrome` writes."""
+        """Return the text of the file that `save_chrome` writes."""
         return json.dumps({"traceEvents": [*chrome_events(self), *more], "displayTimeUnit": "ms"})
 
 
 def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
-    """One trace of all ranks from their records: each message's send and receive become one transfer.
+    """Merge all ranks' records into one trace: each message's send and receive become one transfer.
 
-    The k-th send from a to b under a tag is the k-th receive of b from a under it.
+    The k-th send from a to b under a tag matches the k-th receive of b from a under that tag.
     """
     records = list(records)
     sends: dict[tuple, list[Event]] = defaultdict(list)
@@ -195,7 +195,7 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
 
 def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Transfer:
     queue = sends.get((event.peer, rank, event.tag))
-    sent = queue.pop(0) if queue else event  # the sender's side is lost where it was killed
+    sent = queue.pop(0) if queue else event  # the sender's side is lost if the sender was killed
     return Transfer(
         src=event.peer,
         dst=rank,
@@ -215,7 +215,7 @@ def _span_of(rank: int, event: Event) -> Span:
 
 
 def chrome_events(trace: Trace) -> list[dict]:
-    """The trace in Chrome's Trace Event Format: a row a rank, an arrow a message.
+    """Return the trace in Chrome's Trace Event Format: a row per rank, an arrow per message.
 
     Times in microseconds.
     """
@@ -243,14 +243,13 @@ def _slice(done: Span | Collective, row: int, name: str, args: dict) -> dict:
 
 
 def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
-    """A trace's transfers in steps: in each a rank sends at most one message and receives at most one.
+    """Return the transfers in steps; in each step a rank sends at most one message and receives at most one.
 
-    So one network card would do it. Every message comes after those that its sender had sent or received before it
-    began: L. Lamport's "happened before" (CACM 21, 1978) in rows. The messages of a step stand in the order of their
-    senders.
+    One network card per rank could carry a step. Every message comes after the messages that its sender had sent or received
+    before it began: L. Lamport's "happened before" (CACM 21, 1978). Within a step, messages are in order of their senders.
     """
-    ends: dict[int, list[float]] = defaultdict(list)  # by rank: when its messages were over
-    latest: dict[int, list[int]] = defaultdict(list)  # and the latest step of those and of the earlier ones
+    ends: dict[int, list[float]] = defaultdict(list)  # by rank: when its messages ended
+    latest: dict[int, list[int]] = defaultdict(list)  # and the latest step of these and all earlier messages
     received: dict[int, int] = {}
     sending: set[tuple[int, int]] = set()
     steps: list[list[Transfer]] = []
@@ -276,10 +275,9 @@ def in_steps(transfers: Iterable[Transfer]) -> list[list[Transfer]]:
 
 
 def on_logical_clock(trace: Trace) -> Trace:
-    """The same trace with its transfers on a logical clock, which counts the steps of `in_steps`.
+    """Return the trace with its transfers on a logical clock, which counts the steps of `in_steps`.
 
-    So two runs of one algorithm look alike, however busy the machine was. Each message takes one step; spans are left
-    out.
+    Two runs of one algorithm then look alike, however busy the machine was. Each message takes one step; spans are left out.
     """
     found: list[Transfer] = []
     for number, messages in enumerate(in_steps(trace.transfers)):
@@ -288,21 +286,18 @@ def on_logical_clock(trace: Trace) -> Trace:
 
 
 def stray(trace: Trace, allowed: Iterable[tuple[int, int]]) -> list[Transfer]:
-    """Audit of a `Trace`, any run's: transfers between pairs of ranks that are not allowed."""
+    """Return the transfers between pairs of ranks that are not in `allowed`."""
     links = set(allowed)
     return [t for t in trace.transfers if (t.src, t.dst) not in links]
 
 
 def ring_links(world_size: int, step: int = 1) -> set[tuple[int, int]]:
-    """Audit of a run's trace: between which ranks its transfers may go round a ring, as pairs (rank, rank + step).
-
-    Modulo the world size.
-    """
+    """Return the links of a ring as pairs (rank, rank + step), modulo the world size."""
     return {(r, (r + step) % world_size) for r in range(world_size)}
 
 
 def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Intervals (start, end) of a trace's events in order; those that touch or overlap are made one."""
+    """Sort the intervals (start, end) and merge those that touch or overlap."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -313,11 +308,11 @@ def joined(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def waits(trace: Trace) -> list[list[tuple[float, float]]]:
-    """By rank, when it stood and waited for others: intervals (start, end) in order, in seconds, none overlapping.
+    """Return each rank's waits for others: intervals (start, end) in order, in seconds, none overlapping.
 
-    The one definition, for live views, drawings and their words alike. A rank stands in a receive, in the wait for a
-    send, in a collective whose call blocks, and in what is recorded as a "wait": the wait for a framework's handle, a
-    rendezvous, a stretch that the rank's function marked so. What another thread does beside it is no wait.
+    Live views, drawings and their captions all use this definition. A rank waits in a receive, in the wait for a send, in a
+    blocking collective, and in a recorded "wait" span (a framework's handle, a rendezvous, a stretch that the rank's function
+    marked). Activity of another thread beside the rank is no wait.
     """
     found: list[list[tuple[float, float]]] = [[] for _ in range(trace.world_size)]
     for span in trace.spans:
@@ -334,10 +329,10 @@ def waits(trace: Trace) -> list[list[tuple[float, float]]]:
 
 @dataclass(frozen=True)
 class Note:
-    """One call of send, isend or recv; `held` is a number of each chunk just before it, in the last note at the end.
+    """A call of send, isend or recv. `held` has a number of each chunk just before the call, and at the end in the last note.
 
-    `chunks` are the first and the last chunk that a sent message holds, None where it is no part
-    of the tensor, or the tensor is one chunk.
+    `chunks` are the first and the last chunk in a sent message, None if the message is no part of the tensor, or the tensor is
+    one chunk.
     """
 
     op: MessageKind | Literal["end"]

@@ -1,6 +1,6 @@
 """Numbers as text for people: seconds, bytes, and plain numbers with a unit.
 
-Left out: parsing (a link parses its own units). Sizes are decimal (1 MB is 10**6 bytes), as links are.
+Sizes are decimal (1 MB is 10**6 bytes), as links are. `links.py` parses units.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import math
 
 
 def worth(points: float) -> str:
-    """What a property of an exercise is worth, in words: 0.5 -> "0.5"; one without points is shown all the same."""
+    """Return the worth of an exercise's property as text: 0.5 -> "0.5", and "shown, no points" for 0."""
     return f"{points:g}" if points else "shown, no points"
 
 
 def number(value: float, unit: str = "") -> str:
-    """Units: a number as text with three significant digits.
+    """Return a number as text with three significant digits.
 
-    Three significant digits, whole numbers whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'.
+    Whole numbers stay whole: 1234.5 -> '1,234', 0.01234 -> '0.0123'.
     """
     magnitude = abs(value)
     if not math.isfinite(value):
@@ -37,35 +37,32 @@ def number(value: float, unit: str = "") -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
+    """Return a ratio to two digits: 8.056 -> '8.1', 0.1714 -> '0.17', 123.4 -> '123'."""
     if abs(ratio) < 100:
         ratio = float(f"{ratio:.2g}")
     return number(ratio)
 
 
 def seconds(value_s: float) -> str:
-    """A duration in the unit that reads best: 0.0123 -> '12.3 ms'."""
+    """Return a duration in the most readable unit: 0.0123 -> '12.3 ms'."""
     scale, unit = time_unit(value_s)
     return number(value_s * scale, unit)
 
 
 def count(number_of: int, noun: str) -> str:
-    """A count with its noun as text.
-
-    '1 rank', '4,800 messages'.
-    """
+    """Return a count with its noun: '1 rank', '4,800 messages'."""
     plural = "" if number_of == 1 else "s"
     return f"{number_of:,} {noun}{plural}"
 
 
 def size(size_bytes: float) -> str:
-    """A size in the unit that reads best: 4_000_000 -> '4 MB'."""
+    """Return a size in the most readable unit: 4_000_000 -> '4 MB'."""
     scale, unit = byte_unit(size_bytes)
     return number(size_bytes * scale, unit)
 
 
 def time_unit(largest_s: float) -> tuple[float, str]:
-    """Factor and name of the unit for values up to `largest_s`; 's', 'ms' or 'us'."""
+    """Return factor and name of the unit for values up to `largest_s`; 's', 'ms' or 'us'."""
     if abs(largest_s) >= 1 or largest_s == 0:
         return 1.0, "s"
     if abs(largest_s) >= 1e-3:
@@ -74,7 +71,7 @@ def time_unit(largest_s: float) -> tuple[float, str]:
 
 
 def byte_unit(largest_bytes: float) -> tuple[float, str]:
-    """Factor and name of the unit for sizes up to `largest_bytes`; 'B', 'kB', 'MB' or 'GB'."""
+    """Return factor and name of the unit for sizes up to `largest_bytes`; 'B', 'kB', 'MB' or 'GB'."""
     for factor, unit in ((1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB")):
         if abs(largest_bytes) * factor >= 1:
             return factor, unit

@@ -267,6 +267,7 @@ def test_a_finding_begins_with_a_capital_unless_with_a_name_of_code(clauses, wor
         ((1.0, 1.0, 1.0), (1.01, 1.02, 1.01), False, True),
         ((0.8, 1.0, 1.2), (0.9, 1.1, 1.3), True, False),  # lower in each pair
         ((0.8, 1.0, 1.2), (0.9, 0.9, 1.3), True, True),
+        ((0.8, 1.0, 1.2), (0.8, 1.0, 1.2), True, True),
         ((0.8, 1.0), (0.9, 1.1), True, True),  # two pairs settle nothing
     ],
 )

@@ -29,6 +29,11 @@ def test_the_first_of_each_panel_is_in_bold_and_nobody_else():
     assert bold == [["700 ms"], ["400 ms"], ["300 ms"]]
 
 
+def test_rows_may_come_in_any_order():
+    by_name = sorted(rows(), key=lambda row: row.name)
+    assert figures.races(by_name, "Who is first?").alt == figures.races(rows(), "Who is first?").alt
+
+
 def test_names_within_a_twentieth_tie_for_first():
     alt = figures.races(rows({"slow": {"plain": 1.0, "thin": 0.98}}, {}), "Who is first?").alt
     assert "Plain and thin tie for first at slow." in alt

@@ -1,1 +1,1 @@
-"""What makes the course's files from its sources: notebooks, the students' bundle, headless runs, the data that ships."""
+"""The build of the course's files from its sources: notebooks, the students' bundle, headless runs, the shipped data."""

@@ -1,11 +1,9 @@
-"""Solutions to notebooks: `solutions/NN_topic.py` gives `solutions/NN_topic.ipynb` and `labs/NN_topic.ipynb`.
+"""Notebooks from solutions: `solutions/NN_topic.py` gives `solutions/NN_topic.ipynb` and `labs/NN_topic.ipynb`.
 
-The student's version goes through the preprocessors that nbgrader's GenerateAssignment runs, called
-from Python with no database, so that nbgrader knows its cells by their metadata. The same source
-gives the same bytes on every machine: no outputs, no times, no versions of tools.
-It writes the minutes that `minutes` finds into a source's first cell. With the notebooks goes
-`worldsize/lab/released.py`, which tells a check in a notebook what the set-up cells were.
-It leaves out: the rules of a source (`source.py`), and running a notebook (`headless.py`).
+The student's version goes through the preprocessors of nbgrader's GenerateAssignment, called from Python without a database, so
+that nbgrader knows its cells by their metadata. The same source gives the same bytes on every machine: no outputs, no times, no
+tool versions. A build also writes the minutes from `minutes` into a source's first cell, and `worldsize/lab/released.py`, by
+which a check in a notebook recognizes changed set-up cells.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ _METADATA = {
 
 
 def build(root: Path, check: bool = False) -> list[Path]:
-    """The authoring step that writes the notebooks and `released.py` anew where the sources under `root` say otherwise.
+    """Rebuild every stale notebook and `released.py` from the sources under `root`.
 
-    Returns the paths written: sources whose minutes were others, notebooks, and `released.py`. With `check` it writes
-    nothing and returns what is stale: such a source, a generated notebook that is missing or different, or one that has
-    no source. Raises BuildError before anything is written.
+    Returns the paths written: sources with corrected minutes, notebooks, and `released.py`. With `check` it writes nothing and
+    returns the stale paths: sources with wrong minutes, generated notebooks that are missing or different, and notebooks without
+    a source. Raises BuildError before anything is written.
     """
     sources = _sources(root)
     untrue = {source: text for source in sources if (text := true_minutes(source))}
@@ -68,13 +66,13 @@ def build(root: Path, check: bool = False) -> list[Path]:
 
 
 def notebooks(source: Path) -> tuple[str, str]:
-    """Build the solution notebook and the student's notebook of one `source`, as the text of their files."""
+    """Return the text of the solution notebook and of the student's notebook of one `source`."""
     solution = _assemble(read_source(source))
     return _text(solution), _text(_for_students(solution))
 
 
 def _record(sources: list[Path]) -> str:
-    """The text of `worldsize/lab/released.py`."""
+    """Return the text of `worldsize/lab/released.py`."""
     setups = ["# digests of its set-up cells, by which a check knows a changed one", "SETUPS = {"]
     exercises = ["# the first lines of its exercises' cells", "EXERCISES = {"]
     for source in sources:
@@ -146,7 +144,7 @@ class _PutStubs(ClearSolutions):
 def _for_students(solution: NotebookNode) -> NotebookNode:
     notebook = copy.deepcopy(solution)
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":  # a cover is beside the labs, and found from within their folder too
+        if cell.cell_type == "markdown":  # a cover's path, made relative to the labs' folder
             cell.source = cell.source.replace("](../labs/covers/", "](covers/")
 
     for step in _student_steps():
@@ -156,8 +154,8 @@ def _for_students(solution: NotebookNode) -> NotebookNode:
 
 
 def _student_steps() -> tuple[type, ...]:
-    # GenerateAssignment's order. What it has besides is for hidden tests, mark schemes and generated
-    # tests, which no source may hold, for headers that we have none of, and for the database.
+    # GenerateAssignment's order. Its other steps are for hidden tests, mark schemes and generated tests, which no source may
+    # hold, for headers, which we lack, and for the database.
     return (LockCells, _PutStubs, ClearOutput, CheckCellMetadata, ComputeChecksums, CheckCellMetadata)
 
 
@@ -199,7 +197,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _keep_work(path: Path) -> None:
-    """Refuses to write over a notebook that somebody has run: it may hold a student's work."""
+    """Raise BuildError for a notebook that has been run: it may hold a student's work."""
     if not path.is_file():
         return
 
@@ -211,7 +209,7 @@ def _keep_work(path: Path) -> None:
 
 
 def has_been_run(path: Path) -> bool:
-    """Return whether somebody has run the notebook `path`; False for a file that is none, as one with marks of a merge."""
+    """Return True if the notebook `path` has been run; False for an invalid notebook, such as one with merge markers."""
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
     except (ValueError, AttributeError):

@@ -1,9 +1,8 @@
 """A lab's cover: one picture of its solution's own run, at the top of its notebooks.
 
-A cell with the tag `cover` draws it. Its PNG is kept in `labs/covers/NN.png`, and the source names it in a line of its
-own, `![what it shows](../labs/covers/NN.png)`, with the words that the picture says of itself. Where a cell with the tag
-`film` shows a replay, that is kept too, as `labs/covers/NN.svg`, which moves by itself. Left out: when to draw them anew,
-which an author decides.
+A cell tagged `cover` draws the cover, whose PNG is kept in `labs/covers/NN.png`. The source has a line
+`![what it shows](../labs/covers/NN.png)`, with the picture's own alternative text. If a cell tagged `film` shows a replay, the
+replay is kept as `labs/covers/NN.svg`, which moves by itself. An author decides when to redraw covers.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from worldsize.figures.replay.film import film_of
 from worldsize.files import write_whole
 
 TAG, FILM_TAG = "cover", "film"
-WORDS = 100  # characters of what a cover says at most: a line of a source is 130
+WORDS = 100  # most characters of a cover's text: a source line has at most 130
 LINE = re.compile(r"^# !\[(?P<alt>.*)\]\((?P<path>\.\./labs/covers/[0-9]{2}\.png)\)$", re.MULTILINE)
 
 
 def cover_of(source: Path) -> Path:
-    """Where the cover of a lab's `source` is kept."""
+    """Return the path of the cover of a lab's `source`."""
     return source.parents[1] / "labs" / "covers" / f"{source.stem[:2]}.png"
 
 
 def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = None) -> Path:
-    """Run a lab's solution and keep the picture of its cover, and its words in the source. Returns the picture's path.
+    """Run a lab's solution, keep its cover's picture, and write the picture's words into the source. Returns the picture's path.
 
-    Raises BuildError where the source has no line for it or no cell with the tag, or the cell showed no picture;
-    NotebookFailed where the run failed.
+    Raises BuildError if the source has no line for the cover or not exactly one tagged cell, or the cell showed no picture;
+    NotebookFailed if the run failed.
     """
     text = source.read_text(encoding="utf-8")
     line = LINE.search(text)
@@ -61,7 +60,7 @@ def draw_cover(source: Path, progress: Callable[[int, int, str], None] | None = 
 
 
 def players(executed: NotebookNode, tag: str) -> list[str]:
-    """The HTML that cells with the `tag` put out in a run."""
+    """Return the HTML output of the cells with the `tag` in a run."""
     found = []
     for cell in executed.cells:
         if tag not in cell.metadata.get("tags", []):
@@ -74,7 +73,7 @@ def players(executed: NotebookNode, tag: str) -> list[str]:
 
 
 def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
-    """The PNG and the words of the picture in the cell with the tag."""
+    """Return the PNG and the words of the picture in the tagged cell."""
     tagged = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
         raise BuildError(f'{source}: expected one cell with tags=["{TAG}"], got {len(tagged)}')
@@ -87,7 +86,7 @@ def _shown(source: Path, notebook: NotebookNode) -> tuple[bytes, str]:
 
 
 def _short(words: str) -> str:
-    """Whole sentences, as many as fit; nothing that would end the line's brackets."""
+    """Return as many whole sentences (else words) as fit, without square brackets, which would end the line's own."""
     plain = " ".join(words.replace("[", "(").replace("]", ")").split())
     kept = plain[:WORDS]
     if len(plain) > WORDS:

@@ -1,8 +1,8 @@
-"""Makes `datasets/fashion-mnist.npz` from Debian's package: `python -m worldsize.authoring.fashion_mnist`.
+"""Maker of `datasets/fashion-mnist.npz` from Debian's package: `python -m worldsize.authoring.fashion_mnist`.
 
-The subset is the first 1,000 training and the first 200 test images of every class, in the order of the
-source, so that it is balanced and needs no seed. Left out: any change to a pixel or a label. The sources are
-checked by the sha256 of their uncompressed bytes, as Debian packs the same bytes with another gzip header.
+The subset is the first 1,000 training and the first 200 test images of every class, in the source's order, so it is balanced
+and needs no seed. Pixels and labels are unchanged. The sources are checked by the sha256 of their uncompressed bytes, as Debian
+packs the same bytes with another gzip header.
 
 The data: Xiao, Rasul and Vollgraf, "Fashion-MNIST" (arXiv:1708.07747), package `dataset-fashion-mnist`.
 The format: MNIST's idx (two zero bytes, type, number of dimensions, big-endian 32-bit lengths, the values).
@@ -28,20 +28,14 @@ SOURCES_SHA256 = {
 
 
 def read_idx(raw: bytes) -> np.ndarray:
-    """For making the Fashion-MNIST subset that ships.
-
-    The uint8 array held by an idx file's uncompressed bytes.
-    """
+    """Return the uint8 array in an idx file's uncompressed bytes."""
     dimensions = raw[3]
     lengths = np.frombuffer(raw, ">u4", count=dimensions, offset=4)
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(lengths)
 
 
 def read_source(folder: Path, name: str) -> np.ndarray:
-    """For making the Fashion-MNIST subset that ships, checked.
-
-    The array of one source file, whose bytes must be the published ones.
-    """
+    """Return the array of one source file. Raises ValueError unless its bytes are the published ones."""
     raw = gzip.decompress((folder / name).read_bytes())
     got = hashlib.sha256(raw).hexdigest()
     if got != SOURCES_SHA256[name]:
@@ -54,15 +48,15 @@ def read_source(folder: Path, name: str) -> np.ndarray:
 
 
 def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Which images of Fashion-MNIST ship: indices of the first `per_class` examples of every class, ascending."""
+    """Return the indices of the first `per_class` examples of every class, ascending."""
     first = [np.flatnonzero(labels == one)[:per_class] for one in np.unique(labels)]
     return np.sort(np.concatenate(first))
 
 
 def subset(folder: Path) -> dict[str, np.ndarray]:
-    """The part of Fashion-MNIST that is made to ship.
+    """Return the four arrays that ship.
 
-    The four arrays that ship: images uint8 `[n, 28, 28]`, labels uint8 `[n]`.
+    Images uint8 `[n, 28, 28]`, labels uint8 `[n]`.
     """
     arrays = {}
     for ours, theirs, per_class in (("train", "train", TRAIN_PER_CLASS), ("test", "t10k", TEST_PER_CLASS)):
@@ -75,10 +69,7 @@ def subset(folder: Path) -> dict[str, np.ndarray]:
 
 
 def main(folder: Path = DEBIAN_FOLDER) -> None:
-    """Make the subset of Fashion-MNIST that ships.
-
-    Write the data file and print what its entry in `data.py` must say.
-    """
+    """Write the data file and print the size and digest for its entry in `data.py`."""
     path = CHECKOUT_FOLDER / FASHION_MNIST.name
     np.savez_compressed(path, **subset(folder))
     print(f"{path}: {path.stat().st_size} bytes, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}")

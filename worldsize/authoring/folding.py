@@ -1,9 +1,8 @@
-"""Which cells of a lab are folded when it is opened: their code is hidden behind their first line, which says what they do.
+"""The folded cells of a lab: their code is hidden behind their first line, which says what they do.
 
-Folded are cells that begin `# Set-up: <what>` or `# Helper: <what>`, and those that only ask for predictions: these get a
-first line of their own, so that the question stands on its card alone. A set-up cell whose functions an exercise needs
-keeps the bare line `# Set-up`, and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a
-grader and papermill see no difference.
+Cells that begin `# Set-up: <what>` or `# Helper: <what>` are folded. So are cells that only ask for predictions: a generated
+first line leaves only the question's card visible. A set-up cell whose functions an exercise needs keeps the bare line `# Set-up`
+and stays open. JupyterLab shows the first line and unfolds with a click; a kernel, a grader and papermill see no difference.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _SAYS_WHAT = re.compile(r"# (Set-up|Helper): \S")
 
 
 def is_folded(cell: SourceCell) -> bool:
-    """Whether the cell's code is hidden at first; that of an exercise or its check never is."""
+    """Return True if the cell's code is hidden at first; an exercise's or its check's never is."""
     if cell.kind != "code" or cell.exercise or cell.check:
         return False
     return _SAYS_WHAT.match(cell.text) is not None or _only_predicts(cell)
 
 
 def titled(cell: SourceCell) -> str:
-    """The cell's text as its notebook has it."""
+    """Return the cell's text as its notebook has it."""
     if _only_predicts(cell):
         return f"{PREDICTION}\n{cell.text}"
     return cell.text

@@ -1,9 +1,8 @@
-"""A notebook run from top to bottom with no browser, by papermill, and what its summary says.
+"""Papermill runs of a notebook from top to bottom, without a browser, and the notebook's summary.
 
-The kernel is the Python that calls `run`, whatever kernels are registered under the name "python3".
-It works in a temporary folder with a state of its own, so that a student's predictions and points are
-neither read nor written. It leaves out: grading (points are what the notebook's own checks say), and
-the time that a good run may take. Widget state is not stored: it makes nbconvert hide the pictures.
+The kernel is the Python that calls `run`, whatever kernels are registered under the name "python3". A run works in a temporary
+folder with its own state, so it neither reads nor writes a student's predictions and points. Points are the results of the
+notebook's own checks. Widget state is not stored, because it makes nbconvert hide the pictures.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class NotebookFailed(RuntimeError):
     """A cell raised, ran out of time, or lost its kernel; `out` is the notebook as far as it came."""
 
     def __init__(self, message: str, out: Path) -> None:
-        super().__init__(message, out)  # both, so that it can cross processes
+        super().__init__(message, out)  # both, so that the exception survives pickling
         self.out = out
 
     def __str__(self) -> str:
@@ -42,7 +41,7 @@ class NotebookFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class HeadlessRun:
-    """`out`: the executed notebook; points are None where the notebook keeps none."""
+    """A finished run. `out` is the executed notebook; points are None if the notebook keeps none."""
 
     out: Path
     summary_text: str
@@ -59,15 +58,14 @@ def run(
     progress: OnProgress | None = None,
     knobs_beforehand: bool = False,
 ) -> HeadlessRun:
-    """Run a notebook headlessly, from top to bottom.
+    """Run the notebook `path` headlessly, from top to bottom.
 
-    Executes the notebook `path`; the executed copy goes to `out`, by default
-    `.worldsize/headless/` beside the notebook.
+    The executed copy goes to `out`, by default `.worldsize/headless/` beside the notebook.
+    `parameters` replace values of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
+    `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1. With `knobs_beforehand`,
+    cells with knobs keep the pictures of all positions that need no ranks, as the site shows them.
 
-    `parameters` replace those of the cell tagged "parameters"; `timeout_s` is for the whole notebook;
-    `progress(cell, cells, first_line)` is called as each code cell starts, counting code cells from 1.
-    With `knobs_beforehand` cells with knobs keep the pictures of all positions that need no ranks, as the site shows them.
-    Raises ValueError for a notebook or a parameter that is not there, NotebookFailed for the rest.
+    Raises ValueError for an unknown notebook or parameter, NotebookFailed for the rest.
     """
     path = _existing(Path(path))
     _check_parameters(path, parameters or {})
@@ -86,9 +84,9 @@ def run(
 
 
 def summary_of(notebook: nbformat.NotebookNode) -> str:
-    """What a headless run prints at its end.
+    """Return the plain text of the cells tagged "summary"; "" if there is none.
 
-    The plain text that the cells tagged "summary" put out; "" where there is none.
+    A headless run prints this at its end.
     """
     texts: list[str] = []
     for cell in notebook.cells:
@@ -99,7 +97,7 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
 
 
 class _Watch:
-    """How far a run has come and how long it may still take."""
+    """The progress of a run, and its time left."""
 
     def __init__(self, path: Path, timeout_s: float, progress: OnProgress | None) -> None:
         cells = nbformat.read(path, as_version=4).cells
@@ -111,7 +109,7 @@ class _Watch:
         self._progress = progress
 
     def cell_starts(self, cell: nbformat.NotebookNode, cell_index: int) -> None:
-        # papermill puts in a cell of its own where it is given parameters
+        # papermill inserts its own cell where it is given parameters
         if cell.cell_type != "code" or "injected-parameters" in cell.metadata.get("tags", ()):
             return
 
@@ -128,7 +126,7 @@ class _Watch:
 
 
 def _room(folder: Path, path: Path) -> Path:
-    """A folder with a copy of the notebook and nothing else; its path has no link in it."""
+    """Make a folder with a copy of the notebook and nothing else; its path contains no symbolic link."""
     room = folder.resolve()
     shutil.copy(path, room)
     return room
@@ -141,7 +139,7 @@ def _execute(
     from papermill.engines import NBClientEngine, papermill_engines
 
     class SavesAtTheEnd(NBClientEngine):
-        """Papermill writes the whole notebook before and after each cell, a tenth of a lab's run; once is enough."""
+        """An engine that saves once: papermill saves before and after each cell, a tenth of a lab's run."""
 
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> None:
@@ -149,7 +147,7 @@ def _execute(
             try:
                 super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
             finally:
-                nb_man.output_path = path  # where papermill writes it next, however the run ended
+                nb_man.output_path = path  # papermill's next write goes there, however the run ended
 
     papermill_engines.register("worldsize", SavesAtTheEnd)
     return papermill.execute_notebook(
@@ -160,7 +158,7 @@ def _execute(
         kernel_name="python3",
         language="python",
         progress_bar=False,
-        # not papermill's cwd, which moves this process too
+        # not papermill's cwd, which also moves this process
         resources={"metadata": {"path": str(room)}},
         kernel_manager_class=_this_python(room, environment),
         store_widget_state=False,
@@ -171,16 +169,16 @@ def _execute(
 
 
 def _environment(path: Path, knobs_beforehand: bool) -> dict[str, str]:
-    """Return what the kernel is told besides: whether knobs are drawn beforehand, and where its course's data lie."""
+    """Return the kernel's extra environment: whether to draw knobs beforehand, and the course's data folder."""
     told = {"WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else ""}
     course = course_above(path.parent)
     if course is not None and not os.environ.get("WORLDSIZE_DATA"):
-        told["WORLDSIZE_DATA"] = str(course / "datasets")  # the room is not in the course's folder
+        told["WORLDSIZE_DATA"] = str(course / "datasets")  # the temporary folder is outside the course's folder
     return told
 
 
 def _this_python(room: Path, environment: dict[str, str]) -> type:
-    """A kernel manager that starts this Python, with the environment of a headless run."""
+    """Return a kernel manager class that starts this Python with the environment of a headless run."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
@@ -195,7 +193,7 @@ def _this_python(room: Path, environment: dict[str, str]) -> type:
         **environment,
     }
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
-    # Sockets in the room need no port that another run could take, and nobody else can read them.
+    # Sockets in the folder need no port that another run could take, and no other user can read them.
     traits = {}
     if os.name != "nt":
         traits = {"transport": "ipc", "connection_file": str(room / "kernel.json")}
@@ -212,7 +210,7 @@ def _this_python(room: Path, environment: dict[str, str]) -> type:
 
 
 def _points(state: Path) -> tuple[float | None, float | None]:
-    """(earned, possible) of every lab that the notebook opened: the files that `Lab` keeps."""
+    """Return (earned, possible) over every lab that the notebook opened, from the files that `Lab` keeps."""
     files = sorted(state.glob("lab_*.json"))
     if not files:
         return None, None
@@ -275,7 +273,7 @@ def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
     try:
         yield
     except PapermillExecutionError as failed:
-        # not always the last: a cell tagged "raises-exception" is found wanting only at the end
+        # not always the last: a cell tagged "raises-exception" is reported only at the end
         watch.cell = watch.sources.index(failed.source) + 1
         what = f"raised {failed.ename}: {str(failed.evalue).strip().split(chr(10), 1)[0]}"
     except CellTimeoutError:

@@ -1,10 +1,10 @@
-"""How many minutes a lab takes a student who meets it for the first time: one stated rule for all labs.
+"""The minutes that a lab takes a student who meets it for the first time: one stated rule for all labs.
 
-Parts whose heading says "(optional)" do not count, and neither do hints, nor cells that are folded. Technical prose is read
-at 238 words a minute at most (M. Brysbaert, "How many words do we read per minute?", Journal of Memory and Language 109,
-2019); here it is meant to be understood, at half of that. The rates for code, predictions and exercises are this course's
-own choice. The minutes of an answer's line are the rate with the least squared error over seven labs whose first readers
-noted their time (`tests/authoring/test_minutes.py` has both).
+Optional parts (whose heading says "(optional)"), hints and folded cells do not count. Technical prose is read at 238 words a
+minute at most (M. Brysbaert, "How many words do we read per minute?", Journal of Memory and Language 109, 2019); to be
+understood, it is counted at half of that. The rates for code, predictions and exercises are this course's own choice. The rate
+per answer line has the least squared error over seven labs whose first readers noted their time
+(`tests/authoring/test_minutes.py`).
 
 A lab of more than two hours takes two sittings. Its first cell says after which part to stop.
 """
@@ -23,7 +23,7 @@ from worldsize.authoring.source import Source, SourceCell, read_source, split_an
 WORDS_A_MINUTE = 120
 CODE_LINES_A_MINUTE = 15
 MINUTES_A_PREDICTION = 0.75
-MINUTES_AN_EXERCISE = 5.0  # to understand what is asked, and to mend a first try
+MINUTES_AN_EXERCISE = 5.0  # to understand the task, and to correct a first try
 MINUTES_AN_ANSWER_LINE = 1.5
 RUN_MINUTES = 1.5  # all cells of a lab, a few of them twice
 ROUNDED_TO = 5
@@ -40,7 +40,7 @@ _SAID = re.compile(r"\*\*Minutes:\*\*\s+(\d+)(?:\s+\(two\s+sittings:[^)]*\))?")
 
 @dataclass(frozen=True)
 class Workload:
-    """What a lab asks of a student: counts, of the parts that are not optional."""
+    """A lab's workload for a student: counts, over the parts that are not optional."""
 
     words: int = 0
     code_lines: int = 0
@@ -50,7 +50,7 @@ class Workload:
 
     @property
     def exact_minutes(self) -> float:
-        """Minutes of what is counted, without those of running the cells, and not rounded."""
+        """Minutes of the counted work, without running the cells, not rounded."""
         return (
             self.words / WORDS_A_MINUTE
             + self.code_lines / CODE_LINES_A_MINUTE
@@ -66,7 +66,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class TimedPart:
-    """A part of a lab by its heading, `##` or an optional one below that: what it asks, and the exercises in it."""
+    """A part of a lab by its heading, `##` or an optional one below that: its workload and its exercises."""
 
     title: str
     optional: bool
@@ -83,12 +83,12 @@ class Sitting:
 
 
 def workload(source: Source) -> Workload:
-    """What the lab of this source asks, by the rule above."""
+    """Return the workload of this source's lab, by the rule above."""
     return _asked(_to_be_done(source))
 
 
 def first_sitting(source: Source) -> Sitting | None:
-    """Where to stop in a lab that is too long for one sitting: before the part nearest to half. None for a shorter lab."""
+    """Return the first sitting of a lab too long for one, ending before the part nearest to half; None for a shorter lab."""
     whole = workload(source)
     if whole.minutes <= SITTING_MINUTES:
         return None
@@ -101,7 +101,7 @@ def first_sitting(source: Source) -> Sitting | None:
 
 
 def parts(source: Source) -> list[TimedPart]:
-    """The parts of a lab from top to bottom. What follows an optional part below a `##` counts for that `##` again."""
+    """Return the parts of a lab from top to bottom. Cells after an optional part inside a `##` count for that `##` again."""
     cells: dict[str, list[SourceCell]] = {}
     around = inside = ""
     level = 0
@@ -124,7 +124,7 @@ def parts(source: Source) -> list[TimedPart]:
 
 
 def said(source: Source) -> str:
-    """The minutes as the lab's first cell says them."""
+    """Return the minutes as the lab's first cell states them."""
     minutes, first = workload(source).minutes, first_sitting(source)
     if first is None:
         return f"**Minutes:** {minutes}"
@@ -150,7 +150,7 @@ def _asked(cells: list[SourceCell]) -> Workload:
 
 
 def true_minutes(path: Path) -> str | None:
-    """The text of the source at `path` with the rule's minutes in its first cell; None where it has them already."""
+    """Return the text of the source at `path` with the correct minutes in its first cell; None if they are correct already."""
     source = read_source(path)
     found = _SAID.search(source.cells[0].text)
     if found is None or " ".join(found[0].split()) == said(source):
@@ -165,7 +165,7 @@ def true_minutes(path: Path) -> str | None:
 
 
 def _to_be_done(source: Source) -> list[SourceCell]:
-    """The cells outside optional parts. A part goes from its heading to the next one of its level or above."""
+    """Return the cells outside optional parts. A part ends at the next heading of its level or above."""
     kept = []
     optional_level = 0
     for cell in source.cells:

@@ -1,8 +1,8 @@
-"""Makes `THIRD_PARTY_NOTICES.md`: `python -m worldsize.authoring.notices`.
+"""Writer of `THIRD_PARTY_NOTICES.md`: `python -m worldsize.authoring.notices`.
 
-The licence of each package that `pyproject.toml` names, as the installed package's own metadata says it, and what of others
-lies in this repository. A package that is not installed keeps the line that it had. Left out: what these packages need
-themselves (`pip-audit` and `pip list` see all of it), and texts of licences, which each package brings along.
+The file lists the license of each package in `pyproject.toml`, from the installed package's own metadata, and others' work in
+this repository. A package that is not installed keeps its line. Left out: these packages' own dependencies (`pip-audit` and
+`pip list` show them), and license texts, which each package includes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE = "THIRD_PARTY_NOTICES.md"
 _NAME = re.compile(r"[\w.-]+")
 _ROW = re.compile(r"^\| \[?([\w.-]+)[^|]*\|", re.MULTILINE)
 _LONGEST = 60  # some metadata has the whole text where the older field asks for a name
-# Metadata that says nothing, looked up in the package's own LICENSE file.
+# Packages whose metadata says nothing, looked up in their own LICENSE files.
 _BY_FILE = {"axe-playwright-python": "MIT", "text2qti": "BSD-3-Clause"}
 
 TEXT = """\
@@ -50,7 +50,7 @@ text it brings along. PyTorch for CUDA also installs NVIDIA's libraries, under N
 
 
 def notices(root: Path) -> str:
-    """What the file has to say. Raises ValueError for a package that is neither installed nor in the file yet."""
+    """Return the file's text. Raises ValueError for a package that is neither installed nor in the file yet."""
     before = (root / FILE).read_text() if (root / FILE).exists() else ""
     kept = {found[1]: line for line in before.splitlines() if (found := _ROW.match(line))}
 
@@ -67,7 +67,7 @@ def notices(root: Path) -> str:
 
 
 def _named(root: Path) -> dict[str, str]:
-    """Every package of the project's lists, in alphabetical order, and what it is for: the course, or extras."""
+    """Return every package of the project's lists, in alphabetical order, with its use: the course, or extras."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     lists = {"the course": project["dependencies"], **project["optional-dependencies"]}
 
@@ -89,7 +89,7 @@ def _row(name: str, used_for: str) -> str | None:
 
 
 def _licence(name: str, found: Distribution) -> str:
-    """The licence's name: SPDX where the metadata has it, else its free words, else its classifiers."""
+    """Return the license's name: SPDX if the metadata has it, else its free text, else its classifiers."""
     said = found.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in said.get_all("Classifier", []) if line.startswith("License")]
     if said["License-Expression"]:
@@ -102,7 +102,7 @@ def _licence(name: str, found: Distribution) -> str:
 
 
 def _home(found: Distribution) -> str:
-    """Where the package is at home: of the addresses in its metadata, the one that says so most plainly."""
+    """Return the package's home page: the clearest of the addresses in its metadata."""
     urls = {"homepage": found.metadata["Home-page"] or ""}
     for line in found.metadata.get_all("Project-URL", []):
         label, _, url = line.partition(",")

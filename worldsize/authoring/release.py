@@ -1,8 +1,8 @@
 """The student bundle: labs, package, data and environment in one zip; no solutions, no tests, nothing else.
 
-An allow-list says what goes out. A release is refused where a notebook isn't as its source says (an output in it, or a
-change made by hand) and where a line of an answer can be read in a lab or an answer in the package. The same files make
-the same zip, byte for byte.
+An allow-list selects the files. A release is refused if a notebook differs from its source (an output, or a change made by
+hand), or if a line of an answer is readable in a lab or an answer in the package. The same files make the same zip, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PATTERNS = (
     *(*carried.PATTERNS, "worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
     "worldsize/course/jupyter/**/*.json",
 )
-Three = tuple[str, str, str]  # lines that follow each other
+Three = tuple[str, str, str]  # consecutive lines
 TOP = "worldsize"  # the folder that the zip unpacks to
 MIN_LEAK_CHARACTERS = 13
-_MOMENT = (1980, 1, 1, 0, 0, 0)  # the first that a zip can say
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
 
 
 class Refused(ValueError):
-    """The bundle would give something away, or isn't whole; the message names each place."""
+    """The bundle would give something away, or is incomplete; the message names each place."""
 
 
 def release(root: Path, out: Path) -> list[str]:
-    """Check the repository `root` as an author releases the course, then write its student bundle to `out`.
+    """Check the repository `root`, then write its student bundle to `out`.
 
     Returns the names in it. Raises Refused, OSError.
     """
@@ -62,12 +62,12 @@ def _was_run(path: Path) -> bool:
 
 
 def stale(root: Path) -> list[str]:
-    """What keeps a release from being written: words for each notebook that is not as its source says."""
+    """Return a sentence for each notebook that differs from its source; any of them blocks a release."""
     return [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
 
 
 def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
-    """Write the zip of a release, such as the student bundle, whole or not at all.
+    """Write a release's zip, such as the student bundle, all or nothing.
 
     `entries` are (name, content, mode). The same entries make the same bytes.
     """
@@ -80,9 +80,9 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
 
 
 def bundle_files(root: Path) -> list[Path]:
-    """The files that go out to students with a release, in order.
+    """Return the files that go out to students, in order.
 
-    Raises Refused where one of those that must be there is missing.
+    Raises Refused if a required file is missing.
     """
     missing = [name for name in NAMED if not (root / name).is_file()]
     if not missing and not any(root.glob(carried.LABS)):
@@ -97,10 +97,9 @@ def bundle_files(root: Path) -> list[Path]:
 
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:
-    """Checked before a release: lines of answers that stand in a student's notebook, in any cell or metadata.
+    """Return the answers' lines that can be read in a student's notebook, in any cell or metadata.
 
-    `given`: the lines of code outside the markers. A line that stands there too gives nothing away, nor does a
-    short one.
+    `given` has the lines of code outside the markers. A line that is also there gives nothing away, nor does a short one.
     """
     shown: list[str] = []
     for text in _strings(notebook):
@@ -115,7 +114,7 @@ def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given:
 
 
 def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> list[str]:
-    """Name what the bundle would tell of one lab's answers; `package` has the lines of its modules, by threes."""
+    """Return what the bundle would reveal of one lab's answers; `package` maps its modules to their triples of lines."""
     answers, given = answer_lines(source), given_lines(source)
     lab = root / "labs" / f"{source.stem}.ipynb"
     notebook = nbformat.read(lab, nbformat.NO_CONVERT)
@@ -128,9 +127,9 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
 
 
 def _secret_threes(answer: list[str], given: list[str]) -> set[Three]:
-    """Where three lines of an answer, none of them short or given, follow each other.
+    """Return the triples of consecutive lines of an answer of which none is short or given.
 
-    Two would be said of every loop that waits for handles.
+    Pairs would match every loop that waits for handles.
     """
     secret = set(_secret(answer, given))
     return {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
@@ -165,7 +164,7 @@ def _strings(node: object) -> Iterator[str]:
 
 
 def _entry(name: str, mode: int) -> zipfile.ZipInfo:
-    """The same for the same name: no time, no owner."""
+    """Return an entry that depends on the name and mode alone: no time, no owner."""
     entry = zipfile.ZipInfo(name, _MOMENT)
     entry.external_attr = (0o100000 | mode) << 16
     entry.create_system = 3

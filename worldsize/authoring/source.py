@@ -1,10 +1,8 @@
-"""A lab's source read into cells: what each cell is, its id, its exercise and its answer.
+"""A lab's source, parsed into cells with their ids, exercises and answers.
 
-The one module that knows the markers of an answer and the tags of a cell, and so the one
-that complains about them: each mistake is one paragraph with the file, the line and the cell.
-It leaves out: notebooks as files, and nbgrader (`build.py`). The format is jupytext's percent
-format; the markers are nbgrader's, held to one spelling, because nbgrader itself passes over a
-marker it does not recognise and so ships the answer.
+This module alone knows the markers of an answer and the tags of a cell, so it reports every mistake in them: one paragraph with
+the file, the line and the cell. The format is jupytext's percent format. The markers are nbgrader's, in one exact spelling,
+because nbgrader ignores a marker that it does not recognize and so ships the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _FILE_NAME = re.compile(r"(\d\d)_[a-z0-9_]+\.py")
 _HEADER = re.compile(r"# %%%*(\s|$)")
 # "check_ring" is the name of the cell that checks "ring"
 _ID = re.compile(r"(?!check_)[a-z][a-z0-9_]{0,50}")
-# Three hashes and begin or end, or any hash before the words that nbgrader's markers use.
+# Three hashes and begin or end, or any hash before the words of nbgrader's markers.
 _LIKE_A_MARKER = re.compile(
     r"#{3,}\s*(begin|end)(?![a-rt-z])|#\s*(begin|end)[\s_-]*(sol\w*\s*$|hidden|mark)", re.IGNORECASE
 )
@@ -35,12 +33,12 @@ _LIKE_A_MARKER_IN_PROSE = re.compile(r"#{3,}\s*(BEGIN|END)\b|#\s*(?i:(begin|end)
 
 
 class BuildError(ValueError):
-    """A lab's source breaks a rule; the message says where, expected, got and the next step."""
+    """A broken rule in a lab's source; the message says where, expected, got and the next step."""
 
 
 @dataclass(frozen=True)
 class SourceCell:
-    """One cell. `line` is the line of `text` in the file, None where it cannot be told."""
+    """A cell of the source. `line` is the line of `text` in the file, None if unknown."""
 
     number: int
     line: int | None
@@ -51,7 +49,7 @@ class SourceCell:
     id: str = ""
 
     def tagged(self, prefix: str) -> str | None:
-        """What follows `prefix:` in this cell's tags, such as the id in `exercise:<id>`."""
+        """Return the rest of this cell's tag after `prefix:`, such as the id in `exercise:<id>`."""
         for tag in self.tags:
             if tag.startswith(f"{prefix}:"):
                 return tag.partition(":")[2]
@@ -68,7 +66,7 @@ class SourceCell:
 
 @dataclass(frozen=True)
 class Source:
-    """A lab's source that keeps every rule."""
+    """A lab's source that passed every check."""
 
     path: Path
     lab: str
@@ -76,7 +74,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """The cells of `path` with their ids. Raises BuildError for the first broken rule."""
+    """Return the cells of `path` with their ids. Raises BuildError for the first broken rule."""
     named = _FILE_NAME.fullmatch(path.name)
     if named is None:
         raise BuildError(
@@ -95,16 +93,13 @@ def read_source(path: Path) -> Source:
 
 
 def stub(text: str) -> str:
-    """In an authored source, the line that will stand for the answer in the exercise whose cell holds `text`."""
+    """Return the line that replaces the answer in the exercise whose cell has this `text`."""
     title = text.split("\n", 1)[0].rstrip().removeprefix("# ")
     return f"raise NotYet({json.dumps(title, ensure_ascii=False)})"
 
 
 def split_answer(text: str) -> tuple[list[str], list[str]]:
-    """An authored source's exercise cell cut at its markers.
-
-    (given lines, answer lines) of a cell; markers are in neither.
-    """
+    """Split an exercise cell's text at its markers into (given lines, answer lines); neither contains the markers."""
     given: list[str] = []
     answer: list[str] = []
     lines = given
@@ -121,7 +116,7 @@ def split_answer(text: str) -> tuple[list[str], list[str]]:
 
 
 def answer_lines(source: Path) -> dict[str, list[str]]:
-    """An authored source's answers: {exercise: the lines between its markers, empty ones left out}."""
+    """Return {exercise: the nonblank lines between its markers} of an authored source."""
     found = {}
     for cell in read_source(source).cells:
         if cell.exercise:
@@ -132,7 +127,7 @@ def answer_lines(source: Path) -> dict[str, list[str]]:
 
 
 def given_lines(source: Path) -> list[str]:
-    """What a release may show of a lab's source: its lines of code outside the answers' markers."""
+    """Return the lines of code outside the answers' markers, which a release may show."""
     found: list[str] = []
     for cell in read_source(source).cells:
         if cell.kind == "code":
@@ -143,12 +138,12 @@ def given_lines(source: Path) -> list[str]:
 
 
 def points(source: Path) -> float:
-    """The points of the lab notebook that is built from an authored `source`: the sum over its check cells."""
+    """Return the points of an authored source: the sum over its check cells."""
     return sum(cell.points or 0 for cell in read_source(source).cells)
 
 
 def set_ups(source: Path) -> list[str]:
-    """The text of an authored source's set-up cells."""
+    """Return the text of each set-up cell of an authored source."""
     found = []
     for cell in read_source(source).cells:
         if cell.kind == "code" and cell.text.startswith("# Set-up"):
@@ -166,7 +161,7 @@ def _cells(path: Path) -> list[SourceCell]:
     text = path.read_text(encoding="utf-8")
     parsed = jupytext.reads(text, fmt="py:percent").cells
     lines: list[int | None] = [n + 1 for n, line in enumerate(text.split("\n"), 1) if _HEADER.match(line)]
-    if len(lines) != len(parsed):  # a header inside a string, or text before the first one: then lines cannot be told
+    if len(lines) != len(parsed):  # a header inside a string, or text before the first header: line numbers are unknown
         lines = [None] * len(parsed)
 
     cells = []
@@ -239,7 +234,7 @@ def _check_markers(path: Path, cell: SourceCell) -> None:
 
 
 def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | None) -> int | None:
-    """The line of the region that is open after the marker `got`."""
+    """Check the marker `got`, and return the line of the region that is open after it (None if none is)."""
     if cell.kind != "code":
         do = "move the answer to a code cell, or reword the prose"
         _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
@@ -325,7 +320,7 @@ def _check_checks(path: Path, cells: list[SourceCell]) -> None:
 
 
 def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
-    """`above`: the exercises so far, and whether each has been checked."""
+    """Check one check cell. `above` maps each exercise so far to True if it has been checked."""
     if cell.check not in above:
         known = ", ".join(above) or "no exercise"
         do = "mend the id, or put the check below its exercise"

@@ -1,1 +1,1 @@
-"""The course without a checkout: what a wheel carries of it, laid into a student's folder, renewed, and opened."""
+"""The course without a checkout: a wheel's copy, laid into a student's folder, renewed, and opened."""

@@ -1,7 +1,7 @@
-"""The files of the course that students get, by an allow-list: what a wheel carries and where an installation has them.
+"""The course's files for students, by an allow-list: a wheel's contents, and their place in an installation.
 
-`setup.py` puts them into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
-Nothing here imports more than Python's own library, because a build has nothing else.
+`setup.py` puts the files into the wheel, the students' zip has them beside the package, and `laying` lays them into a folder.
+This module imports only Python's own library, because a build has nothing else.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ NAMED = (
     *("CHANGELOG.md", "LICENSE", "SECURITY.md", "THIRD_PARTY_NOTICES.md"),
     *("datasets/README.md", "docs/faq.md", "docs/own-work.md", "docs/platforms.md"),
 )
-BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or asks about
+BY_HAND = ("labs/scratch.ipynb",)  # notebooks without a source, which no build writes or checks
 LABS = "labs/[0-9][0-9]_*.ipynb"
 PATTERNS = (
     *(LABS, *BY_HAND, "labs/covers/*.png", "labs/covers/*.svg"),
     *("datasets/*.npz", "datasets/*.csv", "datasets/*.LICENSE", "datasets/*.json"),
 )
 _PACKAGE = Path(__file__).resolve().parents[1]
-CARRIED_FOLDER = _PACKAGE / "course" / "release"  # there in an installed wheel alone
-CHECKOUT = _PACKAGE.parent  # a checkout in an editable installation; else where packages are installed
+CARRIED_FOLDER = _PACKAGE / "course" / "release"  # exists only in an installed wheel
+CHECKOUT = _PACKAGE.parent  # a checkout in an editable installation; otherwise the folder of installed packages
 
 
 def found(root: Path, patterns: Iterable[str]) -> list[str]:
-    """Return the names of the files below `root` that match one of the patterns, in order; a link is no file."""
+    """Return the names of the files below `root` that match one of the patterns, in order; symbolic links are skipped."""
     paths = {path for pattern in patterns for path in root.glob(pattern)}
     return sorted(path.relative_to(root).as_posix() for path in paths if path.is_file() and not path.is_symlink())
 
 
 def course_files(root: Path) -> list[str]:
-    """Return the names of the course's files below `root`, in order. Raises ValueError where one that must be there is not."""
+    """Return the names of the course's files below `root`, in order. Raises ValueError if a required file is missing."""
     missing = [name for name in NAMED if not (root / name).is_file()]
     if not any(root.glob(LABS)):
         missing.append("labs/NN_topic.ipynb")
@@ -45,7 +45,7 @@ def course_files(root: Path) -> list[str]:
 def carry(root: Path, build: Path) -> None:
     """Copy the course from the repository `root` into a wheel that is built in the folder `build`.
 
-    Raises ValueError for a lab that somebody has run: a wheel carries no outputs and nobody's answers.
+    Raises ValueError for a lab that has been run: a wheel carries no outputs and no answers.
     """
     names = course_files(root)
     worked_in = [name for name in names if name.endswith(".ipynb") and _was_run(root / name)]
@@ -69,7 +69,7 @@ def _was_run(notebook: Path) -> bool:
 def source() -> Path:
     """Return the folder from which this installation lays the course: in the package, or the checkout around it.
 
-    Raises ValueError where there is neither.
+    Raises ValueError if there is neither.
     """
     if CARRIED_FOLDER.is_dir():
         return CARRIED_FOLDER
@@ -82,5 +82,5 @@ def source() -> Path:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether `folder` is a checkout of the course's repository, or the unpacked zip of a release."""
+    """Return True if `folder` is a checkout of the course's repository, or the unpacked zip of a release."""
     return (folder / "worldsize" / "__init__.py").is_file() and (folder / "labs").is_dir()

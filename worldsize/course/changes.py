@@ -1,4 +1,4 @@
-"""What a newer release says of itself, from the CHANGELOG that it carries: the leads of its lines, newest release first."""
+"""A newer release's news, from the CHANGELOG that it carries: the leads of its lines, newest release first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(r"^- ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ReleaseNews:
-    """The first leads of one release's lines, and how many lines more it has."""
+    """The first leads of one release's lines, and the number of further lines."""
 
     version: str
     leads: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""A course's folder: made from the release that this package carries, or renewed by it, whole or not at all.
+"""A course's folder, made from the release in this package or renewed by it, all or nothing.
 
-A new folder is made beside its place under another name and takes it in one step; in a folder that is there, each file is
-written whole and the record (`record`) last, so that what was cut short goes on with the next start. What a student has
-changed is merged (`merged_lab`) or stays, and what a merge replaces is kept in `before-<release>/`.
+A new folder is built beside its place under another name and moved there in one step. In an existing folder each file is
+written whole and the record (`record`) last, so an interrupted renewal resumes at the next start. Files that a student has
+changed are merged (`merged_lab`) or stay; whatever a merge replaces is kept in `before-<release>/`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from worldsize.files import remove_whole, write_whole
 
 Change = Literal["new", "replaced", "merged", "yours", "aside", "removed"]
 OnFile = Callable[[int, int, str], None]
-_SPARE_BYTES = 2_000_000  # for the record, and what a file system takes for folders
+_SPARE_BYTES = 2_000_000  # for the record, and the file system's overhead for folders
 
 
 @dataclass(frozen=True)
 class LaidFile:
-    """What happened to one file of a course: `change`, and words on it where a student should know more."""
+    """A file of a course and its `change`; `words` tell the student more where needed."""
 
     name: str
     change: Change
@@ -48,7 +48,8 @@ class LaidFile:
 
 @dataclass(frozen=True)
 class LaidCourse:
-    """The course in `folder`: the release `before`, "" where there was none, the release `now`, and the files that changed."""
+    """The course in `folder`: the release `before` ("" if none), the release `now`, the changed files, and the release last
+    `checked`."""
 
     folder: Path
     before: str
@@ -58,7 +59,8 @@ class LaidCourse:
 
 
 def place_for(named: Path | None) -> Path:
-    """Return the folder that `worldsize start` means: the one `named`, or else the course or the empty folder one stands in.
+    """Return the folder for `worldsize start`: the one `named`, else the course around the current folder, else that folder
+    itself.
 
     Raises ValueError where the course must not be laid: in a checkout, among other files, inside another course.
     """
@@ -92,9 +94,9 @@ def place_for(named: Path | None) -> Path:
 
 
 def lay(folder: Path, source: Path, version: str, on_file: OnFile = lambda done, of, name: None) -> LaidCourse:
-    """Make or renew the course in `folder` from the files below `source`, which are those of the release `version`.
+    """Make or renew the course in `folder` from the files below `source`, which are the release `version`.
 
-    Raises ValueError where the folder has a newer release, OSError where it cannot be written.
+    Raises ValueError if the folder has a newer release, OSError if it cannot be written.
     """
     content = {name: (source / name).read_bytes() for name in course_files(source)}
     if is_course(folder):
@@ -131,7 +133,7 @@ def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file
             write_whole(stage / name, file)
             on_file(done, len(content), name)
         if inside:
-            write_record(folder, record)  # first: what is missing beside it, the next start lays
+            write_record(folder, record)  # first: the next start lays any file that is missing beside it
             for path in sorted(stage.iterdir()):
                 path.rename(folder / path.name)
         else:
@@ -149,7 +151,7 @@ def _need_room(folder: Path, size_bytes: int) -> None:
 
 @contextmanager
 def _said_of(folder: Path, outcome: str) -> Iterator[None]:
-    """Say an error of the system's of the course's folder, not of a file that nobody knows."""
+    """Report a system error as the course's folder's, not as one of a temporary file."""
     try:
         yield
     except OSError as error:
@@ -187,7 +189,7 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
 
 @dataclass(frozen=True)
 class _FileStep:
-    """One file's change, not yet made: `writes` what goes where (None: removed), `keeps` what of the student's goes aside."""
+    """A file's planned change: `writes` maps names to content (None: remove), `keeps` is the student's file to set aside."""
 
     said: LaidFile
     writes: dict[str, bytes | None]
@@ -205,7 +207,7 @@ class _FileStep:
 
 
 def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _FileStep | None:
-    """Decide on one file that the release has; None where there is nothing to do."""
+    """Return the step for one file of the release, or None if nothing is to be done."""
     path, laid = folder / name, record.files.get(name)
     theirs = path.read_bytes() if path.is_file() else None
     if theirs is None:
@@ -229,7 +231,7 @@ def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version:
 
 
 def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
-    """Decide on a file that the release no longer has: it goes, unless the student has changed it."""
+    """Return the step for a file that the release no longer has: removed unless the student has changed it."""
     path = folder / name
     if not path.is_file():
         return None
@@ -239,7 +241,7 @@ def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
 
 
 def _free_name(folder: Path, name: str, content: bytes) -> str:
-    """Return a name for what is kept aside, under which nothing else of the student's lies."""
+    """Return a free name for a file to set aside; a file with the same content may be there already."""
     first, _, rest = name.partition("/")
     for number in range(1, 10_000):
         tried = f"{first}{f'-{number}' if number > 1 else ''}/{rest}"
@@ -250,7 +252,7 @@ def _free_name(folder: Path, name: str, content: bytes) -> str:
 
 
 def _words(made: MergedLab, kept: str) -> str:
-    """Say what of the student's is in a merged lab, and where the old notebook is."""
+    """Return a sentence on what a merged lab kept of the student's, and where the old notebook is."""
     said = [_counted(made.answers, "answer", "answers") + " kept"] if made.answers else ["no answers in it yet"]
     if made.own:
         said.append(_counted(made.own, "cell of your own", "cells of your own"))

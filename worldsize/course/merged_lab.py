@@ -1,7 +1,7 @@
-"""A student's notebook and a newer release of its lab, put together cell by cell: no answer is lost, all text is new.
+"""A student's notebook merged with a newer release of its lab, cell by cell: no answer is lost, all text is new.
 
-A cell is known by its id. What the student has changed is told by the digests of the cells as they were laid: a merge of
-three sides without the oldest text. Left out: files (`laying`), and whether an answer still passes its check.
+A cell is known by its id. The digests of the cells as laid tell what the student has changed: a three-way merge without the
+oldest text. `laying.py` handles the files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NOTE = "# Your version of a cell that the new release has changed. It does not 
 
 @dataclass(frozen=True)
 class MergedLab:
-    """The text of the notebook, and what of the student's is in it.
+    """The merged notebook's text, and counts of the student's parts in it.
 
-    `answers` counts exercises, `revised` has the titles of those among them whose text the release has changed, `own` counts
-    cells of the student's own, `notes` changed cells of the course that now stand below the new ones and do not run.
+    `answers` counts exercises; `revised` has the titles of those whose text the release changed; `own` counts the student's own
+    cells; `notes` counts changed cells of the course that now stand below the new ones and do not run.
     """
 
     text: str
@@ -40,9 +40,9 @@ def cell_digests(notebook: bytes) -> dict[str, str]:
 
 
 def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | None:
-    """Put the student's notebook `theirs` and the release's `new` together; `laid` has the digests of the cells laid before.
+    """Merge the student's notebook `theirs` with the release's `new`; `laid` has the digests of the cells as laid before.
 
-    Returns None where the student's file cannot be read as a notebook whose cells have the ids that were laid.
+    Returns None if the student's file is not a notebook with cells whose ids were laid.
     """
     mine = _cells(theirs)
     if mine is None or not laid.keys() & mine.keys():
@@ -73,7 +73,7 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
 
 
 def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
-    """Say what becomes of a released cell for which the student has `yours`; `laid` is the digest of the one laid before."""
+    """Return the fate of a released cell for which the student has `yours`; `laid` is the digest of the cell laid before."""
     if yours is None or _digest(yours) == laid != _digest(cell):
         return "new"
     if _digest(yours) == _digest(cell):
@@ -86,7 +86,7 @@ def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
 
 
 def _cells(notebook: bytes) -> dict[str, Cell] | None:
-    """Return the cells of a student's notebook by their ids, in order; None where the file is none, or ids are missing."""
+    """Return a student's cells by their ids, in order; None if the file is no notebook, or ids are missing."""
     try:
         cells = json.loads(notebook)["cells"]
         known = {cell["id"]: cell for cell in cells}
@@ -99,7 +99,7 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
 
 
 def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
-    """Give a cell that the student made anew, under an exercise's title, the id of the exercise that stands unanswered."""
+    """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
     own = [(name, cell) for name, cell in mine.items() if name not in laid and cell["cell_type"] == "code"]
     titled = {str(title): name for name, cell in own if (title := title_of(_source(cell)))}
     for cell in new:
@@ -111,7 +111,7 @@ def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) 
 
 
 def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> defaultdict[str, list[Cell]]:
-    """Return what stands below which released cell: the student's own, and changed ones that the release no longer has."""
+    """Return the cells below each released cell: the student's own, and changed cells that the release dropped."""
     released = {cell["id"] for cell in new}
     below: defaultdict[str, list[Cell]] = defaultdict(list)
     above = ""
@@ -126,7 +126,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
 
 
 def _taken(cell: Cell, yours: Cell) -> Cell:
-    """Return the released cell with the student's source and outputs, under the title that the release gives it."""
+    """Return the released cell with the student's source and outputs, under the release's title."""
     taken = cell | {key: yours[key] for key in ("source", "outputs", "execution_count", "attachments") if key in yours}
     title, before = title_of(_source(cell)), title_of(_source(yours))
     if title and before and str(title) != str(before):
@@ -136,7 +136,7 @@ def _taken(cell: Cell, yours: Cell) -> Cell:
 
 
 def _note(yours: Cell) -> Cell:
-    """Return a cell that keeps what the student wrote into one that is gone or changed: prose as it is, code as raw text."""
+    """Return a cell that keeps the student's text of a dropped or changed cell: prose as is, code as raw text."""
     name = f"yours-{digest((yours['id'] + _digest(yours)).encode())}"
     if yours["cell_type"] == "markdown":
         return {"id": name, "cell_type": "markdown", "metadata": {}, "source": _source(yours)}

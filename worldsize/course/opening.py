@@ -1,4 +1,4 @@
-"""JupyterLab on a lab of a laid course, as this Python has it, without JupyterLab's questions about its own news.
+"""JupyterLab on a lab of a laid course, from this Python's installation, without JupyterLab's prompts about its news.
 
 The settings of JUPYTER_CONFIG count for this start alone: nothing is written into the environment. `make lab` uses them too.
 """
@@ -14,14 +14,14 @@ JUPYTER_CONFIG = Path(__file__).resolve().with_name("jupyter")
 
 
 def command(folder: Path, notebook: Path) -> list[str]:
-    """Return the words that open JupyterLab on `notebook`, with all of the course's `folder` in its list of files."""
-    # Jupyter refuses to start as root, as one is in many containers, unless it is told so
+    """Return the command that opens JupyterLab on `notebook`, with all of the course's `folder` in its list of files."""
+    # Jupyter refuses to start as root, the user of many containers, without this option
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return [sys.executable, "-m", "jupyterlab", *as_root, f"--ServerApp.root_dir={folder}", os.fspath(notebook)]
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for it: its quiet settings, and this Python's programs first, for JupyterLab's terminals."""
+    """Return JupyterLab's environment: its quiet settings, and this Python's programs first, for its terminals."""
     configs = [os.fspath(JUPYTER_CONFIG), given.get("JUPYTER_CONFIG_PATH", "")]
     programs = [os.fspath(Path(sys.executable).parent), given.get("PATH", os.defpath)]
     return {**given, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, configs)), "PATH": os.pathsep.join(programs)}

@@ -1,7 +1,7 @@
-"""The record of a laid course, `.worldsize/course.json` in its folder: by it a folder is known as one.
+"""The record of a laid course, `.worldsize/course.json` in its folder, which identifies the folder as a course.
 
-It says which release was laid, and the digest of each file and of each notebook's cells, so that a newer release can tell
-what a student has changed since.
+The record has the release that was laid, and the digest of each file and of each notebook's cells, so that a newer release can
+detect a student's changes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ RECORD = Path(".worldsize", "course.json")
 
 @dataclass(frozen=True)
 class CourseRecord:
-    """`files` has the digest of each file as it was laid, `cells` those of each notebook's cells by their ids.
+    """A course's record: `files` has each file's digest as laid, `cells` each notebook's cells' digests by their ids.
 
-    `checked` is the release with which two real ranks ran on this machine, "" before they did.
+    `checked` is the release with which two real ranks last ran on this machine, "" before that.
     """
 
     version: str
@@ -31,12 +31,12 @@ class CourseRecord:
 
 
 def is_course(folder: Path) -> bool:
-    """Whether the course was laid into `folder`."""
+    """Return True if the course was laid into `folder`."""
     return (folder / RECORD).is_file()
 
 
 def course_above(start: Path | None = None) -> Path | None:
-    """Return the folder of the laid course in which `start` lies, the current directory unless another is given."""
+    """Return the folder of the laid course that contains `start`, by default the current directory; None outside a course."""
     try:
         here = (start or Path.cwd()).absolute()
     except FileNotFoundError:  # the current directory was removed
@@ -45,7 +45,7 @@ def course_above(start: Path | None = None) -> Path | None:
 
 
 def read_record(folder: Path) -> CourseRecord:
-    """Return the record of the course in `folder`. Raises ValueError for a damaged one."""
+    """Return the record of the course in `folder`. Raises ValueError for a damaged record."""
     try:
         read = json.loads((folder / RECORD).read_bytes())
         record = CourseRecord(read["version"], read["files"], read["cells"], read["checked"])
@@ -65,7 +65,7 @@ def write_record(folder: Path, record: CourseRecord) -> None:
 
 
 def release_number(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, to compare: (0, 2, 0) of "0.2.0", of "0.2" and of "0.2.0rc1". Raises ValueError."""
+    """Return a version's numbers for comparison: (0, 2, 0) for "0.2.0", "0.2" and "0.2.0rc1". Raises ValueError."""
     matched = re.match(r"\d{1,9}(\.\d{1,9})*", version)
     if matched is None:
         raise ValueError(f"expected a version such as 0.2.0, got {version!r}")

@@ -19,8 +19,8 @@ _LATE = ("worldsize.engines.ranks.open_rank", "torch.fx.experimental.symbolic_sh
 
 def _import_late(*_: object) -> None:
     gc.disable()  # for the reason in `early_imports.py`
-    with suppress(ImportError):
-        for name in _LATE:
+    for name in _LATE:
+        with suppress(ImportError):
             importlib.import_module(name)
     gc.freeze()
     gc.enable()

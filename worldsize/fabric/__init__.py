@@ -1,8 +1,7 @@
-"""What a rank needs to write any collective by hand: `send`, `isend`, `recv`, over whatever moves the bytes.
+"""The fabric: all that a rank needs to write any collective by hand, `send`, `isend`, `recv`, over any transport.
 
-Importing this face brings no torch. Beside it: `watched` (sees whose numbers are where), `collectives` (given ones),
-`background` (an all-reduce while the rank computes). `over_group` makes a fabric of a process group that is there already.
-Left out: how ranks come to be (`engines`).
+Importing this package does not import torch. Modules: `watched` (shows whose numbers are where), `collectives` (ready-made),
+`background` (an all-reduce while the rank computes). `over_group` makes a fabric from an existing process group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""An all-reduce in the background: begun now, waited for later, while the rank goes on computing.
+"""An all-reduce in the background: begin now, wait later, while the rank goes on computing.
 
-A helper thread carries the sums over the fabric, one after the other in the order in which they were begun, as the
-communication stream of NCCL does. All ranks have to begin the same sums in the same order. `over_the_fabric` makes
-torch's own DDP send its buckets the same way (a communication hook). Left out: when to begin a sum, which the lab
-teaches. S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.
+A helper thread carries the sums over the fabric, in the order in which they were begun, as NCCL's communication stream does. All
+ranks have to begin the same sums in the same order. `over_the_fabric` makes torch's own DDP send its buckets the same way (a
+communication hook). S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section
+3.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Work:
         self._error: Exception | None = None
 
     def wait(self) -> None:
-        """Block until the tensor holds the sum. Raises what went wrong on the way."""
+        """Block until the tensor holds the sum. Raises any error of the sum."""
         if not self._ended.is_set():
             with span("wait() of a sum", kind="wait"):
                 self._ended.wait()
@@ -44,9 +44,9 @@ class Work:
 
 
 class OverGloo:
-    """A rank's fabric, but that a `Background` of it begins gloo's own all-reduce on torch's default process group.
+    """A rank's fabric for which a `Background` uses gloo's own all-reduce on torch's default process group.
 
-    So real work can be timed with nothing of the course's on the way of the sums. Everything else is the fabric's.
+    Real work can then be timed without the course's code in the sums' way. Everything else is the fabric's.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -57,9 +57,9 @@ class OverGloo:
 
 
 class Background:
-    """Adds tensors up over all ranks of `fabric` while the rank computes.
+    """A summation service: adds up tensors over all ranks of `fabric` while the rank computes.
 
-    From the first `start` on, this rank's other messages have to wait until every work was waited for.
+    After the first `start`, this rank's other messages must wait until every work was waited for.
     """
 
     def __init__(self, fabric: Fabric | OverGloo) -> None:
@@ -76,7 +76,7 @@ class Background:
         return self._begin(x, None)
 
     def start_then(self, x: torch.Tensor, then: Then) -> Work:
-        """The same, and call `then(x)` in the helper thread once `x` holds the sum."""
+        """Begin as `start` does, and call `then(x)` in the helper thread once `x` holds the sum."""
         return self._begin(x, then)
 
     def _begin(self, x: torch.Tensor, then: Then | None) -> Work:
@@ -92,17 +92,17 @@ class Background:
                 if then is not None:
                     then(x)
                 work.end()
-            except Exception as error:  # it belongs to whoever waits for the sum
+            except Exception as error:  # re-raised by the work's `wait()`
                 work.end(error)
 
 
 def over_the_fabric(background: Background, bucket):
-    """A communication hook for DDP made of a `Background`: full buckets are summed while the rank computes.
+    """Sum DDP's full buckets by a `Background` while the rank computes: a communication hook.
 
-    `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls it inside backward for every
-    bucket that is full; its future holds the mean over the ranks.
+    `ddp.register_comm_hook(Background(fabric), over_the_fabric)`. torch's DDP calls the hook inside backward for every full
+    bucket; the returned future holds the mean over the ranks.
     """
-    # torch compares annotations of `bucket` and of what is returned, and in this file they would be text
+    # no annotations of `bucket` and the result: torch compares them, and in this file they would be text
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
     n = dist.get_world_size()

@@ -1,8 +1,9 @@
-"""Given collectives over the fabric: all-reduce, its two halves, unequal parts, broadcast and barrier, for labs on other things.
+"""Ready-made collectives over the fabric, for labs on other topics: all-reduce, its two halves, unequal parts, broadcast,
+barrier.
 
-Chunks are added up round a ring, and every finished chunk goes straight to all ranks: no rank sends more than
-2(n − 1)/n of the tensor, the least there is (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009).
-Each chunk is added up on one rank, so that all ranks hold the same bits afterwards.
+Chunks are added up round a ring, and every finished chunk goes directly to all ranks: no rank sends more than 2(n − 1)/n of the
+tensor, the minimum (P. Patarasuk and X. Yuan, J. Parallel and Distributed Computing 69, 2009). Each chunk is added up on one
+rank, so that all ranks end with the same bits.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from worldsize.fabric.interface import Fabric
 
 
 def all_reduce(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """A given collective over the fabric, the all-reduce.
+    """Replace `x` by the sum of all ranks' `x`, and return it.
 
-    Leaves the sum of all ranks' `x` in `x`, in place, and returns it. Any shape, the same on every rank.
+    Any shape, the same on every rank.
     """
-    whole = x.detach().reshape(-1)  # a view, where x is contiguous
+    whole = x.detach().reshape(-1)  # a view, if x is contiguous
     chunks = list(whole.tensor_split(fabric.world_size))
     _add_round_the_ring(fabric, chunks)
     _gather_sums(fabric, chunks)
@@ -30,11 +31,9 @@ def all_reduce(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def reduce_scatter(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """A given collective over the fabric, the reduce-scatter.
+    """Return this rank's part of the sum of all ranks' `x`: part `rank` of `x.tensor_split(world_size)`.
 
-    This rank's part of the sum of all ranks' `x`: part `rank` of `x.tensor_split(world_size)`. Leaves x as it is.
-
-    x has shape [elements]; each rank sends (n − 1)/n of it. Raises ValueError for another shape.
+    x stays as it is. Its shape is [elements]; each rank sends (n − 1)/n of it. Raises ValueError for another shape.
     """
     _check("reduce_scatter", x)
     chunks = list(x.detach().clone().tensor_split(fabric.world_size))
@@ -43,9 +42,7 @@ def reduce_scatter(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def all_gather(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """A given collective over the fabric, the all-gather.
-
-    Fills x, in place, with the parts of all ranks: part r of `x.tensor_split(world_size)` is rank r's. Returns x.
+    """Fill x, in place, with the parts of all ranks, and return it: part r of `x.tensor_split(world_size)` is rank r's.
 
     x has shape [elements]; each rank sends its part, 1/n of x, n − 1 times. Raises ValueError for another shape.
     """
@@ -55,12 +52,10 @@ def all_gather(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
 
 
 def concatenated(fabric: Fabric, x: torch.Tensor) -> torch.Tensor:
-    """A given collective over the fabric, the all-gather of unequal parts.
+    """Return all ranks' `x` concatenated in rank order, on every rank.
 
-    All ranks' `x`, one after the other in the order of the ranks, on every rank. Leaves x as it is.
-
-    x has shape [elements], of which ranks may have unequal numbers, also none; the dtype is the same everywhere. Each rank
-    sends its count and its part n − 1 times. Raises ValueError for another shape.
+    x stays as it is. Its shape is [elements], where numbers may differ between ranks and may be 0; the dtype is the same
+    everywhere. Each rank sends its count and its part n − 1 times. Raises ValueError for another shape.
     """
     _check("concatenated", x)
     counts = torch.zeros(fabric.world_size, dtype=torch.int64)
@@ -80,7 +75,7 @@ def _check(name: str, x: torch.Tensor) -> None:
 
 
 def _add_round_the_ring(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
-    """Afterwards rank r holds the sum of chunk r."""
+    """Add up the chunks in place: afterwards rank r holds the sum of chunk r."""
     n, rank = fabric.world_size, fabric.rank
     for step in range(1, n):
         handle = fabric.isend(chunks[(rank - step) % n], to=(rank + 1) % n)
@@ -94,7 +89,7 @@ def _add_round_the_ring(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
 
 
 def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
-    """Chunk r goes from rank r to all others."""
+    """Send chunk r from rank r to all other ranks."""
     n, rank = fabric.world_size, fabric.rank
     handles = [fabric.isend(chunks[rank], to=(rank + k) % n) for k in range(1, n)]
 
@@ -105,9 +100,9 @@ def _gather_sums(fabric: Fabric, chunks: list[torch.Tensor]) -> None:
 
 
 def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
-    """A given collective over the fabric: rank 0's tensors go to every other rank, in place.
+    """Send rank 0's tensors to every other rank, in place.
 
-    Parameters may be given as they are.
+    Parameters are accepted as they are.
     """
     for x in tensors:
         if fabric.rank != 0:
@@ -120,9 +115,9 @@ def broadcast(fabric: Fabric, tensors: Iterable[torch.Tensor]) -> None:
 
 
 def meet(fabric: Fabric, tag: int = 1000) -> None:
-    """A given collective, the barrier: all ranks wait until a token went over the fabric from rank 0 to the last and back.
+    """Wait until a token has passed over the fabric from rank 0 to the last rank and back: a barrier.
 
-    Afterwards nobody is late by a process's start.
+    The barrier absorbs the differences in the ranks' starting times.
     """
     token = torch.zeros(1)
     last = fabric.world_size - 1

@@ -1,10 +1,7 @@
-"""Wires between real processes: `GlooWire` moves bytes over torch's gloo, `Shaped` makes any wire as slow as a link.
+"""A wire between real processes: `GlooWire` moves bytes over torch's gloo.
 
-The shaper works in user space: the sender stamps when the first byte leaves (its egress clock), the receiver waits
-until the last byte would be there (its ingress clock). Both clocks make a fan-in queue up, as on a real network card.
-Left out: packets, congestion control, switches. A message leaves when it is posted, whether or not its receiver is
-ready, and is cut through, so that one message takes latency + size / bandwidth: the alpha-beta model of Hockney (1994,
-doi 10.1016/S0167-8191(06)80021-9).
+A small tensor travels in one message with its header, a larger one in a second message. `shaping.py` makes any wire as slow as a
+link.
 """
 
 from __future__ import annotations
@@ -25,12 +22,12 @@ CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAX_DIMS = 12
 _HEADER = struct.Struct(f"={3 + _MAX_DIMS}q")  # stamp in ns, dtype, number of dimensions, shape
 _NEVER = timedelta(days=30)  # the launch's own time limit ends a run, not gloo's
-_wait = inspect.unwrap(dist.Work.wait)  # torch's own, under what a rank may record its waits by: the fabric's are recorded
-_TIMED_OUT = ("Timed out waiting", "Application timeout")  # gloo's RuntimeError says its kind in its text alone
+_wait = inspect.unwrap(dist.Work.wait)  # torch's own wait, below any recording of a rank's waits: the fabric records its own
+_TIMED_OUT = ("Timed out waiting", "Application timeout")  # gloo's RuntimeError tells its kind only in its text
 
 
 def gloo_group(store: dist.Store, rank: int, world_size: int, timeout: timedelta = _NEVER) -> dist.ProcessGroupGloo:
-    """A gloo group of the fabric's own, so that the student's default process group stays theirs."""
+    """Return a separate gloo group for the fabric; the student's default process group stays theirs."""
     return dist.ProcessGroupGloo(dist.PrefixStore("fabric", store), rank, world_size, timeout)
 
 
@@ -49,7 +46,7 @@ class _GlooPending:
 
 
 def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost | PeerSilent:
-    """What gloo's error means: its calls fail where a connection does, or where the group's time limit is over."""
+    """Translate gloo's error: its calls fail when a connection fails or the group's time limit is over."""
     whom = "another rank" if peer is None else f"rank {peer}"
     if any(words in str(error) for words in _TIMED_OUT):
         return PeerSilent(
@@ -60,9 +57,10 @@ def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost |
 
 
 class GlooWire:
-    """Bytes between processes of one machine (or several) over gloo: a header, then the tensor.
+    """A wire for bytes between processes, on one machine or several, over gloo: a header, then the tensor.
 
-    A small tensor travels in its header's message. Both are a rendezvous: gloo sends nothing before the receiver asks.
+    A small tensor travels in its header's message. Header and tensor are each a rendezvous: gloo sends nothing before the
+    receiver asks.
     """
 
     def __init__(self, group: dist.ProcessGroupGloo, origin_s: float = 0.0) -> None:
@@ -106,7 +104,7 @@ class GlooWire:
             frm = header._source_rank()
         else:
             header = self._group.recv([landing], frm, _header_tag(tag))
-            payload = self._ask(out, frm, tag)  # before the header is here: saves a way to and fro
+            payload = self._ask(out, frm, tag)  # before the header arrives: saves a round trip
             _wait(header)
 
         stamp_ns, *kind = _HEADER.unpack_from(words)
@@ -139,11 +137,11 @@ def _header_tag(tag: int) -> int:
 
 
 def _payload_tag(tag: int, size_bytes: int) -> int:
-    """A size has a tag of its own: gloo aborts a process that is sent more than it asked for.
+    """Return a tag that depends on the size: gloo aborts a process that is sent more than it asked for.
 
-    Two sizes in 65521 share one. Right programs do not notice, since payloads come in the order of their headers.
+    Sizes that are equal modulo 65521 share a tag. Correct programs do not notice, since payloads arrive in their headers' order.
     """
-    return (int(tag) << 16) + 1 + size_bytes % 65521
+    return (int(tag) << 16) + 1 + size_bytes % 65521  # the largest prime below 2**16, the room for a size
 
 
 def _landing() -> tuple[torch.Tensor, memoryview]:
@@ -152,7 +150,7 @@ def _landing() -> tuple[torch.Tensor, memoryview]:
 
 
 def raw(x: torch.Tensor) -> torch.Tensor:
-    if not x.numel():  # one that is made of NumPy's has a stride that `view` refuses
+    if not x.numel():  # an empty tensor made from a NumPy array has a stride that `view` refuses
         return torch.empty(0, dtype=torch.uint8)
     return x.reshape(-1).view(torch.uint8)
 

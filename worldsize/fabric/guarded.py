@@ -1,7 +1,7 @@
-"""A wire that sees whether a tensor changes while it is being sent: between `isend` and its `wait()`.
+"""A wire that detects a change of a tensor while it is being sent: between `isend` and its `wait()`.
 
-On a real wire such a change may or may not arrive, as luck has it; here it is an error, at every size and every time. The
-rule is MPI's for the buffer of a nonblocking send (MPI 4.1, section 3.7.2). It costs a copy of each message: for checks.
+On a real wire such a change may or may not arrive; here it is always an error, at every size. The rule is MPI's for the buffer
+of a nonblocking send (MPI 4.1, section 3.7.2). Checks use this wire, because it costs a copy of each message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _GuardedPending:
 
 
 class GuardedWire:
-    """The wire it wraps, but that the `wait()` of a message raises RuntimeError where its tensor has changed since."""
+    """A wrapped wire whose message's `wait()` raises RuntimeError if the tensor has changed since `isend`."""
 
     def __init__(self, inner: Wire) -> None:
         self.rank = inner.rank

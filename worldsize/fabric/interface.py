@@ -1,10 +1,9 @@
-"""The fabric: what a rank needs to write any collective by hand. `send`, `isend`, `recv`, and nothing more.
+"""The fabric: all that a rank needs to write any collective by hand, namely `send`, `isend` and `recv`.
 
-A `Fabric` is the face that a student's code sees; under it lies a `Wire`, which moves bytes. Wires wrap each other:
-`Recorded(Shaped(GlooWire))` records what a shaped link let through. The same face stands on every wire, so an
-algorithm runs unedited on real processes, on shaped links and in simulated time. Left out: collectives (`collectives`).
-
-`send` is a rendezvous, as MPI's `MPI_Ssend` is: it returns when the receiver has taken the message.
+Students' code sees a `Fabric`; below it a `Wire` moves bytes. Wires wrap each other: `Recorded(Shaped(GlooWire))` records the
+traffic of a shaped link. Every wire serves the same interface, so an algorithm runs unedited on real processes, on shaped links
+and in simulated time. `send` is a rendezvous, like MPI's `MPI_Ssend`: it returns when the receiver has taken the message.
+`collectives.py` builds on the fabric.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:  # a process that sends no tensor of torch has no use for it
+if TYPE_CHECKING:  # a process that sends no torch tensor need not import torch
     import torch
 
-MAX_TAG = 2**15  # what MPI promises at least
-SMALL_BYTES = 2**17  # to here a message travels in one piece: copying beside its header is cheaper than a second message
+MAX_TAG = 2**15  # MPI's guaranteed minimum
+SMALL_BYTES = 2**17  # up to here a message travels in one piece: copying beside its header is cheaper than a second message
 
 
 class PeerLost(ConnectionError):
-    """The other rank of a message has ended. Seldom the first failure of a run: that rank's own is."""
+    """The other rank of a message has ended. Seldom the first failure of a run, which is that rank's own."""
 
 
 class PeerSilent(TimeoutError):
-    """The other rank of a message did not come to it within the wire's time limit, where it has one."""
+    """The other rank of a message did not arrive within the wire's time limit, if it has one."""
 
 
 class Pending(Protocol):
@@ -39,7 +38,7 @@ class Pending(Protocol):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A message taken: who sent it, its size, and when its first byte left (`stamp_s`, the wire's clock)."""
+    """A message taken: its source, its size, and when its first byte left (`stamp_s`, on the wire's clock)."""
 
     source: int
     size_bytes: int
@@ -47,33 +46,33 @@ class Arrival:
 
 
 class Wire(Protocol):
-    """The seam below the fabric: it moves one tensor's bytes and knows what time it is.
+    """The interface below the fabric: it moves one tensor's bytes and has a clock.
 
-    `Fabric` has checked ranks and tags, and gives contiguous tensors in this machine's memory. A wire may be used by
-    several threads of its rank, one at a time each.
+    `Fabric` has checked ranks and tags, and passes contiguous tensors in this machine's memory. Several threads of a rank may use
+    a wire, one at a time each.
     """
 
     rank: int
     world_size: int
 
     def now(self) -> float:
-        """Seconds on the wire's clock, which all ranks share."""
+        """Return the seconds on the wire's clock, which all ranks share."""
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        """Begin to send `x`, and return at once; `x` must not change before the message was taken.
+        """Begin to send `x`, and return at once; `x` must not change until the message is taken.
 
-        `stamp_s` travels along: when the message is posted, or, where a shaper stands above, when its first byte leaves.
+        `stamp_s` travels along: the time of posting or, below a shaper, the time when the first byte leaves.
         Raises ValueError for a tensor that cannot travel, and PeerLost.
         """
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        """Block until a message of that rank, or of any, is in `out`.
+        """Block until a message from rank `frm`, or from any rank if None, is in `out`.
 
-        Raises ValueError where its dtype or shape is another, and PeerLost.
+        Raises ValueError if its dtype or shape differs, and PeerLost.
         """
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Block for `seconds` of the wire's clock. Return what the work makes of `x`: `x`, but in a graded run."""
+        """Block for `seconds` of the wire's clock. Return the work's result for `x`: `x` itself, except in a graded run."""
 
 
 class Handle:
@@ -94,7 +93,7 @@ class Handle:
 
 
 class Fabric:
-    """One rank's connection to the others. `rank` is this rank, `world_size` how many there are."""
+    """A rank's connection to the others. `rank` is this rank, `world_size` the number of ranks."""
 
     def __init__(self, wire: Wire) -> None:
         self.rank = wire.rank
@@ -105,7 +104,7 @@ class Fabric:
     def send(self, x: torch.Tensor, to: int, tag: int = 0) -> None:
         """Send `x` (any shape, any dtype) to rank `to` and wait until it has been taken.
 
-        Moves `x.nbytes` bytes. Raises ValueError for a rank or a tag that is not there.
+        Moves `x.nbytes` bytes. Raises ValueError for an invalid rank or tag.
         """
         self._post("send", x, to, tag).wait()
 
@@ -116,9 +115,9 @@ class Fabric:
         return handle
 
     def recv(self, out: torch.Tensor, frm: int | None = None, tag: int = 0) -> int:
-        """Receive into `out` from rank `frm`, or from whoever sends first where `frm` is None. Returns the source.
+        """Receive into `out` from rank `frm`, or from the first sender if `frm` is None. Returns the source.
 
-        Raises ValueError where the message's dtype or shape is not that of `out`.
+        Raises ValueError if the message's dtype or shape differs from `out`.
         """
         if frm is not None:
             self._check_peer("recv", frm, "from")
@@ -135,28 +134,28 @@ class Fabric:
         return arrival.source
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Declared work: it takes `seconds`, is drawn as compute, and burns no core.
+        """Do declared work: it takes `seconds`, is drawn as compute, and burns no core.
 
-        `x` is what the work is on, and what it comes to is returned: `x` itself. A grader returns `x` times a number that
-        is drawn when the work is over, so that nothing that needs the result can have been done before.
+        `x` is the work's input, returned as its result. A grader returns `x` times a number drawn when the work is over, so
+        that nothing that needs the result can be done earlier.
         """
         if not isinstance(seconds, (int, float)) or not (0 <= seconds < math.inf):
             raise ValueError(f"compute on rank {self.rank}: expected a time of 0 s or more, got {seconds!r}")
         return self._wire.compute(seconds, x)
 
     def guard_sends(self) -> None:
-        """From now on a `wait()` raises RuntimeError where its tensor has changed since `isend`. Costs a copy a message."""
+        """Make later `wait()` calls raise RuntimeError if the tensor has changed since `isend`. Costs a copy per message."""
         from worldsize.fabric.guarded import GuardedWire
 
         self._wire = GuardedWire(self._wire)
 
     def move_to(self, wire: Wire) -> None:
-        """Let every later message pass through `wire`, which is between the same ranks. Earlier handles are forgotten."""
+        """Send every later message through `wire`, which connects the same ranks. Earlier handles are forgotten."""
         self._wire = wire
         self._handles = []
 
     def unwaited(self) -> int:
-        """How many `isend` handles nobody has waited for."""
+        """Return the number of `isend` handles not waited for."""
         return sum(not h.waited for h in self._handles)
 
     def _post(self, op: str, x: torch.Tensor, to: int, tag: int) -> Pending:
@@ -208,5 +207,5 @@ class Fabric:
 
 
 def _plain(x: torch.Tensor) -> bool:
-    """Whether its values lie one after the other in this machine's memory, so that a wire can read or write them."""
+    """Return True if the values are contiguous in this machine's memory, so that a wire can read or write them."""
     return x.is_contiguous() and x.device.type == "cpu" and not (x.is_conj() or x.is_neg())

@@ -1,9 +1,8 @@
-"""An all-reduce over several routes at once, as NCCL has them: k rings over k cards, and a double binary tree.
+"""An all-reduce over several routes at once, as in NCCL: k rings over k cards, and a double binary tree.
 
-Each route carries a part of the tensor. Rings differ in the rank at which they leave a node, so that each has a card of its
-own. Of two binary trees the inner ranks of one are the leaves of the other, so that every rank sends and receives as much,
-and pieces follow each other up and down. Left out: how NCCL finds its routes, and its threads, that let a tree's two ways
-overlap.
+Each route carries a part of the tensor. Rings leave a node at different ranks, so that each has its own card. The inner ranks
+of one binary tree are the leaves of the other, so that every rank sends and receives as much, and pieces follow each other up
+and down. Left out: NCCL's search for routes, and its threads, which overlap a tree's two directions.
 
 P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing
 35, 2009. S. Jeaugey, "Massively scale your deep learning training with NCCL 2.4", NVIDIA, 2019.
@@ -20,9 +19,9 @@ from worldsize.fabric.interface import Fabric, Handle
 
 
 def ring_orders(world_size: int, per_node: int, rings: int) -> list[list[int]]:
-    """The ranks in the order of each ring: node after node, ring j entering every node at its place j · per_node / rings.
+    """Return each ring's order of ranks: node after node, ring j entering every node at its place j · per_node / rings.
 
-    Raises ValueError where nodes don't divide the ranks, or rings the ranks of a node.
+    Raises ValueError if nodes do not divide the ranks, or rings the ranks of a node.
     """
     if world_size % per_node or per_node % rings:
         raise ValueError(
@@ -37,7 +36,7 @@ def ring_orders(world_size: int, per_node: int, rings: int) -> list[list[int]]:
 
 
 def rings_all_reduce(fabric: Fabric, x: torch.Tensor, orders: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Leave the sum of all ranks' x, of shape [elements], in x: part j of it goes round the ring `orders[j]`. Returns x.
+    """Replace x, of shape [elements], by the sum of all ranks' x: part j goes round the ring `orders[j]`. Returns x.
 
     Every rank sends 2 (n − 1)/n of x, over all rings together.
     """
@@ -62,16 +61,16 @@ def rings_all_reduce(fabric: Fabric, x: torch.Tensor, orders: Sequence[Sequence[
 
 
 class Place(NamedTuple):
-    """A rank's neighbours in a tree; the root has no parent, a leaf no children."""
+    """A rank's neighbors in a tree; the root has no parent, a leaf no children."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def two_trees(rank: int, world_size: int) -> tuple[Place, Place]:
-    """The places of `rank` in two binary trees of depth ⌈log2 n⌉, of which no rank is an inner one in both but the roots.
+    """Return `rank`'s places in two binary trees of depth ⌈log2 n⌉; only the roots are inner ranks in both.
 
-    The second tree is the first one mirrored, or for an odd number of ranks moved on by one. NCCL, 2019, figure 4.
+    The second tree is the first mirrored, or shifted by one for an odd number of ranks. NCCL, 2019, figure 4.
     """
     n = world_size
     first = _in_order_tree(rank, n)
@@ -90,7 +89,7 @@ def _renamed(place: Place, rank_of) -> tuple[int | None, tuple[int, ...]]:
 
 
 def _in_order_tree(rank: int, n: int) -> Place:
-    """Odd ranks are leaves; a rank's lowest bit is its height; rank 0 is the root, with one child."""
+    """Return a rank's place. Odd ranks are leaves; a rank's lowest bit is its height; rank 0 is the root, with one child."""
     bit = rank & -rank if rank else 1 << (n - 1).bit_length()
     parent = None
     if rank:
@@ -109,11 +108,11 @@ def _in_order_tree(rank: int, n: int) -> Place:
 
 
 def double_tree_all_reduce(fabric: Fabric, x: torch.Tensor, pieces: int = 8) -> torch.Tensor:
-    """Leave the sum of all ranks' x, of shape [elements], in x. Half of it goes up and down each of two trees. Returns x.
+    """Replace x, of shape [elements], by the sum of all ranks' x; each of two trees carries a half up and down. Returns x.
 
-    A half goes in so many `pieces`, which follow each other: no rank sends more than three halves up and down. In its leaf
-    tree a rank sends some pieces ahead of its inner tree, and takes them as much later, or each piece would wait for a
-    whole tree.
+    A half travels in `pieces` that follow each other: no rank sends more than three halves up and down. In its leaf tree a rank
+    sends `depth` pieces ahead of its inner tree going up, and receives pieces as much later going down; otherwise each piece
+    would wait for a whole tree.
     """
     depth = (fabric.world_size - 1).bit_length()
     halves = [half.tensor_split(pieces) for half in x.tensor_split(2)]

@@ -1,12 +1,12 @@
-"""A fabric over the process group that is already there: under torchrun, Slurm, a debugger, or somebody else's test.
+"""A fabric over an existing process group: under torchrun, Slurm, a debugger, or another project's test.
 
     dist.init_process_group("gloo")
     fabric = over_group()
 
-The messages travel through a gloo group of their own, of the same ranks, whatever the given group's backend is. NCCL's
-could not carry them: it ignores tags, cannot receive from anyone, and two ranks that each begin with an ungrouped send
-wait for ever (pytorch/pytorch #94819, NVIDIA/nccl #2057). Left out: a record of the messages, links, and the notice of a
-deadlock. Those are `launch`'s; here the group's time limit ends a wait.
+The messages travel through a separate gloo group of the same ranks, whatever the given group's backend. NCCL could not carry
+them: it ignores tags, cannot receive from anyone, and two ranks that each begin with an ungrouped send wait forever
+(pytorch/pytorch #94819, NVIDIA/nccl #2057). Recording, links and deadlock detection are `launch`'s; here the group's time limit
+ends a wait.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING
 
 from worldsize.fabric.interface import Fabric
 
-if TYPE_CHECKING:  # the face of this room brings no torch
+if TYPE_CHECKING:  # importing this package must not import torch
     import torch.distributed as dist
 
     from worldsize.fabric.gloo import GlooWire
 
 
 def over_group(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> Fabric:
-    """A fabric over `group`, or over the default process group. Every rank of the group has to call it.
+    """Return a fabric over `group`, or over the default process group. Every rank of the group has to call this.
 
-    `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory
-    and, on the other side, from there to its tensor's device. (Over an NCCL group this has not been run.)
+    `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory and, on
+    the other side, from there to its tensor's device. (Untested over an NCCL group.)
 
-    Keep it until its last message was taken: messages end with the fabric, as they do with the process.
-    `timeout` bounds each wait; None takes the group's. Raises ValueError where no process group was initialised or this
-    rank is not in it. A wait that takes longer raises PeerSilent.
+    Keep the fabric until its last message was taken: messages end with the fabric, as they do with the process.
+    `timeout` bounds each wait; None takes the group's. Raises ValueError if no process group is initialized or this rank is not
+    in it. A wait that takes longer raises PeerSilent.
     """
     return Fabric(wire_over(group, timeout))
 
 
 def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> GlooWire:
-    """What lies under the fabric of `over_group`, with the same arguments and errors."""
+    """Return the wire below `over_group`'s fabric, with the same arguments and errors."""
     import torch.distributed as dist
 
     from worldsize.fabric.gloo import GlooWire, gloo_group
@@ -57,6 +57,6 @@ def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None 
 
 
 def _timeout(group: dist.ProcessGroup) -> timedelta:
-    """How long the group's own calls wait: torch keeps it with each backend of the group, and has no public name for it."""
+    """Return the time limit of the group's own calls, which torch keeps with each backend under no public name."""
     limits = [group._get_backend(device).options._timeout for device in group._device_types]
     return max(limits)

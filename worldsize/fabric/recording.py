@@ -1,7 +1,7 @@
-"""A wire that records every message of the wire it wraps, and publishes what its rank waits for.
+"""A wire that records every message of the wire it wraps, and publishes its rank's current wait.
 
-The record is a rank's side of each message, from which `trace.merge` makes transfers. Recording should cost a message
-little, so counting is left to whoever asks. Left out: who asks (`engines.rank_channel`), and drawing.
+The record is a rank's side of each message, from which `trace.merge` makes transfers. `engines.rank_channel` reads the record and
+the wait.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class WaitState:
-    """What a rank waits for, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
+    """A rank's current wait, published for the deadlock detector. `doing` is (op, peer or None, tag) or None.
 
-    It waits `beside` where another thread than the rank's own does: the rank itself goes on meanwhile.
-    Messages are counted when the detector asks, not when they are sent: recording should cost a message little.
+    A wait is `beside` if another thread waits while the rank itself goes on. Messages are counted when the detector asks, not
+    when they are sent, so that recording costs little per message.
     """
 
     __slots__ = ("_counted", "_events", "_posted", "_taken", "beside", "changes", "doing", "since_s")
 
     def __init__(self, events: list[EventRow]) -> None:
-        self.doing: tuple[MessageKind, int | None, int] | None = None  # plain: it is set at every message
+        self.doing: tuple[MessageKind, int | None, int] | None = None  # a plain attribute, because it is set at every message
         self.beside = False
         self.changes = 0
         self.since_s = 0.0
@@ -40,13 +40,13 @@ class WaitState:
 
     @property
     def posted(self) -> Counter:
-        """{(to, tag): messages}"""
+        """{(to, tag): messages sent}"""
         self._count()
         return self._posted
 
     @property
     def taken(self) -> Counter:
-        """{(from, tag): messages}"""
+        """{(from, tag): messages received}"""
         self._count()
         return self._taken
 
@@ -83,7 +83,7 @@ class _RecordedPending:
 
 
 class Recorded:
-    """A wire that records every message of the wire it wraps, and publishes what this rank waits for."""
+    """A wire that records every message of the wire it wraps, and publishes this rank's current wait."""
 
     def __init__(self, inner: Wire, origin_s: float = 0.0) -> None:
         self.rank = inner.rank
@@ -98,7 +98,7 @@ class Recorded:
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         pending = self._inner.post(x, to, tag, stamp_s)
-        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s, None]  # noted now, so that a run that breaks off shows it
+        event = ["send", to, tag, x.nbytes, stamp_s, stamp_s, None]  # noted now, so that an aborted run shows it
         self.events.append(event)
         return _RecordedPending(pending, event, self.state, self.now, self._thread)
 
@@ -123,12 +123,12 @@ class Recorded:
         return made
 
     def record(self) -> RankRecord:
-        """What was recorded so far, on the launch's clock."""
+        """Return everything recorded so far, on the launch's clock."""
         closed = record(self.rank, list(self.events), self.spans, self._origin_s)
         return replace(closed, spans=(*closed.spans, *self._open_wait()))
 
     def _open_wait(self) -> list[Span]:
-        """The recv or the send that this rank waits in now: in a run that breaks off it tells who was missing."""
+        """Return the recv or send in which this rank waits now: in an aborted run it tells who was missing."""
         doing = self.state.doing
         if doing is None:
             return []

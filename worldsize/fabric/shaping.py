@@ -1,7 +1,7 @@
-"""A wire that is as slow as a link: messages of one rank leave one after the other, and so they arrive.
+"""A wire as slow as a link: a rank's messages leave one after another, and arrive one after another.
 
-The time of a message is alpha-beta's: a latency, and its bytes by the bandwidth, for sender and receiver each. Left out:
-links themselves (`links`), and moving the bytes (`gloo`).
+The shaper works in user space: the sender stamps when the first byte leaves (its egress clock), and the receiver waits until
+the last byte would be there (its ingress clock). `links.py` has the link's model.
 """
 
 from __future__ import annotations

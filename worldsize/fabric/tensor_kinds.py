@@ -1,6 +1,6 @@
-"""What a message is made of, a dtype and a shape: as numbers, in words, and what is said where two do not fit.
+"""The kind of a message, a dtype and a shape: as numbers, as text, and the error where two do not match.
 
-No torch is needed here: a grader that routes messages has none. Left out: the tensors (`gloo`).
+This module needs no torch, because a grader that routes messages has none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# a dtype's number is its place; the bytes of an element
+# a dtype's number is its place; the value is the bytes of an element
 _ITEM_BYTES = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
     "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -32,12 +32,12 @@ class TensorKind(NamedTuple):
 
 
 def kind_text(dtype: str, shape: Sequence[int]) -> str:
-    """`float32[4, 2]`, of a dtype's name and a shape."""
+    """Return a kind as text, such as `float32[4, 2]`."""
     return f"{dtype.removeprefix('torch.')}{list(shape)}"
 
 
 def kind_mismatch(rank: int, frm: int, tag: int, expected: str, got: str) -> str:
-    """The words of the ValueError where rank `rank` receives what does not fit, of two `kind_text`s."""
+    """Return the text of the ValueError when rank `rank` receives the wrong kind; `kind_text` made both kinds."""
     return (
         f"recv on rank {rank} from rank {frm} (tag {tag}): expected {expected}, which is what `out` is, got {got}. "
         f"Receive into a tensor like the one that rank {frm} sends."

@@ -1,7 +1,7 @@
-"""A fabric that notes, at every message, what a tensor holds: it shows whose numbers are where, step by step.
+"""A fabric that notes a tensor's content at every message, to show step by step whose numbers are where.
 
-Hand it to an algorithm in place of the real one. It looks at one number of each chunk, so the algorithm must work in
-place, and each chunk should hold one value throughout. Left out: drawing what was noted (`figures.steps`).
+Pass this fabric to an algorithm in place of the real one. The fabric reads one number of each chunk, so the algorithm must work
+in place, and each chunk should hold one value throughout. `figures.steps` draws the notes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.trace import Note
 
 
 class Watched:
-    """`fabric` with an eye on `x`, a contiguous tensor that is cut into `chunks` (by default one for each rank)."""
+    """A `fabric` that watches `x`, a contiguous tensor cut into `chunks` (by default one per rank)."""
 
     def __init__(self, fabric: Fabric, x: torch.Tensor, chunks: int | None = None) -> None:
         self.rank = fabric.rank
@@ -53,7 +53,7 @@ class Watched:
         return self._fabric.compute(seconds, x)
 
     def notes(self) -> list[Note]:
-        """What was seen until now. Return it from the rank, for `figures.steps(run, contents=run.results)`."""
+        """Return the notes so far, which a rank returns in turn for `figures.steps(run, contents=run.results)`."""
         return [*self._notes, Note(op="end", peer=self.rank, tag=0, held=self._held())]
 
     def _note_sent(self, to: int, tag: int, payload: Any) -> None:
@@ -64,7 +64,7 @@ class Watched:
         return tuple(self._x[self._middles].tolist())
 
     def _chunks(self, payload: Any) -> tuple[int, int] | None:
-        """The first and the last chunk that `payload` shares memory with."""
+        """Return the first and the last chunk that `payload` shares memory with, or None."""
         if len(self._middles) == 1 or not isinstance(payload, torch.Tensor) or not payload.numel():
             return None
 

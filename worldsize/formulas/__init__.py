@@ -1,1 +1,1 @@
-"""What the course computes before it runs: the costs of messages, schedules, replicas and shards, each with its source."""
+"""Formulas that the course evaluates before a run: costs of messages, schedules, replicas and shards, each with its source."""

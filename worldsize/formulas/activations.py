@@ -1,11 +1,11 @@
-"""What a transformer layer keeps of its activations from forward to backward, in bytes a rank, by how it is cut.
+"""The activations that a transformer layer keeps from forward to backward, in bytes per rank, by how it is sharded.
 
-The layer is GPT's: layer norm, attention, dropout, layer norm, an MLP of four times the width with GELU, dropout. Numbers
-of 16 bits, and a byte for each place of a dropout's mask. Left out: what the norms keep besides their input (two numbers a
-token), and the layers before and after the stack.
+The layer is GPT's: layer norm, attention, dropout, layer norm, an MLP of four times the width with GELU, dropout. Numbers have 16
+bits, and a dropout's mask one byte per element. Left out: what the norms keep besides their input (two numbers per token), and
+the layers before and after the stack.
 
-V. Korthikanti et al., "Reducing activation recomputation in large transformer models", arXiv:2205.05198, 2022, section 4
-and table 2.
+V. Korthikanti et al., "Reducing activation recomputation in large transformer models", arXiv:2205.05198, 2022, section 4 and
+table 2.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ CUTS = ("whole", "tensor", "tensor and sequence")
 def transformer_layer(
     tokens: int, batch: int, width: int, heads: int, n: int = 1, cut: str = "whole", recomputed: str = ""
 ) -> float:
-    """Activation memory of a transformer layer, bytes a rank: sbh(34 + 5as/h) for the whole layer.
+    """Return the activation memory of a transformer layer, bytes per rank: sbh(34 + 5as/h) for the whole layer.
 
-    s `tokens` a sequence, b sequences in the micro-`batch`, h `width`, a `heads`. Tensor parallelism over n ranks leaves
-    10 sbh on every rank, for norms and dropouts: sbh(10 + 24/n + 5as/(hn)); with sequence parallelism these are cut too:
-    sbh(34 + 5as/h)/n. `recomputed` "attention" drops the term with s² (selective recomputation). Raises ValueError for
-    another cut. Korthikanti et al., 2022, table 2.
+    s `tokens` per sequence, b sequences in the micro-`batch`, h `width`, a `heads`. Tensor parallelism over n ranks leaves 10 sbh
+    on every rank, for norms and dropouts: sbh(10 + 24/n + 5as/(hn)); sequence parallelism shards these too: sbh(34 + 5as/h)/n.
+    `recomputed` "attention" drops the term with s² (selective recomputation). Raises ValueError for another cut or recomputation.
+    Korthikanti et al., 2022, table 2.
     """
     if cut not in CUTS or n < 1 or (cut == "whole" and n != 1):
         raise ValueError(f"transformer_layer: expected one of {', '.join(CUTS)}, and n = 1 for a whole one, got {cut!r}, n = {n}")

@@ -1,10 +1,10 @@
 """Costs of attention over a long sequence whose tokens lie on n ranks: pairs, bytes and seconds of a forward pass.
 
-A ring hands keys and values on, block by block, under the work on the block at hand (H. Liu et al., "Ring Attention with
-Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Heads are dealt out by two all-to-alls, and each rank
-then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are those of `cost`: a
-message takes α + m/B, and of messages that leave together the latencies overlap. Left out: the backward pass, projections, what
-a kernel reads.
+A ring passes keys and values on, block by block, while each rank works on its current block (H. Liu et al., "Ring Attention with
+Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Alternatively two all-to-alls distribute the heads,
+and each rank then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are
+those of `cost`: a message takes α + m/B, and the latencies of simultaneous messages overlap. Left out: the backward pass,
+projections, a kernel's memory traffic.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 from worldsize.links import Link
 
-RING_TENSORS, HEADS_TENSORS = 2, 4  # keys and values; queries, keys and values there, and rows back
+RING_TENSORS, HEADS_TENSORS = 2, 4  # keys and values; queries, keys and values on the way out, and rows back
 
 
 def causal_pairs(length: int) -> int:
-    """Pairs of a query and a key that it sees under a causal mask, of a sequence of `length` tokens: L (L + 1)/2."""
+    """Return the pairs of a query and a key that it sees under a causal mask, for `length` tokens: L (L + 1)/2."""
     return length * (length + 1) // 2
 
 
 def pairs_by_round(tokens: Sequence[Sequence[int]]) -> np.ndarray:
-    """Pairs that a query sees under a causal mask, [rounds, ranks], where `tokens[rank]` are a rank's tokens.
+    """Return the pairs that queries see under a causal mask, [rounds, ranks]; `tokens[rank]` are a rank's tokens.
 
     In round s rank r works on the block of rank (r − s) mod n. Brandon et al., "Striped Attention", arXiv:2311.09431, 2023.
     """
@@ -38,13 +38,13 @@ def pairs_by_round(tokens: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def score_bytes(length: int, heads: int, item_bytes: int = 2, n: int = 1) -> float:
-    """Bytes of all scores that a rank would hold at once without blocks: heads · L²/n numbers."""
+    """Return the bytes of all scores that a rank would hold at once without blocks: heads · L²/n numbers."""
     _check(n)
     return heads * length**2 * item_bytes / n
 
 
 def block_bytes(length: int, width: int, n: int, item_bytes: int = 2) -> float:
-    """Bytes of a rank's rows of one of queries, keys and values: L/n · width numbers, all heads together."""
+    """Return the bytes of a rank's rows of one of queries, keys and values: L/n · width numbers, all heads together."""
     _check(n)
     return length / n * width * item_bytes
 
@@ -55,15 +55,15 @@ def bytes_ring(n: int, length: int, width: int, item_bytes: int = 2) -> float:
 
 
 def bytes_heads(n: int, length: int, width: int, item_bytes: int = 2) -> float:
-    """Return the bytes that a rank sends where heads are dealt out: 4 (n − 1)/n of its rows. Jacobs et al., 2023, section 3.2."""
+    """Return the bytes that a rank sends to distribute heads: 4 (n − 1)/n of its rows. Jacobs et al., 2023, section 3.2."""
     return HEADS_TENSORS * (n - 1) / n * block_bytes(length, width, n, item_bytes)
 
 
 def ring_seconds(n: int, length: int, width: int, link: Link, work_s: float, item_bytes: int = 2) -> float:
-    """Seconds of ring attention's forward pass: (n − 1) max(w, α + 2m/B) + w, where w = work/n² is a block's work.
+    """Return the seconds of ring attention's forward pass: (n − 1) max(w, α + 2m/B) + w, where w = work/n² is a block's work.
 
-    `work_s` is what all pairs take on one device. Liu et al., 2023, section 3: nothing of the way shows while a block's work is
-    longer.
+    `work_s` is the time of all pairs on one device. Messages cost nothing while a block's work takes longer. Liu et al., 2023,
+    section 3.
     """
     block_s = work_s / n**2
     sent_s = link.latency_s + RING_TENSORS * block_bytes(length, width, n, item_bytes) / link.bandwidth_bytes_per_s
@@ -71,9 +71,9 @@ def ring_seconds(n: int, length: int, width: int, link: Link, work_s: float, ite
 
 
 def heads_seconds(n: int, heads: int, length: int, width: int, link: Link, work_s: float, item_bytes: int = 2) -> float:
-    """Seconds where heads are dealt out: 2 α + 4 (n − 1)/n m/B + work/n; infinite where n does not divide the heads.
+    """Return the seconds with distributed heads: 2 α + 4 (n − 1)/n m/B + work/n; infinite if n does not divide the heads.
 
-    Queries, keys and values go together, the rows come back; nothing of it hides behind work. Jacobs et al., 2023.
+    Queries, keys and values go together, the rows come back; no message hides behind work. Jacobs et al., 2023.
     """
     _check(n)
     if heads % n:

@@ -1,8 +1,9 @@
-"""How far the forecast of a cluster's steps depends on the rows that it was fitted to: choices, resamples, splits, models.
+"""The sensitivity of a forecast of a cluster's steps to the rows it was fitted to: choices, resamples, splits, models.
 
 The 26 rows of 64 GPUs hold one model, on which memory traffic grows with the matrix products: they fit about as well with any
-constant of memory traffic, and that constant decides the forecast. So one error of a forecast is one draw of many. Here are
-the others. Resampling: B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1979.
+constant of memory traffic, and that constant decides the forecast. A single error of a forecast is thus one draw of many; this
+module computes the others. Resampling: B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7,
+1979.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Rows = Sequence[MeasuredIteration]
 
 @dataclass(frozen=True)
 class Choice:
-    """One fit of a cluster's step: the rows of the node behind its constant of memory traffic, and the errors, as parts of 1."""
+    """A fit of a cluster's step: the number of one-node rows behind its constant of memory traffic, and the errors, as fractions.
+    """
 
     name: str
     rows: int
@@ -33,7 +35,7 @@ class Choice:
 
 
 def by_micro_batch(single: Rows, few: Rows, asked: Rows) -> list[Choice]:
-    """The forecast of a cluster's steps by the least micro-batch of the rows that memory's constant is fitted to."""
+    """Return the forecast's errors by the least micro-batch of the rows that fit memory's constant."""
     found = []
     for least in LEAST_MICRO_BATCHES:
         rows = sum(row.tensor == row.pipeline == 1 and row.micro_batch >= least for row in single)
@@ -45,7 +47,7 @@ def by_micro_batch(single: Rows, few: Rows, asked: Rows) -> list[Choice]:
 
 
 def bootstrapped(single: Rows, few: Rows, asked: Rows, draws: int = 200, seed: int = 0) -> np.ndarray:
-    """Errors of a cluster's forecast on `asked` where memory's rows are drawn anew, with replacement: float64 `[draws]`."""
+    """Return the errors on `asked` when memory's rows are resampled with replacement, float64 `[draws]`."""
     whole = [row for row in single if row.tensor == row.pipeline == 1]
     generator = np.random.default_rng(seed)
     errors = []
@@ -56,9 +58,9 @@ def bootstrapped(single: Rows, few: Rows, asked: Rows, draws: int = 200, seed: i
 
 
 def random_splits(single: Rows, multi: Rows, draws: int = 200, seed: int = 0) -> np.ndarray:
-    """A cluster's steps, fitted to 26 random rows of `multi` and asked for the others: float64 `[draws, 2]`.
+    """Fit to 26 random rows of `multi` and predict the others; return float64 `[draws, 2]`.
 
-    Columns: the mean error, and the part of the others that lie in the interval of nominally 90 %.
+    Columns: the mean error, and the share of the others inside the nominal 90 % interval.
     """
     generator, memory = np.random.default_rng(seed), clusters.fit_memory(single)
     found = []
@@ -71,7 +73,7 @@ def random_splits(single: Rows, multi: Rows, draws: int = 200, seed: int = 0) ->
 
 
 def without_a_model(single: Rows, multi: Rows) -> dict[int, float]:
-    """Errors of a cluster's steps on each model's rows, by its width, fitted to the rows of the other models."""
+    """Return the error on each model's rows, by its width, when fitted to the other models' rows."""
     memory = clusters.fit_memory(single)
     found = {}
     for width in sorted({row.hidden for row in multi}):
@@ -81,7 +83,8 @@ def without_a_model(single: Rows, multi: Rows) -> dict[int, float]:
 
 
 def by_tensor(fit: clusters.ClusterFit, rows: Rows) -> dict[int, tuple[int, float, float]]:
-    """Of a cluster's forecast, by how many ranks share a layer: rows, mean error, and mean signed error (below 0: too short)."""
+    """Return {ranks that share a layer: (rows, mean error, mean signed error)}; a signed error below 0 means predicted too short.
+    """
     found = {}
     for tensor in sorted({row.tensor for row in rows}):
         of = [row for row in rows if row.tensor == tensor]

@@ -1,8 +1,8 @@
-"""What training sends when it sends less: the largest numbers alone, matrices of low rank, and what that does to the time.
+"""Costs of compressed gradients: only the largest numbers, matrices of low rank, and the effect on training time.
 
 A gradient has `numbers` values of 4 bytes. Plain averaging goes round a ring (`cost.bytes_ring_all_reduce`). The largest k
-travel as values with their indices, to every other rank; a matrix of low rank travels as two thin ones, which add up over
-ranks as gradients do. Left out: latencies, the time that compressing takes (it is measured), and what is lost.
+travel as values with their indices to every other rank; a matrix of low rank travels as two thin matrices, which are summed
+over ranks as gradients are. Left out: latencies, the (measured) time of compression, and the error.
 
 Y. Lin et al., "Deep Gradient Compression", ICLR 2018 (arXiv:1712.01887); T. Vogels, S. P. Karimireddy and M. Jaggi, "PowerSGD:
 Practical low-rank gradient compression for distributed optimization", NeurIPS 2019 (arXiv:1905.13727).
@@ -18,7 +18,7 @@ INDEX_BYTES = 4
 
 
 def top_k_bytes(n: int, k: int) -> int:
-    """Compression by the largest k: the bytes a rank sends, k (4 + 4) (n − 1): values and indices, to each other rank.
+    """Return the bytes that a rank sends of its largest k numbers: k (4 + 4) (n − 1), values and indices, to each other rank.
 
     Raises ValueError for less than one rank or a k below zero.
     """
@@ -28,9 +28,9 @@ def top_k_bytes(n: int, k: int) -> int:
 
 
 def top_k_crossing(numbers: int, k: int) -> float:
-    """Compression by the largest k: from so many ranks on it sends as much as a ring all-reduce of all numbers.
+    """Return the number of ranks at which top-k sends as much as a ring all-reduce of all numbers.
 
-    8 k (n − 1) = 2 (n − 1)/n · 4 · numbers, so n = numbers/k. Raises ValueError where k is none of the numbers.
+    8 k (n − 1) = 2 (n − 1)/n · 4 · numbers, so n = numbers/k. Raises ValueError unless k is from 1 to `numbers`.
     """
     if not 1 <= k <= numbers:
         raise ValueError(f"compression: expected k from 1 to {numbers}, all the numbers, got {k}")
@@ -38,7 +38,7 @@ def top_k_crossing(numbers: int, k: int) -> float:
 
 
 def coded_bytes(n: int, numbers: int, bits: int, block: int) -> int:
-    """Compression by codes: the bytes a rank sends, n − 1 times its codes, packed, and a scale of 4 bytes for each block.
+    """Return the bytes that a rank sends of codes: n − 1 times its packed codes, and a scale of 4 bytes for each block.
 
     Raises ValueError for less than one rank, number, bit or block.
     """
@@ -50,18 +50,18 @@ def coded_bytes(n: int, numbers: int, bits: int, block: int) -> int:
 
 
 def union_by_chance(share: float, n: int) -> float:
-    """Compression by the largest k: what part of all numbers some rank sends, if each chose its `share` by chance.
+    """Return the share of all numbers that some rank sends, if each chooses its `share` at random.
 
-    1 − (1 − share)^n. Ranks that agree on what is large send less.
+    1 − (1 − share)^n. Ranks that agree on the largest numbers send less.
     """
     return 1 - (1 - share) ** n
 
 
 def low_rank_numbers(shapes: Iterable[Sequence[int]], rank: int) -> int:
-    """Compression to low rank: how many numbers of a gradient travel, r (rows + columns) of each matrix.
+    """Return the number of values that travel at low rank: r (rows + columns) of each matrix.
 
-    A tensor [out, …] is the matrix of `out` rows; vectors, and matrices that would not get smaller, travel whole. Vogels et
-    al., 2019. Raises ValueError for a rank below 1.
+    A tensor [out, …] is a matrix of `out` rows; vectors, and matrices that would not get smaller, travel whole. Vogels et al.,
+    2019. Raises ValueError for a rank below 1.
     """
     if rank < 1:
         raise ValueError(f"compression: expected a rank of 1 or more, got {rank}")
@@ -75,9 +75,9 @@ def low_rank_numbers(shapes: Iterable[Sequence[int]], rank: int) -> int:
 
 
 def seconds_to_target(steps: float, work_s: float, step_bytes: float, bandwidth_bytes_per_s: float) -> float:
-    """Compression's gain or loss of time: steps · (work + bytes/bandwidth), nothing of it overlapped.
+    """Return the seconds to the target: steps · (work + bytes/bandwidth), without overlap.
 
-    `work_s` is all of a step that is not the bytes' own time, compressing too. Models of this kind, with overlap: S. Agarwal et
-    al., "On the utility of gradient compression in distributed training systems", MLSys 2022.
+    `work_s` is the whole step except the bytes' own time; it includes compression. Models of this kind, with overlap: S. Agarwal
+    et al., "On the utility of gradient compression in distributed training systems", MLSys 2022.
     """
     return steps * (work_s + step_bytes / bandwidth_bytes_per_s)

@@ -1,8 +1,8 @@
-"""A mixture of experts that live on n ranks: what an expert may take, what travels, and how uneven a router is.
+"""A mixture of experts on n ranks: an expert's capacity, the bytes that travel, and a router's imbalance.
 
-D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020: a rank's tokens are a group, of which an expert takes so many at most.
-W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expert a token, and a loss that balances them.
-Left out: two experts a token, noise in the router, and padding.
+D. Lepikhin et al., "GShard", arXiv:2006.16668, 2020: a rank's tokens are a group, and an expert takes at most so many of them.
+W. Fedus, B. Zoph and N. Shazeer, "Switch Transformers", JMLR 23, 2022: one expert per token, and a loss that balances them.
+Left out: two experts per token, noise in the router, and padding.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 
 def capacity(tokens: int, experts: int, factor: float) -> int:
-    """Tokens of a group that an expert takes at most: ⌈factor · tokens/experts⌉. Fedus et al., 2022, equation 3."""
+    """Return the most tokens of a group that an expert takes: ⌈factor · tokens/experts⌉. Fedus et al., 2022, equation 3."""
     if tokens < 0 or experts < 1 or factor <= 0:
         raise ValueError(f"capacity: expected tokens, experts and a factor above 0, got {tokens!r}, {experts!r} and {factor!r}")
     return math.ceil(factor * tokens / experts)
 
 
 def kept(chosen: Sequence[int], most: int | None) -> list[int]:
-    """Places in a group whose token reaches its expert: the first `most` of each expert, in order; all where it is None."""
+    """Return the group's places whose token reaches its expert: the first `most` of each expert, in order; all if None."""
     counted: dict[int, int] = {}
     places = []
     for place, expert in enumerate(chosen):
@@ -34,7 +34,7 @@ def kept(chosen: Sequence[int], most: int | None) -> list[int]:
 def row_bytes_sent(
     chosen: Sequence[Sequence[int]], experts: int, width: int, item_bytes: int, most: int | None = None
 ) -> np.ndarray:
-    """Bytes of rows from rank to rank, [senders, receivers], there and back, where `chosen[rank]` are its tokens' experts.
+    """Return the bytes of rows from rank to rank and back, [senders, receivers]; `chosen[rank]` are its tokens' experts.
 
     Expert e lives on rank e · n // experts. Lepikhin et al., 2020, section 3.2: an all-to-all there, and one back.
     """
@@ -50,9 +50,9 @@ def row_bytes_sent(
 
 
 def balancing_loss(shares: Sequence[float], probabilities: Sequence[float]) -> float:
-    """Of a router over E experts: E Σ fₑ Pₑ, which is 1 where both are even. Fedus et al., 2022, equations 4 to 6.
+    """Return a router's balancing loss over E experts: E Σ fₑ Pₑ, 1 if both are even. Fedus et al., 2022, equations 4 to 6.
 
-    `shares` are the parts of the tokens that each expert gets, `probabilities` the router's means.
+    `shares` are the fractions of the tokens that each expert gets, `probabilities` the router's means.
     """
     if len(shares) != len(probabilities):
         raise ValueError(
@@ -62,5 +62,5 @@ def balancing_loss(shares: Sequence[float], probabilities: Sequence[float]) -> f
 
 
 def hottest(shares: Sequence[float]) -> float:
-    """Return how many times its even share the busiest expert gets: all ranks wait so much longer for it."""
+    """Return the busiest expert's load relative to an even share: all ranks wait for that expert."""
     return max(shares) * len(shares) / sum(shares)

@@ -1,17 +1,15 @@
-"""How long a training step of a GPT takes on a cluster, reasoned from physics, with five constants fitted to measurements.
+"""The time of a GPT's training step on a cluster, from physics, with five constants fitted to measurements.
 
-Of each part of a step the work is counted (FLOPs, bytes, layers) and divided by what the hardware's sheet promises; the
-constants say how many times as long it really takes: of matrix products (1/E), of memory traffic (1/W), of NVLink (1/N), of
-the network (1/X), and an overhead o in seconds for each layer and micro-batch. So a step's time is linear in them, and
-`robust_fit` finds them. 1F1B without interleaving. Whether forward is recomputed the files don't say: the large models must
-(four passes for three); the small ones on one node are taken to keep their activations, which they have room for, and
-which fits them better (3.2 % against 3.5), at 70 % of peak and not at an unlikely 93.
+The work of each part of a step (FLOPs, bytes, layers) is divided by the data sheet's rate. Constants scale the result: matrix
+products (1/E), memory traffic (1/W), NVLink (1/N), the network (1/X), plus an overhead of o seconds per layer and micro-batch.
+The step's time is linear in them, and `robust_fit` finds them. The schedule is 1F1B without interleaving. The files do not say if
+forward is recomputed. The large models must recompute (four passes for three); the small ones on one node are taken to keep their
+activations, which have room and fit better (3.2 % against 3.5), at 70 % of peak and not at an unlikely 93. Rows of one model
+cannot separate matrix products from memory traffic, which grow together: W is fitted on other models (`fit_memory`), because five
+free constants end at nonsense that fits well. Left out: overlap of messages with work, the optimizer's step, sequence
+parallelism.
 
-Rows of one model can't tell matrix products from memory traffic, which grow together: W is fitted on other models
-(`fit_memory`), or five free constants end at nonsense that fits well. Left out: overlap of messages with work, the
-optimizer's step, sequence parallelism.
-
-Work: D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021; bytes of activations that are read and written: V.
+Work: D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021; bytes of activations read and written: V.
 Korthikanti et al., arXiv:2205.05198, 2022, table 2's operations. Measurements: J. Bang et al., "vTrain", MICRO 2024.
 """
 
@@ -25,10 +23,10 @@ import numpy as np
 from worldsize.data import MeasuredIteration
 from worldsize.formulas import robust_fit
 
-PEAK_FLOPS = 312e12  # of an A100 in 16 bits, a second
+PEAK_FLOPS = 312e12  # of an A100 in 16 bits, per second
 MEMORY_BYTES_PER_S = 2e12
-NVLINK_BYTES_PER_S = 300e9  # a GPU, one way
-NETWORK_BYTES_PER_S = 100e9  # a node, one way
+NVLINK_BYTES_PER_S = 300e9  # per GPU, one way
+NETWORK_BYTES_PER_S = 100e9  # per node, one way
 GPUS_A_NODE = 8
 VOCABULARY = 51_200
 CONSTANTS = ("matmul", "memory", "nvlink", "network", "overhead")
@@ -41,10 +39,10 @@ NOMINAL = 0.9
 
 @dataclass(frozen=True)
 class ClusterFit:
-    """Constants of the step-time model: times of `CONSTANTS` over the sheet's, `overhead` in seconds.
+    """Constants of the step-time model: factors on the data sheet's times, `overhead` in seconds; in the order of `CONSTANTS`.
 
-    `half_width` is of the interval: a step lies within exp(± half_width) of its prediction for 90 % of the fitted rows.
-    `without` names the term that was left out, if any.
+    A step's time lies within exp(± half_width) of its prediction for 90 % of the fitted rows. `without` names the term left out,
+    if any.
     """
 
     constants: tuple[float, ...]
@@ -53,9 +51,9 @@ class ClusterFit:
 
 
 def work(row: MeasuredIteration, without: str = "") -> np.ndarray:
-    """Seconds that a step's parts take at what the sheet promises, float64 `[5]`; the overhead's are a count.
+    """Return the seconds of a step's parts at the data sheet's rates, float64 `[5]`; the overhead's entry is a count.
 
-    In the order of `CONSTANTS`. `without` leaves one of `TERMS` out. Raises ValueError for another one.
+    In the order of `CONSTANTS`. `without` leaves one of `TERMS` out. Raises ValueError for any other name.
     """
     if without not in ("", *TERMS):
         raise ValueError(f"measured_clusters: expected one of the terms {', '.join(TERMS)}, got {without!r}.")
@@ -67,14 +65,14 @@ def work(row: MeasuredIteration, without: str = "") -> np.ndarray:
     if row.gpus > GPUS_A_NODE:
         passes += has["recomputation"]
 
-    act = tokens * row.hidden  # numbers of one activation
+    act = tokens * row.hidden  # elements of one activation
     scores = row.heads * tokens * row.tokens
     rounds = micro_batches + has["bubble"] * (p - 1)
     layers = row.layers / p * rounds
 
     flops = passes * (has["matmul"] * 24 * act * row.hidden + has["attention"] * 4 * act * row.tokens) / t
     traffic_bytes = passes * (18.5 * act + 14 * act / t + 10.75 * scores / t)
-    tensor_bytes = (2 + 2 * (passes - 2)) * 2 * (t - 1) / t * 2 * act  # all-reduces: two a pass, backward's two are one
+    tensor_bytes = (2 + 2 * (passes - 2)) * 2 * (t - 1) / t * 2 * act  # all-reduces: two per pass, backward's two are one
     head_flops = has["head"] * 6 * act * VOCABULARY / t
 
     matmul_s = (layers * flops + micro_batches * head_flops) / PEAK_FLOPS
@@ -98,18 +96,17 @@ def work(row: MeasuredIteration, without: str = "") -> np.ndarray:
 
 
 def fit_memory(single: Sequence[MeasuredIteration], without: str = "", micro_batch: int = 1) -> float:
-    """1/W of the step-time model, from rows of one node: those of no tensor and pipeline parallelism.
+    """Return 1/W of the step-time model, fitted to one-node rows without tensor and pipeline parallelism.
 
-    Their models differ in width, so matrix products and memory traffic come apart. With `micro_batch`, only rows with
-    micro-batches of that size and larger; `cluster_spread` has what such a choice decides. Raises ValueError where no row is
-    such.
+    Their models differ in width, which separates matrix products from memory traffic. `micro_batch` is the smallest size of
+    micro-batches used; `cluster_spread` shows the effect of this choice. Raises ValueError if no row qualifies.
     """
     rows = [r for r in single if r.tensor == r.pipeline == 1 and r.micro_batch >= micro_batch]
     return float(robust_fit.fit(*_equations(rows, without))[CONSTANTS.index("memory")])
 
 
 def fit(rows: Sequence[MeasuredIteration], memory: float | None = None, without: str = "") -> ClusterFit:
-    """Fit the step-time model to measured `rows`, with the constant of memory traffic given, or (known wrong) free.
+    """Fit the step-time model to measured `rows`, with memory traffic's constant given, or (known wrong) free.
 
     The interval is the 90 % quantile of the residuals |log(measured / predicted)| of the same rows.
     """
@@ -123,18 +120,18 @@ def fit(rows: Sequence[MeasuredIteration], memory: float | None = None, without:
 
 
 def predict(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> np.ndarray:
-    """Seconds of a step by the fitted step-time model, float64 `[rows]`."""
+    """Return the predicted seconds of a step, float64 `[rows]`."""
     return np.array([work(row, fitted.without) @ np.array(fitted.constants) for row in rows])
 
 
 def error(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> float:
-    """Mean absolute error of the step-time model's predictions, as a part of the measured seconds."""
+    """Return the mean absolute error of the predictions, as a share of the measured seconds."""
     measured = np.array([row.iteration_s for row in rows])
     return float(np.mean(np.abs(predict(fitted, rows) / measured - 1)))
 
 
 def coverage(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> tuple[float, float]:
-    """Of the step-time model's intervals: the part of `rows` that lie inside, and the mean half-width over the prediction."""
+    """Return the share of `rows` inside the model's intervals, and the mean half-width relative to the prediction."""
     measured = np.array([row.iteration_s for row in rows])
     inside = np.abs(np.log(measured / predict(fitted, rows))) <= fitted.half_width
     return float(inside.mean()), float(np.sinh(fitted.half_width))

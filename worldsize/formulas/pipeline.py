@@ -1,12 +1,14 @@
-"""Schedules of a pipeline: what each stage does in which order, played on paper, and read back from a real run.
+"""Pipeline schedules: the order of each stage's actions, played on paper, and read back from a real run.
 
-A schedule is a list of ("forward", k) and ("backward", k), k the micro-batch, for one stage. Playing obeys the
-dependencies alone: forward k follows the stage before, backward k the stage after and the stage's own forward. A run
-that marks its spans "forward k" and "backward k" gives the same kind of trace, so both are drawn and measured alike.
-Two things more can be played. Where backwards are split, ("weights", k) makes the weights' gradients, and nobody waits
-for it. Where a device has several chunks of layers, an action has the chunk as its third word.
-Left out: making schedules (`schedules`), links on which messages queue. Pipelines of stages are Y. Huang et al.'s
-("GPipe", arXiv:1811.06965, 2019); the order is D. Narayanan et al.'s question ("PipeDream", SOSP 2019).
+A schedule is a list of ("forward", k) and ("backward", k), k the micro-batch, for one stage. Play obeys the dependencies alone:
+forward k follows the stage before, backward k the stage after and the stage's own forward. A run that marks its spans "forward k"
+and "backward k" gives the same kind of trace, so both are drawn and measured alike.
+
+Two extensions can be played. With split backwards, ("weights", k) makes the weights' gradients, and no stage waits for them.
+With several chunks of layers per device, an action's third element is the chunk.
+
+Left out: making schedules (`schedules.py`), and links on which messages queue. Pipelines of stages are Y. Huang et al.'s
+("GPipe", arXiv:1811.06965, 2019); the question of their order is D. Narayanan et al.'s ("PipeDream", SOSP 2019).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _OF_CHUNK = " of chunk "
 
 @dataclass(frozen=True)
 class StagePass:
-    """One micro-batch going forward or backward through one stage, or one chunk of it, or making its weights' gradients."""
+    """A micro-batch's forward, backward or weights' gradients in one stage, or in one chunk of it."""
 
     stage: int
     way: str
@@ -52,11 +54,11 @@ def play(
     schedules: Schedules, forward_s: float | Sequence[float], backward_s: float | Sequence[float], hop_s: float = 0.0,
     *, weights_s: float | Sequence[float] = 0.0, chunks: int = 1,
 ) -> Trace:
-    """Play schedules of a pipeline on paper: the trace if each action takes its stage's seconds.
+    """Play pipeline schedules on paper: return the trace if each action takes its stage's seconds.
 
-    A message to a neighbour takes `hop_s`. `weights_s` is the time of ("weights", k), for schedules that split their
-    backwards. With `chunks`, device d of p holds the model's parts d, p + d, 2p + d …; an action is (way, micro-batch,
-    chunk) and takes that part of the device's seconds. Raises Stuck where every stage that isn't done waits for another.
+    A message to a neighbor takes `hop_s`. `weights_s` is the time of ("weights", k), for schedules with split backwards. With
+    `chunks`, device d of p holds the model's parts d, p + d, 2p + d …; an action is (way, micro-batch, chunk) and takes that
+    share of the device's seconds. Raises Stuck if every unfinished stage waits for another.
     """  # fmt: skip
     devices = len(schedules)
     seconds = {way: _by_stage(s, schedules) for way, s in zip(WAYS, (forward_s, backward_s, weights_s), strict=True)}
@@ -88,13 +90,13 @@ def play(
 
 
 def _part_of(action: Sequence, device: int, devices: int) -> tuple[int, Action]:
-    """(the part of the model, the action without its chunk)."""
+    """Return (the part of the model, the action without its chunk)."""
     way, micro, *chunk = action
     return sum(chunk) * devices + device, (way, micro)
 
 
 def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
-    """To play a pipeline's schedule on paper: (stage, action) of all that must be over before `action` begins on `stage`."""
+    """Return (stage, action) for everything that must be over before `action` begins on `stage`."""
     way, micro = action
     if way == FORWARD:
         return [(stage - 1, action)] if stage > 0 else []
@@ -108,9 +110,9 @@ def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
 
 
 def works(trace: Trace) -> list[StagePass]:
-    """For formulas on a pipeline, what its stages did, read back from a trace in the order of its start.
+    """Return the passes of a pipeline's stages, read back from a trace in order of their start.
 
-    Other spans are passed over.
+    Other spans are ignored.
     """
     found = []
     for span in trace.spans:
@@ -123,9 +125,9 @@ def works(trace: Trace) -> list[StagePass]:
 
 
 def makespan_s(trace: Trace) -> float | None:
-    """Formula for a pipeline's makespan by its trace: from the first forward's start to the last backward's end.
+    """Return a pipeline's makespan: from the first pass's start to the last pass's end.
 
-    None where nothing was marked.
+    None if no span is marked.
     """
     every = works(trace)
     if not every:
@@ -134,9 +136,9 @@ def makespan_s(trace: Trace) -> float | None:
 
 
 def utilisation(trace: Trace) -> float | None:
-    """Formula for a pipeline's utilisation by its trace: the part of the stages' time in which they worked.
+    """Return the share of the stages' time in which they worked.
 
-    The time is that from the first start to the last end.
+    The time runs from the first start to the last end. None if no span is marked.
     """
     whole_s = makespan_s(trace)
     if not whole_s:
@@ -145,10 +147,10 @@ def utilisation(trace: Trace) -> float | None:
 
 
 def in_flight(trace: Trace) -> list[int]:
-    """Formula for micro-batches in flight by a pipeline's trace: the most that each stage holds at any one moment.
+    """Return the most micro-batches that each stage holds at any one moment.
 
-    By stage: those that had begun forward and had not ended backward, with the weights' gradients where those are made
-    apart. A micro-batch in two chunks of a stage counts twice.
+    A stage holds a micro-batch from the start of its forward to the end of its backward, or of its weights' gradients if these
+    are made separately. A micro-batch in two chunks of a stage counts twice.
     """
     every = works(trace)
     last_way = BACKWARD

@@ -1,7 +1,7 @@
-"""Every plan of a training step, and the fastest that fits: sizes, micro-batch, what is recomputed, chunks and overlap.
+"""Every plan of a training step, and the fastest that fits: sizes, micro-batch, recomputation, chunks and overlap.
 
-The search goes through all divisors, with the formulas of `training_step`. Left out: ZeRO and sequence parallelism, stages
-of unequal layers, and a search that is cleverer than to try everything.
+The search tries all divisors, with the formulas of `training_step`. Left out: ZeRO and sequence parallelism, stages of unequal
+layers, and any search smarter than trying everything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plans(
 def fastest(
     model: Transformer, gpus: int, global_batch: int, memory_bytes: float, most_chunks: int = 1, overlap: bool = False
 ) -> Plan | None:
-    """The plan of the shortest training step of those that hold at most `memory_bytes` on a rank; None where none fits."""
+    """Return the plan with the shortest step among those that need at most `memory_bytes` on a rank; None if none fits."""
     fitting = [
         plan
         for plan in plans(model, gpus, global_batch, most_chunks, overlap)

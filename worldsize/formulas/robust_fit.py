@@ -1,8 +1,8 @@
-"""Fit a sum of parts to measured seconds: constants of 0 or more, relative errors, and outliers that count for less.
+"""A fit of a sum of parts to measured seconds: nonnegative constants, relative errors, and outliers that count less.
 
 Iterated least squares with the weights of P. Huber, "Robust estimation of a location parameter", Annals of Mathematical
-Statistics 35, 1964. A constant that would be negative is held at 0, the most negative first, as in C. Lawson and R.
-Hanson, "Solving least squares problems", 1974, chapter 23, but that none comes back. Left out: errors of the constants.
+Statistics 35, 1964. Negative constants are fixed at 0, the most negative first, as in C. Lawson and R. Hanson, "Solving least
+squares problems", 1974, chapter 23, except that none returns. Left out: errors of the constants.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ TOLERATED = 0.05  # relative errors beyond this count by their size, not by thei
 def fit(
     parts: np.ndarray, seconds: np.ndarray, *, known: Mapping[int, float] | None = None, rounds: int = 200
 ) -> np.ndarray:
-    """Constants c of a robust fit, float64 `[k]`, so that `parts` `[rows, k]` @ c is about `seconds` `[rows]`.
+    """Return constants c, float64 `[k]`, so that `parts` `[rows, k]` @ c approximates `seconds` `[rows]`.
 
-    `known`: constants that are given, by column. Columns that are all 0 get 0. Raises ValueError for shapes that don't
-    match, seconds that are not above 0, and fewer rows than constants.
+    `known`: given constants, by column. Columns that are all 0 get 0. Raises ValueError for shapes that don't match, seconds that
+    are not above 0, and fewer rows than constants.
     """
     parts, seconds = np.asarray(parts, float), np.asarray(seconds, float)
     if parts.ndim != 2 or seconds.shape != parts.shape[:1] or not (seconds > 0).all():

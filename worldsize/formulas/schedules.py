@@ -1,10 +1,10 @@
-"""Schedules of a pipeline that go beyond 1F1B, for `pipeline.play`: interleaved 1F1B, and one with split backwards.
+"""Pipeline schedules beyond 1F1B, for `pipeline.play`: interleaved 1F1B, and a schedule with split backwards.
 
-And the bubbles that their papers promise, with messages for free and all stages alike. Left out: GPipe's and 1F1B's own
-orders, which students write; schedules found by search; ZB-H2, which holds up to 2p − 1 micro-batches.
+The bubbles that their papers promise assume free messages and equal stages. Left out: GPipe's and 1F1B's own orders, which
+students write; schedules found by search; ZB-H2, which holds up to 2p − 1 micro-batches.
 
-D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM",
-arXiv:2104.04473, 2021, section 2.2. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv:2401.10241.
+D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", arXiv:2104.04473, 2021,
+section 2.2. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, arXiv:2401.10241.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ChunkAction = tuple[str, int, int]
 
 
 def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> list[ChunkAction]:
-    """Interleaved 1F1B, a schedule of a pipeline in which every device has several chunks of layers.
+    """Return a device's actions under interleaved 1F1B, in which every device has several chunks of layers.
 
-    Device d of p holds the model's parts d, p + d, 2p + d …. Micro-batches go in groups of p: a group through the first
-    chunk, then the same through the next. Actions are (way, micro-batch, chunk). Megatron-LM, 2021, section 2.2.2.
-    Raises ValueError where `micro_batches` doesn't divide by `devices`.
+    Device d of p holds the model's parts d, p + d, 2p + d …. Micro-batches go in groups of p: a group through the first chunk,
+    then the same group through the next. Actions are (way, micro-batch, chunk). Megatron-LM, 2021, section 2.2.2. Raises
+    ValueError if `micro_batches` does not divide by `devices`.
     """
     if micro_batches % devices:
         raise ValueError(
@@ -34,12 +34,12 @@ def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> l
         forwards.append((FORWARD, group + k, chunk))
         backwards.append((BACKWARD, group + k, chunks - 1 - chunk))
 
-    ahead = 2 * (devices - device - 1) + (chunks - 1) * devices
+    ahead = 2 * (devices - device - 1) + (chunks - 1) * devices  # forwards before the first backward
     return _in_turn(forwards, backwards, ahead)
 
 
 def _in_turn(forwards: list, backwards: list, ahead: int) -> list:
-    """`ahead` forwards, a forward and a backward in turn, then the backwards that are left."""
+    """Return `ahead` forwards, then a forward and a backward in turn, then the remaining backwards."""
     ahead = min(ahead, len(forwards))
     actions = forwards[:ahead]
     for place, backward in enumerate(backwards):
@@ -48,11 +48,11 @@ def _in_turn(forwards: list, backwards: list, ahead: int) -> list:
 
 
 def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
-    """ZB-H1, a schedule of a pipeline whose backwards are split: the input's gradient at once, the weights' later.
+    """Return a stage's actions under ZB-H1, with split backwards: the input's gradient at once, the weights' later.
 
-    The order of 1F1B, but that stage s makes the weights' gradients s micro-batches late: so its input's gradients
-    leave sooner, and the weights' fill what was the bubble. Every stage holds at most p micro-batches. Zero bubble,
-    2024, section 2; "weights" actions take `weights_s` in `pipeline.play`.
+    The order is 1F1B's, except that stage s makes the weights' gradients s micro-batches late: its input's gradients leave
+    sooner, and the weights' fill the former bubble. Every stage holds at most p micro-batches. Zero bubble, 2024, section 2;
+    "weights" actions take `weights_s` in `pipeline.play`.
     """
     ahead = min(stages - stage - 1, micro_batches)
     actions: list[Action] = [(FORWARD, k) for k in range(ahead)]
@@ -70,16 +70,16 @@ def split_backward(stage: int, stages: int, micro_batches: int) -> list[Action]:
 
 
 def overhead(stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Formula for a pipeline's schedule: how much longer than the ideal a step takes, (p − 1)/(v m) of the ideal.
+    """Return the bubble as a share of the ideal step: (p − 1)/(v m).
 
-    Of GPipe and of 1F1B (v = 1), and of interleaved 1F1B with v chunks a device. Megatron-LM, 2021, section 2.2, calls
-    it the bubble time fraction.
+    For GPipe and 1F1B (v = 1), and for interleaved 1F1B with v chunks per device. Megatron-LM, 2021, section 2.2, calls this the
+    bubble time fraction.
     """
     return (stages - 1) / (chunks * micro_batches)
 
 
 def idle_share(stages: int, micro_batches: int) -> float:
-    """Formula for a pipeline's schedule: the part of a step in which a stage is idle, (p − 1)/(m + p − 1).
+    """Return the share of a step in which a stage is idle: (p − 1)/(m + p − 1).
 
     GPipe, 2019, section 2.3; the same bubble as `overhead`, divided by the whole step.
     """
@@ -87,9 +87,9 @@ def idle_share(stages: int, micro_batches: int) -> float:
 
 
 def split_bubble_s(stages: int, forward_s: float, backward_s: float, weights_s: float) -> float:
-    """Formula for a pipeline's schedule of split backwards, ZB-H1: (p − 1) (F + B − W) seconds of bubble a stage.
+    """Return ZB-H1's bubble per stage in seconds: (p − 1) (F + B − W).
 
-    For p micro-batches or more. B is the time of the input's gradients alone, W of the weights'; with 1F1B the bubble is
-    (p − 1) (F + B + W). Zero bubble, 2024, section 2.
+    For p micro-batches or more. B is the time of the input's gradients alone, W of the weights'; with 1F1B the bubble is (p − 1)
+    (F + B + W). Zero bubble, 2024, section 2.
     """
     return (stages - 1) * (forward_s + backward_s - weights_s)

@@ -1,9 +1,9 @@
-"""What a training step of a GPT needs: memory of a rank by part, floating-point operations, seconds by part, days of training.
+"""The needs of a GPT's training step: a rank's memory by part, floating-point operations, seconds by part, days of training.
 
-A `Transformer` is spread by a `Plan`: tensor parallel inside a layer, pipeline parallel over layers (1F1B, or interleaved
-with `chunks` a rank), data parallel with one of ZeRO's stages, and activations that are kept or recomputed. The first stage
-is looked at, which holds most. Left out: what an allocator wastes, messages to the next stage that hide behind work, messages
-that meet on a card, the optimizer's own time, experts and context parallelism.
+A `Transformer` is spread by a `Plan`: tensor parallel inside a layer, pipeline parallel over layers (1F1B, or interleaved with
+`chunks` per rank), data parallel with a ZeRO stage, and activations kept or recomputed. Memory is the first pipeline stage's,
+which holds most. Left out: allocator waste, messages to the next stage that hide behind work, contention on a card, the
+optimizer's own time, experts and context parallelism.
 
 D. Narayanan et al., "Megatron-LM", arXiv:2104.04473, 2021. V. Korthikanti et al., "Reducing activation recomputation in large
 transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2020.
@@ -32,12 +32,12 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is spread over `tensor` · `pipeline` · `data` ranks; batches are counted in sequences.
+    """The spread of a step over `tensor` · `pipeline` · `data` ranks; batches are counted in sequences.
 
-    `recomputed`: "" keeps every activation, "attention" makes the scores again (selective), "whole" every layer. With `chunks`
-    a stage has as many parts of the model (interleaved 1F1B), and micro-batches go in groups of `pipeline`. With `overlap` a
-    layer's gradients are added up as soon as its last backward has made them. Raises ValueError for sizes below 1, a global
-    batch or micro-batches that don't divide, other words, and overlap with a stage of ZeRO.
+    `recomputed`: "" keeps every activation, "attention" recomputes the scores (selective), "whole" every layer. With `chunks` a
+    stage has as many parts of the model (interleaved 1F1B), and micro-batches go in groups of `pipeline`. With `overlap` a
+    layer's gradients are reduced as soon as its last backward is done. Raises ValueError for sizes below 1, a global batch or
+    micro-batches that do not divide, unknown words, and overlap with a ZeRO stage above 0.
     """
 
     tensor: int = 1
@@ -74,16 +74,16 @@ class Plan:
 
     @property
     def micro_batches(self) -> int:
-        """m, of a replica in one step."""
+        """m, the micro-batches of one replica in one step."""
         return self.global_batch // (self.data * self.micro_batch)
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """What a cluster really does a second: FLOPs, bytes of memory, bytes of a GPU's links in its node and of a node's card.
+    """Effective rates of a cluster, per second: FLOPs, bytes of memory, bytes of a GPU's links in its node and of a node's card.
 
-    `layer_overhead_s` is spent on each layer and micro-batch. The defaults are A100s: the sheet's 312 TFLOP/s, 2 TB/s, 300
-    and 100 GB/s, times rounded shares of them, with which `seconds` meets published steps of four large models within a tenth.
+    Each layer and micro-batch also costs `layer_overhead_s`. The defaults are A100s: the data sheet's 312 TFLOP/s, 2 TB/s, 300
+    and 100 GB/s, times rounded shares with which `seconds` meets published steps of four large models within a tenth.
     """
 
     flops: float = 0.8 * 312e12
@@ -95,13 +95,13 @@ class Accelerator:
 
 
 def parameters(model: Transformer) -> int:
-    """Parameters of a training step's model: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
+    """Return the model's parameters: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
     _check(model)
     return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + _embedding(model)
 
 
 def flops(model: Transformer, sequences: int, recomputed: str = "whole") -> float:
-    """Floating-point operations of a training step on `sequences`: 96 B s l h² (1 + s/(6h) + V/(16 l h)), all recomputed.
+    """Return a step's floating-point operations on `sequences`: 96 B s l h² (1 + s/(6h) + V/(16 l h)), all recomputed.
 
     With nothing recomputed the layers take three passes instead of four; with "attention" only the scores take four.
     Megatron-LM, 2021, equation 3; Korthikanti et al., 2022, appendix A.
@@ -114,7 +114,7 @@ def flops(model: Transformer, sequences: int, recomputed: str = "whole") -> floa
 
 
 def training_days(parameters: float, tokens: float, n: int, flops_per_s: float) -> float:
-    """Days of training on n GPUs that each reach `flops_per_s`: 8 T P/(n X), activations recomputed. Megatron-LM, 2021, eq. 4.
+    """Return the days on n GPUs that each reach `flops_per_s`: 8 T P/(n X), activations recomputed. Megatron-LM, 2021, eq. 4.
 
     Raises ValueError for numbers that are not above 0.
     """
@@ -124,17 +124,17 @@ def training_days(parameters: float, tokens: float, n: int, flops_per_s: float) 
 
 
 def checkpoint_bytes(parameters: float) -> float:
-    """Bytes of a training step's state on disk: 2 of each 16-bit weight, 12 of Adam's float32 copy and two moments."""
+    """Return the bytes of a training state on disk: 2 per 16-bit weight, 12 for Adam's float32 copy and two moments."""
     held = sharding.memory(parameters, 1, 0)
     return held["parameters"] + held["optimizer"]
 
 
 def memory(model: Transformer, plan: Plan) -> dict[str, float]:
-    """Memory of a training step on a rank of the first stage, bytes by part: parameters, gradients, optimizer, activations.
+    """Return the bytes of a rank of the first stage by part: parameters, gradients, optimizer, activations.
 
     16-bit weights and gradients, Adam in float32 (ZeRO, 2020). 1F1B holds the activations of min(m, p) micro-batches there,
-    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p; a recomputed layer keeps its input of 2sbh bytes, and one layer
-    at a time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError where layers don't divide.
+    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
+    time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError if layers don't divide.
     """
     _check(model)
     layers = _layers_a_stage(model, plan)
@@ -156,13 +156,13 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
 
 
 def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) -> dict[str, float]:
-    """Seconds of a training step by part; their sum is the step.
+    """Return the seconds of a training step by part; their sum is the step.
 
-    "compute": matrix products, memory traffic and overhead of the layers; "tensor parallel": six all-reduces a layer with
-    its recomputation, four without; "head": the loss on the last stage; "bubble": (p − 1)/v micro-batches of the rest; "point to
-    point"; "data parallel": an all-reduce of the gradients (ZeRO: `sharding.bytes_sent`), with overlap what of it is left after
+    "compute": matrix products, memory traffic and overhead of the layers. "tensor parallel": six all-reduces per layer with
+    recomputation, four without. "head": the loss on the last stage. "bubble": (p − 1)/v micro-batches of the rest. "point to
+    point". "data parallel": an all-reduce of the gradients (ZeRO: `sharding.bytes_sent`); with overlap, the part left after
     backward (`exposed_s`). Megatron-LM, 2021, section 3. Korthikanti et al., 2022, section 4 (sequence parallel). Raises
-    ValueError where layers don't divide.
+    ValueError if layers don't divide.
     """
     _check(model)
     cluster = cluster or Accelerator()
@@ -176,7 +176,7 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     all_reduces = 4 + 2 * (plan.recomputed == "whole")
     if plan.sequence_parallel and plan.recomputed != "whole":
-        all_reduces += 1  # two more all-gathers: cut inputs, once more, for the gradients of the weights
+        all_reduces += 1  # two more all-gathers: sharded inputs again, for the gradients of the weights
     bandwidth = cluster.inside_bytes_per_s
     if t > cluster.a_node:
         bandwidth = cluster.between_bytes_per_s
@@ -184,7 +184,7 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     gradients_bytes = 2 * (layers * 12 * model.hidden**2) / t
     sent_bytes = sharding.bytes_sent(plan.data, gradients_bytes, plan.zero, m)
-    hop_bytes = 2 * 2 * act / t * (plan.pipeline > 1)
+    hop_bytes = 2 * 2 * act / t * (plan.pipeline > 1)  # 2 bytes a number, forward and backward
     if t * plan.pipeline * plan.data <= cluster.a_node:
         data_s, hop_s = sent_bytes / cluster.inside_bytes_per_s, hop_bytes / cluster.inside_bytes_per_s
     else:
@@ -192,7 +192,7 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
         hop_s = hop_bytes * cluster.a_node / cluster.between_bytes_per_s
 
     if plan.overlap:
-        backward_s = compute_s * (1 - 1 / products) + tensor_s * (1 - 2 / all_reduces)  # a layer's, with its recomputation
+        backward_s = compute_s * (1 - 1 / products) + tensor_s * (1 - 2 / all_reduces)  # per layer, with its recomputation
         data_s = exposed_s(data_s, layers, backward_s, plan.pipeline, plan.chunks)
 
     waiting = (plan.pipeline - 1) / plan.chunks
@@ -207,29 +207,29 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
 
 def exposed_s(all_reduce_s: float, layers: int, backward_s: float, pipeline: int = 1, chunks: int = 1) -> float:
-    """Seconds that an all-reduce in a training step goes on after the first stage's last backward, of `backward_s` a layer.
+    """Return the seconds of a gradient all-reduce left after the first stage's last backward, of `backward_s` per layer.
 
-    A bucket a layer, sent in turn as its last micro-batch's backward makes it. Chunk c of v ends c p chunks' backwards before
-    the stage does, so with v = 1 only one micro-batch's backward hides the sum, and with more whole groups of p. S. Li et
-    al., "PyTorch Distributed", VLDB 2020, section 3.2 (buckets that leave within backward); the order is Megatron-LM's, 2021.
+    Each layer is a bucket, sent in turn as its last micro-batch's backward ends. Chunk c of v ends c p chunks' backwards before
+    the stage does, so with v = 1 only one micro-batch's backward hides the sum, and with more whole groups of p. S. Li et al.,
+    "PyTorch Distributed", VLDB 2020, section 3.2 (buckets that leave within backward); the order is Megatron-LM's, 2021.
     """
     bucket_s, chunk_layers = all_reduce_s / layers, layers // chunks
     left = []
     for chunk in range(chunks):
-        before_s = chunk * pipeline * chunk_layers * backward_s  # from its last backward to the stage's
+        before_s = chunk * pipeline * chunk_layers * backward_s  # from the chunk's last backward to the stage's
         first_s = before_s + (chunk_layers - 1) * backward_s
         left += [(chunk * chunk_layers + 1) * bucket_s - before_s, (chunk + 1) * chunk_layers * bucket_s - first_s]
     return max(left)
 
 
 def _traffic_bytes(model: Transformer, plan: Plan) -> float:
-    """Bytes of activations that a layer reads and writes in all passes: norms and residual, GELU, softmax and dropout."""
+    """Return the bytes of activations that a layer reads and writes in all passes: norms and residual, GELU, softmax, dropout."""
     products, scores = _passes(plan.recomputed)
     act = plan.micro_batch * model.tokens * model.hidden
-    around = 18.5 * act
+    around = 18.5 * act  # norms and residual
     if plan.sequence_parallel:
         around /= plan.tensor
-    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor
+    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor  # softmax and dropout
     return products * (around + 14 * act / plan.tensor) + scores * tables
 
 
@@ -243,7 +243,7 @@ def _layer_bytes(model: Transformer, plan: Plan, recomputed: str) -> float:
 
 
 def _passes(recomputed: str) -> tuple[int, int]:
-    """How many times a layer's matrix products and its scores are worked through; backward counts twice."""
+    """Return the passes over a layer's matrix products and over its scores; backward counts twice."""
     if recomputed not in RECOMPUTED:
         raise ValueError(f'flops: expected recomputed as "", "attention" or "whole", got {recomputed!r}.')
     return 3 + (recomputed == "whole"), 3 + (recomputed != "")

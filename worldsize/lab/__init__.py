@@ -1,1 +1,1 @@
-"""A lab in its notebook: what was predicted, measured and earned, its knobs, its commands and its checks."""
+"""A lab in its notebook: predictions, measurements and points, its knobs, its commands and its checks."""

@@ -1,7 +1,7 @@
-"""The pictures of a cell with knobs at all their positions, for a page that no kernel answers.
+"""The pictures of a cell with knobs at all their positions, for a page without a kernel.
 
-They are drawn in a headless run with `WORLDSIZE_KNOBS=beforehand`, where no position needs ranks: in simulated time, or by
-formula. The page's script shows them; without one the first picture is all. Left out: knobs that start a run.
+A headless run with `WORLDSIZE_KNOBS=beforehand` draws the pictures if no position needs ranks: in simulated time, or by formula.
+The page's script shows them; without a script only the first picture is visible.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_POSITIONS = 60
 
 
 def drawn_first(draw: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Any, str]:
-    """The picture at the starting `values`, and how the others are computed beforehand.
+    """Return the picture at the starting `values`, and how the others are computed beforehand.
 
-    That is "in simulated time" or "by formula"; empty where one of them needs ranks, or nobody wants them.
+    The second is "in simulated time" or "by formula"; "" if a position needs ranks, or no pictures are wanted.
     """
     before = STUDENTS_LAUNCHES.latest
     with unobserved():
@@ -48,10 +48,10 @@ def bundle(
     said: Callable[[Any], str],
     how: str,
 ) -> dict[str, str]:
-    """What a notebook keeps of a cell with knobs: its `picture`, and behind it those at the other positions.
+    """Return a notebook's output for a cell with knobs: its `picture`, and behind it those at the other positions.
 
-    A position is the numbers of the chosen values, as in "0,2"; `said` is a value as text, `how` comes from `drawn_first`.
-    With more than `MOST_POSITIONS` only those are kept that differ from the start in one knob.
+    A position is the chosen values' indices, as in "0,2"; `said` turns a value into text, `how` comes from `drawn_first`.
+    With more than `MOST_POSITIONS` positions, only those that differ from the start in one knob are kept.
     """
     kept = picture.bundle()
     start = ",".join(str(list(offered).index(values[name])) for name, offered in choices.items())
@@ -78,7 +78,7 @@ def _positions(choices: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) 
 
 
 def _packed(picture: Picture) -> str:
-    """The HTML of a picture without a bitmap beside its SVG, compressed as browsers can undo it: gzip, in letters."""
+    """Return a picture's HTML, without a bitmap beside its SVG, as base64 of gzip, which browsers can decompress."""
     shown = re.sub("<img[^>]*>", "", picture.html(b""))
     if "<svg" not in shown:
         shown = picture._repr_html_()

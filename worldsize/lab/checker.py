@@ -1,8 +1,8 @@
 """`check.<exercise>(fn)` in a notebook: the function as it would be handed in, its check, its points.
 
-A student's function is rebuilt from the cells that count before its check runs, so that what passes here passes for a
-grade; what would not be handed in is named. Left out: what is checked (`checks`), keeping points (`lab`), and showing
-the verdict (`verdict_view`).
+A student's function is rebuilt from the cells that count, before its check runs, so that a pass here is a pass in a grade.
+Code that would not be handed in is named. `checks` holds the checks, `lab.py` keeps points, `verdict_view.py` shows the
+verdict.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from worldsize.units import count
 
 
 class Checker:
-    """`check.<exercise>(fn)`: run the check, keep its points in the lab, and show the verdict."""
+    """The object behind `check.<exercise>(fn)`: runs the check, keeps its points in the lab, and shows the verdict."""
 
     def __init__(self, lab: Lab, says: Callable[[str], None] | None = None) -> None:
-        """`says` is told in words what is being run, before each run."""
+        """Keep points in `lab`, and call `says` with a sentence before each run."""
         self._lab = lab
         self._arena = LaunchArena()
         self._says = says
@@ -68,7 +68,7 @@ class Checker:
 
 
 class ToldArena:
-    """`arena`, which says before each run of a check what it is: "run 3 of the check, 5 ranks"."""
+    """A proxy of `arena` that announces each run of a check: "run 3 of the check, 5 ranks"."""
 
     def __init__(self, arena: Arena, says: Callable[[str], None]) -> None:
         self._arena = arena
@@ -91,9 +91,9 @@ class ToldArena:
 
 
 def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title | None]) -> Callable:
-    """The function as the cells that count make it, so that what passes here passes for a grade.
+    """Rebuild the function from the cells that count, so that a pass here is a pass in a grade.
 
-    `title` is that of the exercise, `titles` those of all exercises of the lab.
+    `title` is the exercise's title, `titles` holds the titles of all exercises of the lab.
     """
     shell = notebook_shell()
     if shell is None or not hasattr(fn, "__code__"):
@@ -116,7 +116,7 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
 
     rebuilt = namespace.get(name)
     if rebuilt is None or not hasattr(rebuilt, "__code__"):
-        if taken.left:  # its cell ended where it used one of these
+        if taken.left:  # the exercise's cell failed where it used one of these names
             return fn
         print(f"note: `{name}` is not in a cell that starts with `{_first_line(title)}`: only such cells are handed in.")
         return fn
@@ -146,18 +146,18 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
 
 
 def _that_ran(shell: Any) -> list[PythonCell]:
-    """The notebook's cells that ran, In[0] first, as a grader reads them; IPython does not count blank lines above one."""
+    """Return the cells that ran, In[0] first, as a grader reads them; IPython does not count blank lines above a cell."""
     return [python_cell(source.lstrip("\n")) for source in _as_written(shell)]
 
 
 def _as_written(shell: Any) -> list[str]:
-    """The sources of the cells that ran. `In` has what IPython made of them."""
+    """Return the sources of the cells that ran, as typed; `In` holds IPython's transformed text."""
     raw = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())
     return [raw[k] if k < len(raw) else source for k, source in enumerate(shell.user_ns.get("In", ()))]
 
 
 def _files(shell: Any, ran: list[str]) -> dict[str, str]:
-    """The notebook's name of each cell that `ran`, by its text with nothing after the last line."""
+    """Return the notebook's file name of each cell that `ran`, by its text without trailing whitespace."""
     by_source = {source.rstrip(): file for file, source in cell_sources()}
     found = {}
     for source, text in zip(shell.user_ns.get("In", ()), ran, strict=False):
@@ -169,7 +169,7 @@ def _files(shell: Any, ran: list[str]) -> dict[str, str]:
 def _taken_along(
     name: str, cells: GradedCells, ran: list[str], title: Title | None, titles: Mapping[str, Title | None]
 ) -> TakenAlong:
-    """What goes along of the notebook's other cells with the exercise whose function is `name`."""
+    """Return the parts of other cells that go along with the exercise whose function is `name`."""
     functions: dict[str, tuple[str, ...]] = {}
     for other, its in titles.items():
         source = cells.sources.get(str(its))
@@ -198,7 +198,7 @@ def _taken_along(
 def _with_own_cells(
     cells: GradedCells, taken: TakenAlong, ran: list[str], files: dict[str, str]
 ) -> dict[str, str]:
-    """The graded cells with what goes along after the set-up; `files` learns from which cell each piece is."""
+    """Return the graded cells plus the parts that go along; `files` gets the cell of each part."""
     found = {title: source for title, source in cells.sources.items() if title.startswith(graded_cells.SETUP)}
     for cell in taken.cells:
         for title, source in cell.one_by_one():
@@ -212,15 +212,15 @@ def _first_line(title: Title | None) -> str:
 
 
 def _is_another(fn: Callable, rebuilt: Callable) -> bool:
-    """Whether the notebook's function and the one in the exercise's cell are written differently."""
+    """Return True if the notebook's function and the one in the exercise's cell are written differently."""
     mine, theirs = _source(fn), _source(rebuilt)
-    if mine is None or theirs is None:  # one that no cell shows: made by exec, or under %%time
+    if mine is None or theirs is None:  # no cell shows its source: made by exec, or under %%time
         return _instructions(fn.__code__) != _instructions(rebuilt.__code__)
     return mine != theirs
 
 
 def _instructions(code: CodeType) -> tuple:
-    """What a function does, wherever it is written."""
+    """Return a function's instructions, independent of where it is written."""
     constants = [_instructions(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, tuple(constants)
 
@@ -233,7 +233,7 @@ def _source(fn: Callable) -> list[str] | None:
 
 
 def _note_changed_setups(number: str) -> None:
-    """A grade uses the release's set-up cells, so what was changed there may pass here and fail there."""
+    """Warn about changed set-up cells: a grade uses the release's own, so a pass here may fail there."""
     shell = notebook_shell()
     released = SETUPS.get(number)
     if shell is None or not released:

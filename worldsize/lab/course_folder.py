@@ -1,6 +1,6 @@
-"""Where the course's notebooks are, from any folder inside it, and which notebook a number means.
+"""The course's notebooks, found from any folder inside the course, and by number.
 
-Left out: what is in a notebook, and where a lab keeps its state (`state`).
+`state.py` finds a lab's state.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _NUMBER = re.compile(r"\d{1,2}|\d\d_\w+")
 
 
 def labs_folder(start: Path | None = None) -> Path | None:
-    """The folder with the labs' notebooks: `start` or one above it, or `labs/` in one of them; None where there is none.
+    """Return the folder with the labs' notebooks: `start` or a folder above, or `labs/` in one of them; None if there is none.
 
-    `start` is the current directory unless another is given.
+    `start` defaults to the current directory.
     """
     here = (start or Path.cwd()).absolute()
     for folder in (here, *here.parents):
@@ -27,20 +27,20 @@ def labs_folder(start: Path | None = None) -> Path | None:
 
 
 def notebooks_in(folder: Path) -> dict[str, Path]:
-    """The labs' notebooks in `folder` by number, such as {"06": …/06_ring_all_reduce.ipynb}."""
+    """Return the labs' notebooks in `folder` by number, such as {"06": …/06_ring_all_reduce.ipynb}."""
     return {path.name[:2]: path for path in sorted(folder.glob(_NOTEBOOKS))}
 
 
 def is_lab_name(text: str) -> bool:
-    """Whether `text` names a lab as people do, `6`, `06` or `06_ring_all_reduce`, and not a file."""
+    """Return True if `text` names a lab as people do, `6`, `06` or `06_ring_all_reduce`, and not a file."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def notebook_of(lab: str, start: Path | None = None) -> Path:
-    """The notebook of a lab that is named `6`, `06` or `06_ring_all_reduce`, in the course in which `start` lies.
+    """Return the notebook of a lab named `6`, `06` or `06_ring_all_reduce`, in the course around `start`.
 
-    `start` is the current directory unless another is given. Raises ValueError where no course is there or above, and for
-    a lab that it does not have.
+    `start` defaults to the current directory. Raises ValueError if there is no course there or above, and for a lab that the
+    course does not have.
     """
     folder = labs_folder(start)
     if folder is None:

@@ -1,7 +1,7 @@
-"""The map of the course: a card a lab, in layers by what it stands on, with the points so far and a way into each.
+"""The map of the course: a card per lab, in layers by prerequisites, with the points so far and a link to each.
 
-Plain data and its two texts (HTML for a notebook, lines for a terminal). A lab's layer is the longest way to it. The HTML
-(`pages`) sets no colours, so that light and dark themes both read. Left out: what is in a lab.
+The module holds plain data and its two renderings (HTML for a notebook, lines for a terminal). A lab's layer is the longest
+path to it. The HTML (`pages`) sets no colors, so light and dark themes both work.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from worldsize import pages, units
 
 @dataclass(frozen=True)
 class MappedLab:
-    """A lab on the map: `after` are the numbers of the labs that it stands on; `here` marks the one that is open.
+    """A lab on the map: `after` has the numbers of its prerequisites; `here` marks the open lab.
 
-    `link` leads to its notebook, "" where there is none.
+    `link` leads to its notebook, "" if there is none.
     """
 
     number: str
@@ -44,7 +44,7 @@ class MappedLab:
 class CourseMap:
     """The labs of the course, shown in layers by a notebook and by `print`.
 
-    Raises ValueError where a lab stands on one that is not among them, or on itself.
+    Raises ValueError if a lab's prerequisite is unknown or the lab itself.
     """
 
     labs: tuple[MappedLab, ...]
@@ -65,9 +65,9 @@ class CourseMap:
 
     @property
     def layers(self) -> list[list[MappedLab]]:
-        """The labs by the longest way to them, in the order of their numbers."""
+        """The labs by the longest path to them, each layer in order of numbers."""
         depth: dict[str, int] = {}
-        for _ in self.labs:  # as many rounds as there are labs are enough for any chain
+        for _ in self.labs:  # as many rounds as labs are enough for any chain
             for lab in self.labs:
                 depth[lab.number] = 1 + max((depth.get(other, 0) for other in lab.after), default=-1)
 
@@ -94,5 +94,5 @@ def _line(lab: MappedLab) -> str:
 
 
 def _names(layers: Sequence[Sequence[MappedLab]]) -> list[str]:
-    """What each layer is called: the first begins, each later one stands on what is above it."""
+    """Return each layer's name: the first begins, each later layer builds on those above."""
     return ["Begin here", "Then, in any order", *["Stands on those above"] * len(layers)][: len(layers)]

@@ -1,7 +1,7 @@
 """The cells that count: a submission is its set-up cells and its exercise cells, and nothing else of the notebook.
 
-A cell counts where its first line says so: `# Set-up` or `# Exercise 6.2: title`. Rebuilding the namespace from their
-sources alone shows in the notebook what a grader will see. Left out: running a check (`checker`).
+A cell counts by its first line: `# Set-up` or `# Exercise 6.2: title`. The namespace rebuilt from these sources alone shows a
+student what a grader will see. `checker` runs the checks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SETUP = "Set-up"
 class GradedCells:
     """The cells of a notebook that count: `sources` by title, set-up first, exercises by number.
 
-    `broken` has the syntax error of each title whose latest version does not compile, where an earlier one counts
-    instead; `untitled` the functions whose cell was found by what it defines, its title being lost.
+    `broken` has the syntax error of each title whose latest version does not compile, so that an earlier version counts.
+    `untitled` has the functions whose cell lost its title and was found by its definition.
     """
 
     sources: dict[str, str]
@@ -37,10 +37,9 @@ class GradedCells:
 
 
 def graded(sources: Iterable[str], exercises: Mapping[str, Title] | None = None) -> GradedCells:
-    """A lab notebook's graded cells, out of the `sources` of all that ran, in the order in which they did.
+    """Return the graded cells among the `sources` of all cells that ran, in running order.
 
-    The latest version of each counts that Python can read. `exercises` has the titles by function, for cells that lost
-    theirs.
+    The latest version of each that Python can parse counts. `exercises` maps functions to titles, for cells that lost theirs.
     """
     latest: dict[str, str] = {}
     broken: dict[str, SyntaxError] = {}
@@ -81,7 +80,7 @@ def graded(sources: Iterable[str], exercises: Mapping[str, Title] | None = None)
 
 
 def _last_defining(function: str, sources: list[str]) -> str | None:
-    """The latest cell that defines `function`, and that Python can read."""
+    """Return the latest cell that defines `function` and that Python can parse, or None."""
     for source in reversed(sources):
         if defines(source, function) and _syntax_error(source) is None:
             return source
@@ -89,7 +88,7 @@ def _last_defining(function: str, sources: list[str]) -> str | None:
 
 
 def counting(sources: Iterable[str]) -> dict[str, str]:
-    """{title: source} of a lab notebook's graded cells, those that count in a submission."""
+    """Return {title: source} of a lab notebook's graded cells."""
     return graded(sources).sources
 
 
@@ -104,7 +103,7 @@ def _syntax_error(source: str) -> SyntaxError | None:
 
 
 def defines(source: str, name: str) -> bool:
-    """Whether a cell of a lab notebook defines `name` at its top level: by `def` or by `=`, or however Python reads it."""
+    """Return True if a cell defines `name` at its top level, by `def`, by `=` or otherwise."""
     if name not in source:
         return False
 
@@ -115,13 +114,12 @@ def defines(source: str, name: str) -> bool:
 
 
 def lines_of(source: str) -> list[str]:
-    """A graded cell's lines, whatever spaces stand at their ends and blank lines around them: two cells with the same
-    lines are the same cell."""
+    """Return a graded cell's lines without trailing spaces and outer blank lines; equal lines mean the same cell."""
     return [line.rstrip() for line in source.strip().splitlines()]
 
 
 def setup_lines(source: str) -> list[str]:
-    """The lines of a set-up cell, whatever its title says of it; [] of a cell that is none."""
+    """Return the lines of a set-up cell, its title reduced to the kind; [] for any other cell."""
     title = title_of(source)
     if title is None or title.kind != SETUP:
         return []
@@ -129,15 +127,15 @@ def setup_lines(source: str) -> list[str]:
 
 
 def digest(setup: str) -> str:
-    """A short hash of a set-up cell's lines; what its title says of it does not count."""
+    """Return a short hash of a set-up cell's lines; the rest of its title does not count."""
     text = "\n".join(setup_lines(setup))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str]:
-    """Beside the graded cells of a lab notebook: set-up cells that were changed, each by its first line after the title.
+    """Return the changed set-up cells, each by its first nonblank line after the title.
 
-    Changed is a cell whose digest is not among those `released`.
+    A cell is changed if its digest is not in `released`.
     """
     known = set(released)
     changed = []
@@ -149,24 +147,24 @@ def changed_setups(sources: dict[str, str], released: Iterable[str]) -> list[str
 
 
 def rebuild(sources: dict[str, str], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """The namespace that a lab notebook's graded cells make by themselves, run in order.
+    """Return the namespace that the graded cells make by themselves, run in order.
 
-    A cell that fails leaves what it made so far. `files` has the notebook's names of cells by their text, with nothing
-    after the last line.
+    A cell that fails leaves the names it made so far. `files` maps a cell's text, without trailing whitespace, to its file name
+    in the notebook.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for source in sources.values():
         try:
             python_cell.run(python_cell.compiled(source, files.get(source.rstrip(), "<cell>")), namespace)
         except Exception:
-            continue  # it shows when the function that needs it is called
+            continue  # its error shows when the function that needs it is called
     return namespace
 
 
 def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
-    """Names that a function in a lab notebook needs and that its graded cells alone do not define.
+    """Return the names that `fn` needs and that the graded cells alone do not define.
 
-    `fn` needs them, or a function of `namespace` that it calls; the namespace does not have them.
+    Functions of `namespace` that `fn` calls are searched too.
     """
     missing: set[str] = set()
     seen: set[CodeType] = set()

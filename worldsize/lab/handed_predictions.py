@@ -1,7 +1,7 @@
-"""Predictions that travel to an instructor inside a notebook, where its student asked for that, and only then.
+"""Predictions that travel to an instructor inside a notebook, only if the student asked for it.
 
-`lab.summary(hand_in_predictions=True)` puts them into the output of its cell, as data beside the table that the student sees.
-Nothing else of a student's folder travels. Left out: what a class of them says (`grade.reports.class_map`).
+`lab.summary(hand_in_predictions=True)` puts the predictions into the output of its cell, as data beside the visible table.
+Nothing else of a student's folder travels. `grade.reports.class_map` evaluates a whole class.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class HandedPrediction:
-    """One answered question of a lab: the number that was predicted, and the one that was measured then, in `unit`."""
+    """An answered question of a lab: the predicted number and the number measured then, in `unit`."""
 
-    lab: str  # "06"
+    lab: str  # such as "06"
     id: str
     question: str
     unit: str
@@ -30,7 +30,7 @@ class HandedPrediction:
 
 
 def as_data(lab: str, rows: Iterable[SummaryRow]) -> dict[str, Any]:
-    """Return what travels: the rows of a summary that have both numbers in one unit, as plain JSON."""
+    """Return the summary's rows that have both numbers in one unit, as plain JSON."""
     found = []
     for row in rows:
         if row.predicted is None or row.measured is None or row.unit != row.measured_unit:
@@ -42,10 +42,10 @@ def as_data(lab: str, rows: Iterable[SummaryRow]) -> dict[str, Any]:
 
 
 def predictions_in(notebook: object) -> list[HandedPrediction]:
-    """Return the predictions that a notebook, as JSON has it, carries: those of its last summary that has some.
+    """Return the predictions in a notebook (as parsed JSON), from the last summary that has some.
 
-    A student can write anything there. What is no question with two finite numbers is passed over, texts are cut, and no more
-    than `MOST_ROWS` rows are taken.
+    The notebook is a student's, so anything but a question with two finite numbers is skipped, texts are cut, and at most
+    `MOST_ROWS` rows are read.
     """
     for data in reversed(list(_outputs(notebook))):
         rows = data.get("predictions") if isinstance(data, dict) else None

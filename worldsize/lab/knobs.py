@@ -1,9 +1,8 @@
-"""Knobs beside a picture: choose other values, and the picture is drawn again from a run with them.
+"""Knobs beside a picture: choose other values, and the picture is redrawn from a run with them.
 
-The picture is a widget below the controls: a reloaded page restores widgets from the living kernel, and no longer knows
-the outputs that a kernel could replace. When the kernel has gone, the last picture that the page had stays, with a line
-that says with which values it was drawn. Left out: what is drawn (the caller's function), and sliders, which would begin a
-run at each of the values that they pass.
+The picture is a widget below the controls, because a reloaded page restores widgets from the living kernel but not outputs that a
+kernel could replace. Once the kernel is gone, the page's last picture stays, with a line that gives its values. Left out:
+sliders, which would begin a run at each value that they pass.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ RERUN = "Run again"
 
 
 def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
-    """Show `draw(**values)`, a picture, and in a live kernel a field for each name in `choices` to draw it anew.
+    """Show the picture `draw(**values)`, and in a live kernel a field for each name in `choices` to redraw it.
 
-    `knobs(race, ranks=[2, 4, 8])` begins with the default that `draw` has for `ranks`, which has to be one of them.
-    Headless the picture is all, or for the site those at the other values too (`beforehand`). Raises ValueError for a name
-    that `draw` doesn't take, or without such a default.
+    `knobs(race, ranks=[2, 4, 8])` begins with the default that `draw` has for `ranks`, which must be one of the choices. A
+    headless run shows the picture alone or, for the site, also those at other values (`beforehand`). Raises ValueError for a name
+    that `draw` does not take, or without such a default.
     """
     values = _starting_values(draw, choices)
     picture, how = beforehand.drawn_first(draw, values)
@@ -65,12 +64,12 @@ def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[
 
 
 def _drawn(picture: Any) -> tuple[str, str]:
-    """A picture as HTML and as text; drawing it takes a while, so once for each."""
+    """Return a picture as HTML and as text; drawing is slow, so draw once for both."""
     return picture._repr_html_(), getattr(picture, "alt", "")
 
 
 class Panel:
-    """The controls, the picture below them, and what they do to it."""
+    """The controls, the picture below them, and the redrawing."""
 
     def __init__(self, draw: Callable, choices: dict[str, Sequence[Any]], values: dict[str, Any]) -> None:
         import ipywidgets
@@ -100,7 +99,7 @@ class Panel:
         self.again.on_click(lambda button: self.turn())
 
     def turn(self) -> None:
-        """Draw anew. What goes wrong is said beside the controls: nobody sees an exception of a callback."""
+        """Draw anew. Errors are shown beside the controls, because a callback's exception stays invisible."""
         self._say("running …")
         try:
             with unobserved():
@@ -114,7 +113,7 @@ class Panel:
 
         self.picture.value = drawn[0]
         self._left.update(*self._lasting(drawn))
-        self._say(said)  # last: what it speaks of is there by then
+        self._say(said)  # last: the picture that it describes is there by then
 
     def _say(self, text: str) -> None:
         self.status.value = f'<span role="status" aria-live="polite">{html.escape(text)}</span>'
@@ -123,7 +122,7 @@ class Panel:
         return ", ".join(f"{_label(name)} = {_said(field.value)}" for name, field in self.fields.items())
 
     def _lasting(self, drawn: tuple[str, str]) -> tuple[str, str]:
-        """What is left when the kernel has gone, as HTML and as text: the picture, and with which values."""
+        """Return the remains after the kernel has gone, as HTML and as text: the picture and its values."""
         shown, alt = drawn
         words = f"with {self._values()}; run this cell for the controls"
         return f"{shown}<p><em>{html.escape(words)}</em></p>", f"{alt}\n{words}".lstrip()

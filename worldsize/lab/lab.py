@@ -1,9 +1,8 @@
 """A lab as its student meets it: predictions typed before a run, measurements, points, the summary.
 
-All of it is kept in a file beside the notebook (`state`), so that a kernel restart loses nothing. Left
-out: checking (a verdict arrives as data), drawing (`figures`), launching. That predicting first is what
-teaches is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or
-entertainment?", Am. J. Phys. 72, 2004.
+A file beside the notebook (`state`) keeps all of it, so a kernel restart loses nothing. The evidence that predicting first
+helps learning is from Crouch, Fagen, Callan and Mazur, "Classroom demonstrations: learning tools or entertainment?", Am. J. Phys.
+72, 2004.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Lab:
-    """`Lab("06")`: one lab's predictions, measurements and points. ValueError for a number not in `LABS`."""
+    """A lab's predictions, measurements and points: `Lab("06")`. Raises ValueError for a number not in `LABS`."""
 
     def __init__(self, number: str) -> None:
         self.number = str(number).zfill(2)
@@ -41,11 +40,11 @@ class Lab:
 
     @property
     def path(self) -> Path:
-        """Where the lab's file is, or will be."""
+        """The path of the lab's file, which may not exist yet."""
         return self._file.path
 
     def predict(self, id: str, question: str, unit: str, answer: float | None = None) -> None:
-        """Ask for a number in `unit`: a field in a live kernel; headless takes `answer`, else the last."""
+        """Ask for a number in `unit`: a field in a live kernel. A headless run takes `answer`, else the last number."""
         if answer is not None:
             answer = _finite(answer, f"lab.predict({id!r}): answer")
 
@@ -69,7 +68,8 @@ class Lab:
         self._fields[id] = PredictionField(question, unit, value, save, answer)
 
     def measure(self, id: str, value: float | None, unit: str | None = None) -> None:
-        """Keep what was measured beside the prediction `id`, and say how far off it was; None takes an earlier one back."""
+        """Keep the measurement for the prediction `id`, and say how far off the prediction was. A value of None clears the
+        earlier measurement."""
         asked = self._file.read()["predictions"].get(id, {}).get("unit")
         if None not in (asked, unit) and asked != unit:
             raise ValueError(
@@ -84,20 +84,23 @@ class Lab:
         self._set("measurements", id, value=value, unit=unit)
         row = self._row_of(id)
         if row.answer and asked is not None:
-            print(f"{row.question.replace('`', '')}\n  {row.answer}")  # in one line JupyterLab would break it within a word
+            print(f"{row.question.replace('`', '')}\n  {row.answer}")  # on one line JupyterLab would break it within a word
         if id in self._fields:
             self._fields[id].measured()
 
     def prediction(self, id: str) -> float | None:
-        """The number predicted for `id`, or None."""
+        """Return the number predicted for `id`, or None."""
         return self._file.read()["predictions"].get(id, {}).get("value")
 
     def measured(self, id: str) -> float | None:
-        """The number measured for `id`, or None."""
+        """Return the number measured for `id`, or None."""
         return self._file.read()["measurements"].get(id, {}).get("value")
 
     def rehearse(self, rows: Sequence[Sequence[float]] | None, known: Sequence[float | None]) -> bool:
-        """Whether (low, middle, high) of each row may be sealed, in words too; `known`: what was measured, None where closed."""
+        """Return True if forecast rows (low, middle, high) may be sealed, and print why or why not.
+
+        `known` holds each row's measurement, None where the truth is closed.
+        """
         if rows is None:
             print("not yet: the exercise is not written")
             return False
@@ -113,11 +116,11 @@ class Lab:
         *functions: Callable,
         known: Sequence[float | None] | None = None,
     ) -> None:
-        """Keep rows of forecasts before the truth is opened, with a digest of them and of the sources of `functions`.
+        """Keep forecast rows before the truth is opened, with a digest of them and of the sources of `functions`.
 
-        None, of an exercise not yet written, seals nothing. With `known`, what was measured of each row, (low, middle, high)
-        are rehearsed first, and refused in words where they fail; the rows whose truth is closed, None, are sealed. Until
-        `sealed` opens it, a new seal takes the old one's place, and one that is refused takes it away.
+        `rows` is None for an unwritten exercise, which seals nothing. `known` holds each row's measurement, None where the truth
+        is closed: the rows (low, middle, high) are rehearsed first, refused with a reason if that fails, and only the closed rows
+        are sealed. A seal not yet opened by `sealed` is replaced by a new seal and removed by a refusal.
         """
         if rows is None:
             self._refuse(id, "not yet: write the exercise, run its cell, then this one once more.")
@@ -142,7 +145,7 @@ class Lab:
         print(seals.refused(why, before, taken_back))
 
     def sealed(self, id: str) -> list[tuple[float, ...]] | None:
-        """Open what was sealed under `id`: the rows of the first seal. None where nothing is sealed."""
+        """Open the seal `id` and return the rows of the first seal; None if nothing is sealed."""
         found = seals.seals_in(self._file.read(), id)
         if not found:
             return None
@@ -161,7 +164,7 @@ class Lab:
         return sum(entry["earned"] for entry in counted_points(self._file.read()).values())
 
     def rows(self) -> tuple[SummaryRow, ...]:
-        """Every question in the order asked, then what was measured without a question."""
+        """Return every question in the order asked, then the measurements without a question."""
         state = self._file.read()
         asked, found = state["predictions"], state["measurements"]
         return tuple(_row(id, asked.get(id, {}), found.get(id, {})) for id in {**asked, **found})
@@ -171,9 +174,9 @@ class Lab:
         return _row(id, state["predictions"].get(id, {}), state["measurements"].get(id, {}))
 
     def summary(self, hand_in_predictions: bool = False) -> Summary:
-        """The table of predictions beside measurements, the points here and in the course, and the lab that follows.
+        """Return the table of predictions beside measurements, the points here and in the course, and the next lab.
 
-        With `hand_in_predictions` the notebook carries the predictions to whoever it is handed in to; else they stay here.
+        With `hand_in_predictions` the handed-in notebook carries the predictions; otherwise they stay with the student.
         """
         points = counted_points(self._file.read()).items()
         scores = tuple(Score(name, kept["earned"], kept["possible"], kept["state"]) for name, kept in points)
@@ -185,7 +188,7 @@ class Lab:
         )  # fmt: skip
 
     def course_map(self) -> CourseMap:
-        """The labs of the course and what each stands on, with the points so far; this one is marked."""
+        """Return the course's labs with their prerequisites and the points so far; this lab is marked."""
         return map_of_course(self.path.parent, self.number)
 
     def _ask(self, id: str, question: str, unit: str, answer: float | None) -> None:
@@ -218,7 +221,10 @@ def _row(id: str, asked: dict[str, Any], found: dict[str, Any]) -> SummaryRow:
 
 
 def _finite(value: Any, where: str) -> float:
-    """`value` as a float; takes what `float` takes (NumPy scalars, tensors of one element)."""
+    """Return `value` as a float, from anything that `float` takes (NumPy scalars, tensors of one element).
+
+    Raises ValueError unless the number is finite.
+    """
     try:
         result = float(value)
     except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of many

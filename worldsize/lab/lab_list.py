@@ -1,4 +1,4 @@
-"""The labs of the course by number: the title of each and its points, and what it stands on."""
+"""The labs of the course by number: each one's title, points and prerequisites."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Listing(NamedTuple):
-    """A lab in the course's table; `after` are the labs that it stands on, as its own first lines say."""
+    """A lab in the course's table; `after` has its prerequisites, as its own first lines name them."""
 
     title: str
     points: int

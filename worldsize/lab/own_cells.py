@@ -1,9 +1,9 @@
-"""What an exercise takes along from the student's own cells: one rule for the notebook's check and for a grade.
+"""The parts of a student's own cells that an exercise takes along: one rule for the notebook's check and for a grade.
 
-Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes
-and constants that it uses, and those that these use; nothing else of an own cell is run. A name means what it means in
-the notebook from top to bottom: its last binding above the exercise counts, else the last one below. What is used and
-cannot go along is named. Left out: what a statement binds and uses (`statements`).
+Own cells are those that are neither set-up, exercise nor check. An exercise takes along the imports, functions, classes and
+constants that it uses, directly or through each other; nothing else of an own cell runs. A name means what it means in the
+notebook from top to bottom: its last binding above the exercise counts, else the last one below. Names that are used but cannot
+go along are reported. `statements.py` finds what a statement binds and uses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MADE_BY = {
 
 @dataclass(frozen=True)
 class CellOfNotebook:
-    """A code cell: `number` counts them from 1; `functions` are those of the exercise that it is the cell of."""
+    """A code cell: `number` counts from 1; `functions` are the exercise functions that the cell is for."""
 
     number: int
     source: str
@@ -47,7 +47,7 @@ class CellOfNotebook:
 
 @dataclass(frozen=True)
 class OwnCell:
-    """What an exercise takes along of one own cell, in the cell's order."""
+    """The statements that an exercise takes along from one own cell, in the cell's order."""
 
     number: int
     statements: tuple[Statement, ...]
@@ -58,11 +58,11 @@ class OwnCell:
 
     @property
     def source(self) -> str:
-        """The statements as one cell, each on the lines on which it stands in the notebook."""
+        """The statements as one cell, each on the lines where it stands in the notebook."""
         lines: list[str] = []
         for one in self.statements:
             texts = one.text.split("\n")
-            if len(lines) >= one.line:  # after another one's semicolon
+            if len(lines) >= one.line:  # it follows another statement's semicolon
                 lines[-1] += "; " + texts.pop(0)
             else:
                 lines += [""] * (one.line - 1 - len(lines))
@@ -70,7 +70,7 @@ class OwnCell:
         return "\n".join(lines)
 
     def one_by_one(self) -> list[tuple[str, str]]:
-        """[(title, source)] of its statements, each as a cell of its own: one that fails does not cost the others."""
+        """Return [(title, source)], each statement as its own cell, so that a failing statement does not cost the others."""
         futures = tuple(one for one in self.statements if one.is_future)
         found = []
         for one in self.statements:
@@ -82,7 +82,7 @@ class OwnCell:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """A name that an exercise uses and that cannot go along: what makes it, in which cell, and that cell's line."""
+    """A name that an exercise uses and that cannot go along: what makes the name, in which cell, and the text of that line."""
 
     name: str
     maker: str
@@ -97,7 +97,7 @@ class LeftBehind:
 
 @dataclass(frozen=True)
 class TakenAlong:
-    """What goes along with an exercise, of each own cell, and what it uses that cannot."""
+    """The own cells' parts that go along with an exercise, and the names that it uses but that cannot."""
 
     cells: tuple[OwnCell, ...] = ()
     left: tuple[LeftBehind, ...] = ()
@@ -105,7 +105,7 @@ class TakenAlong:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A statement and where it stands: (the cell's number, its own place in the cell)."""
+    """A statement and its place: (the cell's number, the statement's index in the cell)."""
 
     place: tuple[float, int]
     statement: Statement
@@ -115,8 +115,8 @@ class _Placed:
 class OwnCells:
     """The names of a notebook's code cells, in the order in which they stand or ran.
 
-    `given` are the names of set-up cells, which always mean what those make. `ran`: the cells are those that ran, in
-    that order, so that the last binding counts, wherever the exercise was.
+    `given` are the names that set-up cells make; these keep their meaning. With `ran`, the cells are in the order in which they
+    ran, so the last binding counts, wherever the exercise is.
     """
 
     def __init__(self, cells: Iterable[CellOfNotebook], given: Iterable[str], ran: bool = False) -> None:
@@ -125,12 +125,12 @@ class OwnCells:
         self._ran = ran
 
     def taken_along(self, function: str) -> TakenAlong:
-        """What goes along with the exercise whose function this is. Raises nothing, whatever the cells hold."""
+        """Return everything that goes along with the exercise of this function. Raises nothing, whatever the cells hold."""
         return _Search(self, function).found()
 
     @cached_property
     def placed(self) -> dict[int, list[_Placed]]:
-        """The statements of each cell that can be read, by its number."""
+        """The statements of each readable cell, by the cell's number."""
         found: dict[int, list[_Placed]] = {}
         room = MOST_OWN_CHARACTERS
         for cell in self._cells:
@@ -153,7 +153,7 @@ class OwnCells:
 
     @cached_property
     def unread(self) -> list[CellOfNotebook]:
-        """The own cells that Python cannot read."""
+        """The own cells that Python cannot parse."""
         return [cell for cell in self._cells if not cell.functions and parsed(cell.source) is None]
 
     @cached_property
@@ -163,7 +163,7 @@ class OwnCells:
 
     @cached_property
     def futures(self) -> dict[int, tuple[Statement, ...]]:
-        """`from __future__ import …` of each cell, which goes along with whatever does."""
+        """The `from __future__ import …` statements of each cell, which go along with anything else from it."""
         found = {}
         for number, rows in self.placed.items():
             found[number] = tuple(row.statement for row in rows if row.statement.is_future)
@@ -176,7 +176,7 @@ class OwnCells:
 
     @cached_property
     def star(self) -> _Placed | None:
-        """The last import of unknown names in an own cell."""
+        """The last star import of an own cell whose names are unknown."""
         every = [one for rows in self.placed.values() for one in rows if one.statement.star and not one.functions]
         return every[-1] if every else None
 
@@ -184,7 +184,7 @@ class OwnCells:
         return name in self._given
 
     def bound(self, name: str, above: tuple[float, int]) -> _Placed | None:
-        """The statement that binds a name for who stands at `above`: the last one above, else the last one."""
+        """Return the statement that binds `name` for code at `above`: the last binding above, else the last of all."""
         every = self.binders.get(name, [])
         if self._ran:
             return every[-1] if every else None
@@ -192,17 +192,17 @@ class OwnCells:
         return every[(above_it or len(every)) - 1] if every else None
 
     def dotted(self, name: str) -> list[_Placed]:
-        """The own statements `import name.more`, each of which brings a part of what `name` is."""
+        """Return the own statements `import name.more`, each of which adds a part of `name`."""
         return [one for one in self.binders.get(name, []) if one.statement.dotted and not one.functions]
 
 
 def printable(line: str) -> str:
-    """A line of a cell as it can be shown."""
+    """Return a cell's line, shortened and with unprintable characters replaced."""
     return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
 
 
 class _Search:
-    """The search for what one exercise uses."""
+    """The search for everything that one exercise uses."""
 
     def __init__(self, notebook: OwnCells, function: str) -> None:
         self._notebook = notebook
@@ -229,7 +229,7 @@ class _Search:
         return TakenAlong(tuple(cells), tuple(self._left[name] for name in sorted(self._left)[:_MOST_LEFT]))
 
     def _enter(self, cell: CellOfNotebook) -> None:
-        """All that an exercise's cell uses and does not make itself."""
+        """Ask for every name that an exercise's cell uses and does not make itself."""
         if cell.number in self._exercises:
             return
         self._exercises.add(cell.number)
@@ -280,7 +280,7 @@ class _Search:
             self._ask(one.statement.later - one.statement.binds, above)
 
     def _explain(self, name: str) -> None:
-        """Of a name that no cell binds at its top: where it may be from."""
+        """Record where a name may come from that no cell binds at its top level."""
         if name in self._notebook.by_global:
             self._leave(name, "global", self._notebook.by_global[name])
         elif name in _EVERYWHERE:
@@ -302,9 +302,9 @@ class _Search:
 
 
 def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[float, int]]:
-    """The statements of an exercise's cell that its functions need; what runs before the last of them is among these.
+    """Return the places of the statements that an exercise's functions need, and of all that run before the last of these.
 
-    A call below, to try the function out, is not: where it fails nothing is lost.
+    A call below, to try the function out, is not included: nothing is lost if it fails.
     """
     wanted = set(functions)
     needed: set[tuple[float, int]] = set()
@@ -322,7 +322,7 @@ def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[floa
 
 
 def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """The names that set-up cells make. `stars` has those of each module that may be imported with a star."""
+    """Yield the names that set-up cells make. `stars` holds the names of each module that may be imported with a star."""
     for source in sources:
         for one in statements(source) or []:
             yield from one.binds

@@ -1,9 +1,8 @@
-"""The card in which a student types a prediction: the question, a field with its unit, and a line that says what is saved.
+"""The card in which a student types a prediction: the question, a field with its unit, and a line with the saved value.
 
-Enter or leaving the field saves. Once it is measured, the card says how far off the prediction was. An empty field means no
-prediction, which is why this isn't ipywidgets' FloatText: that one can't be empty and would turn "no answer" into 0. What is
-saved has a mark, words and a whole frame, so that colour is not needed. Left out: how a typed number is read
-(`typed_number`), and keeping it (`lab`).
+Enter or leaving the field saves; after the measurement the card shows the prediction's error. An empty field means no
+prediction; ipywidgets' FloatText cannot be empty and would turn "no answer" into 0. A saved value has a mark, words and a solid
+frame, so that it does not depend on color. `typed_number.py` reads the number, `lab.py` keeps it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NOTHING_YET = "○ no prediction yet"
 SAVED = "worldsize-saved"
 GONE = "○ The kernel was restarted. Run this cell again to predict."
 
-# The label belongs to its input, and the unit stands between the input and what is said of it: one grid of all four.
+# One grid holds all four, because the label belongs to its input and the unit stands between the input and its status.
 LAYOUT = (
     "<style>"
     ".worldsize-prediction{display:grid!important;grid-template-columns:max-content max-content 1fr;gap:4px 8px;"
@@ -37,7 +36,7 @@ LAYOUT = (
     ".worldsize-how{grid-column:1/-1;opacity:.8}"
     ".worldsize-answer{grid-column:1/-1;font-weight:600}"
     ".worldsize-answer [role=status]{display:flex;align-items:center}"  # long words stay beside their strip
-    # JupyterLab marks each widget whose kernel is gone with a red broken chain, and lets its field be typed into
+    # JupyterLab marks each widget whose kernel is gone with a red broken chain, and leaves its field editable
     ".worldsize-prediction .jupyter-widgets-disconnected::before{display:none!important}"
     ".worldsize-prediction.jupyter-widgets-disconnected input,"
     ".worldsize-prediction.jupyter-widgets-disconnected .widget-html:not(.worldsize-layout){display:none!important}"
@@ -49,10 +48,10 @@ LAYOUT = (
 
 
 class PredictionField:
-    """The card of one question on display. `save` gets each new number, or None for an emptied field.
+    """The displayed card of one question. `save` gets each new number, or None for an emptied field.
 
-    `answer` is asked after each change and each measurement: the HTML and the text of how far off the prediction was, both
-    empty as long as nothing is measured.
+    `answer` is called after each change and each measurement. It returns the prediction's error as HTML and as text, both empty
+    until there is a measurement.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class PredictionField:
         box.observe(self._on_change, names="value")
 
     def measured(self) -> None:
-        """Say how far off the prediction was, or take back what was said of it."""
+        """Show the prediction's error, or clear it."""
         shown, said = self._answer()
         self._answered.value = shown
         self._shown.update(*_lasting(self._question, self._value, self._unit, said))
@@ -95,7 +94,7 @@ class PredictionField:
         try:
             typed = parse_number(change["new"], self._unit)
             self._save(typed)
-        except (ValueError, OSError) as error:  # an exception in a callback is shown to nobody
+        except (ValueError, OSError) as error:  # an exception in a callback stays invisible
             self._card.remove_class(SAVED)
             kept = _kept_before(self._value, self._unit)
             self._status.value = _status(f"✘ not saved: {str(error).removesuffix('.')}. {kept}".strip())
@@ -114,7 +113,7 @@ class PredictionField:
 
 
 def _lasting(question: str, value: float | None, unit: str, answer: str) -> tuple[str, str]:
-    """What is left of the card when its kernel is gone, as HTML and as text."""
+    """Return the remains of the card after its kernel is gone, as HTML and as text."""
     todo = "type one" if value is None else "change it"
     said = f"{answer or _said(value, unit)}; run this cell to {todo}"
     return f"{pages.inline_code(question)} <em>{html.escape(said)}</em>", f"{question.replace('`', '')} {said}"

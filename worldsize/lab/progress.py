@@ -1,7 +1,7 @@
-"""Points and predictions over all labs, read from the files that the labs keep, and what to do next.
+"""Points and predictions over all labs, read from the labs' files, and the next step.
 
-It reads and changes nothing: a damaged file is named, and mended when its lab is opened. Left out: how it is shown (the
-command line, a lab's summary), and what a grader would give.
+This module reads and changes nothing: a damaged file is named, and repaired when its lab is opened. The command line and a
+lab's summary display the result.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from worldsize.titles import title_of
 
 @dataclass(frozen=True)
 class LabProgress:
-    """One lab: points of the latest checks, and how many of the questions asked so far have a prediction.
+    """Progress in one lab: points of the latest checks, and the number of questions asked so far that have a prediction.
 
-    `begun` is whether it keeps anything yet; `problem` says why its file can't be read, "" where it can. `open_exercise`
-    is the title of the first exercise that misses points, "" where none does; one that says "(optional)" has none to miss.
+    `begun` is True if the lab keeps anything yet; `problem` says why its file cannot be read, "" if it can. `open_exercise` is
+    the title of the first exercise that misses points, "" if none does; exercises marked "(optional)" are skipped.
     """
 
     number: str
@@ -51,7 +51,7 @@ class LabProgress:
 
 @dataclass(frozen=True)
 class CourseProgress:
-    """Every lab that has been released, in order, and the folder that this was read from."""
+    """Every released lab, in order, and the folder from which this was read."""
 
     labs: tuple[LabProgress, ...]
     folder: Path
@@ -74,14 +74,14 @@ class CourseProgress:
 
 
 def progress_in(folder: Path) -> CourseProgress:
-    """What the labs keep in `folder`, which need not be there."""
+    """Return the progress of the labs in `folder`, which need not exist."""
     return CourseProgress(tuple(_progress(number, folder) for number in EXERCISES), folder)
 
 
 def course_progress() -> CourseProgress:
-    """The progress of who works here: beside the labs, or in `WORLDSIZE_STATE_DIR`, or in the current directory.
+    """Return the local progress: beside the labs, in `WORLDSIZE_STATE_DIR`, or in the current directory.
 
-    Raises ValueError where no lab has kept anything; it says where was looked.
+    Raises ValueError if no lab has kept anything; the message names the searched folders.
     """
     places = _places()
     for folder in places:
@@ -96,7 +96,7 @@ def course_progress() -> CourseProgress:
 
 
 def next_lab(number: str) -> str:
-    """What follows lab `number`, such as "Lab 07: TensorFlow by hand"; "" after the last that is released."""
+    """Return the lab after lab `number`, such as "Lab 07: TensorFlow by hand"; "" after the last released lab."""
     later = [other for other in EXERCISES if other > number]
     if not later:
         return ""
@@ -145,9 +145,9 @@ def _open_exercise(number: str, state: State) -> str:
 
 
 def map_of_course(folder: Path, here: str = "") -> CourseMap:
-    """The map of the labs that are released, with the points in `folder`; `here` is the number of the open one.
+    """Return the map of the released labs, with the points in `folder`; `here` is the number of the open lab.
 
-    Each leads to its notebook where that lies in the current folder, as it does for a notebook of the course.
+    A lab links to its notebook if that lies in the current folder, as it does for a notebook of the course.
     """
     beside = notebooks_in(Path.cwd())
     found = []

@@ -1,7 +1,7 @@
-"""A notebook's cell as Python: what IPython accepts beside Python, read by IPython's own transformer, and run with `await`.
+"""A notebook's cell as Python: IPython's extra syntax, read by IPython's own transformer, and execution with `await`.
 
-The notebook's check and the grader read a cell here, so that both see the same text. Nothing of it is run while it is
-read. Left out: which cells count (`graded_cells`), and what a statement may do (`statements`).
+The notebook's check and the grader both read cells here, so that both see the same text. Reading runs no code of the cell.
+`graded_cells.py` decides which cells count; `statements.py`, which statements go along.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 MAX_CELL_CHARACTERS = 100_000
 DOES_NOT_PARSE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
-_KEPT_CHARACTERS = 20_000  # of a cell that is remembered
+_KEPT_CHARACTERS = 20_000  # longest cell that the cache remembers
 _MOST_READ = 300_000  # characters: IPython reads a cell anew for each piece of its syntax
-_MOST_HELP = 1_000  # characters of an expression before a question mark: IPython's pattern takes their square
+_MOST_HELP = 1_000  # characters of an expression before a question mark: IPython's pattern takes quadratic time
 _MOST_NESTED = 4  # cell magics above each other
 _RUN_THEIR_CELL = frozenset(("time", "timeit", "capture", "prun"))
 _HELP = {"pinfo": "?", "pinfo2": "??", "psearch": "?"}
@@ -27,18 +27,17 @@ _HELP = {"pinfo": "?", "pinfo2": "??", "psearch": "?"}
 
 @dataclass(frozen=True)
 class PythonCell:
-    """A cell's Python, and what was taken out of it, as a notebook has it (`!ls`)."""
+    """A cell's Python, and the pieces taken out of it, as a notebook shows them (`!ls`)."""
 
     text: str
     taken_out: tuple[str, ...] = ()
 
 
 def python_cell(source: str) -> PythonCell:
-    """Return a cell as the Python that a rank can run. What is Python already stays as it is.
+    """Return a cell as the Python that a rank can run. Plain Python stays as it is.
 
-    `%time f()` becomes `f()`. Another magic, a command of the shell and a question for help are taken out: `pass` stands
-    for a statement, None or [] for a value. A cell that IPython cannot read, or of over `MAX_CELL_CHARACTERS`, is
-    returned unchanged.
+    `%time f()` becomes `f()`. Other magics, shell commands and help requests are taken out: `pass` replaces a statement, None or
+    [] a value. A cell that IPython cannot read, or of over `MAX_CELL_CHARACTERS`, is returned unchanged.
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > MAX_CELL_CHARACTERS:
@@ -52,7 +51,7 @@ def _remembered(source: str) -> PythonCell:
 
 
 def tree_of(source: str) -> ast.Module | None:
-    """Return the tree of some Python; None where Python cannot read it."""
+    """Return the syntax tree, or None if Python cannot parse the text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -65,9 +64,9 @@ def tree_of(source: str) -> ast.Module | None:
 
 
 def _read(source: str, room: int) -> PythonCell:
-    """`room`: how many magics may still stand around each other."""
+    """Read a cell; `room` is the number of nested magics still allowed."""
     below = source.lstrip("\n")
-    text = source[: len(source) - len(below)] + _transformed(below)  # which would take the blank lines off
+    text = source[: len(source) - len(below)] + _transformed(below)  # the transformer would drop the blank lines
     if text == f"{source}\n":
         text = source
     if "get_ipython" not in text:
@@ -86,13 +85,13 @@ def _read(source: str, room: int) -> PythonCell:
 def _transformed(source: str) -> str:
     try:
         return _transformer()().transform_cell(source)
-    except Exception:  # a notebook, too, then runs the cell as it stands, and says what Python says of it
+    except Exception:  # a notebook then also runs the cell as it stands, and shows Python's error
         return source
 
 
 @cache
 def _transformer() -> Callable[[], Any]:
-    """Return IPython's transformer with bounds for cells of strangers; imported late, since a rank has no use for it."""
+    """Return IPython's transformer with bounds for untrusted cells; imported late, since ranks do not need it."""
     from IPython.core.inputtransformer2 import HelpEnd, TransformerManager
 
     class ShortHelpEnd(HelpEnd):
@@ -108,7 +107,7 @@ def _transformer() -> Callable[[], Any]:
             self._room = _MOST_READ
 
         def do_token_transforms(self, lines: list[str]) -> list[str]:
-            # what Python can read holds none of the syntax that is found by tokens
+            # text that Python can parse has no syntax that is found by tokens
             return lines if tree_of("".join(lines)) is not None else super().do_token_transforms(lines)
 
         def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
@@ -122,7 +121,7 @@ def _transformer() -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class _ShellCall:
-    """A call such as `get_ipython().run_line_magic("time", "f()")`, which IPython writes for its own syntax."""
+    """A call such as `get_ipython().run_line_magic("time", "f()")`, IPython's translation of its own syntax."""
 
     node: ast.Call
     method: str
@@ -130,7 +129,7 @@ class _ShellCall:
 
     @property
     def shown(self) -> str:
-        """As the notebook has it."""
+        """The call as the notebook shows it."""
         if self.method in ("system", "getoutput"):
             return f"!{self.words[0]}"
 
@@ -155,7 +154,7 @@ def _shell_call(node: ast.AST) -> _ShellCall | None:
 
 
 def _cell_of_magic(call: _ShellCall, above: str, room: int) -> PythonCell:
-    """A cell under `%%time` or such is the lines below it; under any other cell magic it holds nothing for a rank.
+    """Return the lines below `%%time` and similar magics; below any other cell magic there is nothing for a rank.
 
     `above` are the blank lines before the magic.
     """
@@ -167,12 +166,12 @@ def _cell_of_magic(call: _ShellCall, above: str, room: int) -> PythonCell:
 
 
 def _without_calls(text: str, tree: ast.Module, room: int) -> PythonCell:
-    """The cell with Python in the place of each call of the shell; no line moves."""
+    """Return the cell with each shell call replaced by Python; no line moves."""
     lines = [line.encode() for line in text.split("\n")]
     taken_out = []
     for call, is_statement in reversed(list(_shell_calls(tree))):
         node = call.node
-        if node.lineno != node.end_lineno:  # IPython writes each on one line
+        if node.lineno != node.end_lineno:  # IPython writes each call on one line
             continue
 
         instead = _instead(call, is_statement, room)
@@ -185,7 +184,7 @@ def _without_calls(text: str, tree: ast.Module, room: int) -> PythonCell:
 
 
 def _shell_calls(tree: ast.Module) -> Iterator[tuple[_ShellCall, bool]]:
-    """Each call of the shell from top to bottom, and whether it is a whole statement."""
+    """Yield each shell call from top to bottom, with True if it is a whole statement."""
     found = []
     statements = set()
     for node in ast.walk(tree):
@@ -193,12 +192,12 @@ def _shell_calls(tree: ast.Module) -> Iterator[tuple[_ShellCall, bool]]:
             statements.add(node.value)
         call = _shell_call(node)
         if call is not None:
-            found.append((call, node in statements))  # a statement comes before its value
+            found.append((call, node in statements))  # ast.walk yields a statement before its value
     yield from sorted(found, key=lambda one: (one[0].node.lineno, one[0].node.col_offset))
 
 
 def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
-    """The Python that `%time` runs, on one line; None of what no rank can run."""
+    """Return the Python that `%time` runs, on one line; None for a call that no rank can run."""
     if call.method != "run_line_magic" or call.words[0] != "time" or room == 0:
         return None
 
@@ -215,12 +214,12 @@ def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
 
 
 def compiled(text: str, file: str) -> CodeType:
-    """Compile a cell's Python, in which `await` may stand at the top. Raises SyntaxError and ValueError."""
+    """Compile a cell's Python, which may use `await` at its top level. Raises SyntaxError and ValueError."""
     return compile(text, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
 def run(code: CodeType, namespace: dict[str, Any]) -> None:
-    """Run a compiled cell, to the end of what it waits for. Raises what the cell raises."""
+    """Run a compiled cell, and wait for its coroutine if it has one. Raises the cell's exceptions."""
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, namespace)
         return
@@ -236,11 +235,11 @@ def run(code: CodeType, namespace: dict[str, Any]) -> None:
 
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(1) as beside:  # the notebook's own loop is at work on the cell that called this
+    with ThreadPoolExecutor(1) as beside:  # the notebook's own loop is busy with the calling cell
         beside.submit(asyncio.run, waiting).result()
 
 
 def taken_out_sentence(taken_out: Sequence[str]) -> str:
-    """Tell a student what a rank does without."""
+    """Return a sentence that tells a student which pieces a rank leaves out."""
     shown = ", ".join(f"`{one}`" for one in dict.fromkeys(taken_out))
     return f"a notebook alone can run {shown}: the exercise's cell is graded without it."

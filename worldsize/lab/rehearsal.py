@@ -1,7 +1,7 @@
-"""A forecast is tried before it is sealed: the form of its rows, and how far off it is where the truth lies open.
+"""A test of a forecast before it is sealed: the form of its rows, and its error where the truth is open.
 
-What holds there need not hold farther away, so little is asked for: enough to turn away an answer that is half written. Left
-out: the rows whose truth is closed, of which only the form is looked at.
+The error may be larger on closed rows, so the demands are low: enough to reject a half-written answer. Of rows with closed
+truth only the form is checked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from worldsize import units
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
 from worldsize.checks.verdict import Complaint
 
-MOST_OFF, LEAST_INSIDE, MOST_WIDE = 0.18, 2 / 3, 0.4  # the middle; the part of rows that hold; the half-width over the middle
+MOST_OFF, LEAST_INSIDE, MOST_WIDE = 0.18, 2 / 3, 0.4  # mean error; share of rows that hold; half-width over the middle
 NEAR = 0.12
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a forecast's open rows show: `words` with figures, and a complaint where it is not yet fit to be sealed."""
+    """A forecast's result on the open rows: `words` with figures, and a complaint if it is not yet fit to be sealed."""
 
     words: str
     complaint: Complaint = None
@@ -34,7 +34,7 @@ class Rehearsal:
 
 
 def rehearsed(rows: Any, known: Sequence[float | None]) -> Rehearsal:
-    """Try (low, middle, high) of each row; `known` has what was measured, None where that is closed."""
+    """Test the rows (low, middle, high); `known` has each row's measurement, None where it is closed."""
     complaint = no_intervals(rows, len(known))
     if complaint:
         return Rehearsal("", complaint + ".")

@@ -1,8 +1,8 @@
-"""Forecasts that are sealed before the truth is opened: numbers, and a digest of them and of the code that made them.
+"""Forecasts sealed before the truth is opened: numbers, and a digest of them and of the code that made them.
 
-Until a seal is opened a new one takes its place; afterwards a new one is a further attempt, kept beside the first, which
-stays what was forecast. It holds nobody's hands, it only says what was known when: as a preregistration does (B. Nosek and
-others, "The preregistration revolution", PNAS 115, 2018). Left out: secrecy, since the file is the student's own.
+Until a seal is opened a new seal replaces it; later seals are further attempts, kept beside the first, which stays the
+forecast. A seal does not prevent cheating: as a preregistration does, it records what was known when (B. Nosek and others, "The
+preregistration revolution", PNAS 115, 2018). Nothing is secret, since the file is the student's own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class Seal:
-    """Rows of numbers as they were forecast, with the moment and the digest; `opened` is the moment of opening, or ""."""
+    """Rows of forecast numbers with the moment and the digest; `opened` is the moment of opening, or ""."""
 
     numbers: tuple[tuple[float, ...], ...]
     digest: str
@@ -33,7 +33,7 @@ class Seal:
 
 
 def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
-    """The seals that a lab's state keeps for `id`, the first one first; what is damaged is left out."""
+    """Return the seals that a lab's state keeps for `id`, oldest first; damaged seals are left out."""
     found = []
     section = state.get(SECTION)
     for entry in section.get(id, []) if isinstance(section, dict) else []:
@@ -46,7 +46,7 @@ def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
 
 
 def words(seal: Seal, before: Sequence[Seal]) -> str:
-    """What a lab says of a new seal, `before` being those that it kept already."""
+    """Return a lab's sentence about a new seal; `before` are the seals that it kept already."""
     said = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
     for one in before:
         if one.digest == seal.digest:
@@ -57,7 +57,7 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
 
 
 def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str:
-    """What a lab says where it seals nothing: `why`, and what became of the seals that it kept before."""
+    """Return a lab's text after a refusal: the reason `why`, and the fate of earlier seals."""
     said = [why]
     if any(one.opened for one in before):
         said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and stays.")
@@ -68,25 +68,25 @@ def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str
 
 
 def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
-    """Put a seal into a lab's state: in the place of the last one, where that is not opened yet."""
+    """Put a seal into a lab's state; it replaces seals that are not opened yet."""
     kept = [one for one in seals_in(state, id) if one.opened]
     _put(state, id, [*kept, seal])
 
 
 def withdrawn(state: dict[str, Any], id: str) -> list[Seal]:
-    """Take seals of `id` that are not opened yet back from a lab's state: those taken back."""
+    """Remove the unopened seals of `id` from a lab's state, and return them."""
     kept = seals_in(state, id)
     _put(state, id, [one for one in kept if one.opened])
     return [one for one in kept if not one.opened]
 
 
 def opened(state: dict[str, Any], id: str) -> None:
-    """Note in a lab's state that the seals of `id` are open now."""
+    """Note in a lab's state that the seals of `id` are now open."""
     _put(state, id, [one if one.opened else Seal(one.numbers, one.digest, one.at, _now()) for one in seals_in(state, id)])
 
 
 def sealed_now(id: str, numbers: Sequence[Sequence[float]], functions: Sequence[Callable]) -> Seal:
-    """The seal of these rows of numbers and of the functions' sources. Raises ValueError for what is no row of finite numbers."""
+    """Return the seal of these rows and of the functions' sources. Raises ValueError unless every row has finite numbers."""
     try:
         rows = tuple(tuple(map(float, row)) for row in numbers)
     except (TypeError, ValueError):
@@ -109,7 +109,7 @@ def _put(state: dict[str, Any], id: str, seals: list[Seal]) -> None:
 def _source(fn: Callable) -> str:
     try:
         return inspect.getsource(fn)
-    except (OSError, TypeError):  # one that no cell shows
+    except (OSError, TypeError):  # no cell shows its source
         return repr(getattr(getattr(fn, "__code__", None), "co_code", b""))
 
 

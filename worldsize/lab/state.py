@@ -1,9 +1,8 @@
-"""The file in which a lab keeps what a student predicted, measured and earned.
+"""The file in which a lab keeps a student's predictions, measurements and points.
 
-Every change reads the file again under a lock and replaces it whole, so that two kernels never lose each
-other's keys and a crash leaves the old file or the new one. A file that can't be read is moved aside,
-never overwritten; what this kernel knew of it, and the entries that are still sound, are written back.
-Keys that this version doesn't know are kept.
+Every change rereads the file under a lock and replaces it whole, so two kernels never lose each other's keys and a crash leaves
+the old file or the new one. An unreadable file is moved aside, never overwritten; entries that this kernel knew or that are still
+sound are written back. Unknown keys are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SECTIONS = ("predictions", "measurements", "points")
 
 LOCK_TIMEOUT_S = 10
 
-# exercises of earlier releases: their points stay in a student's file and count no more
+# exercises of earlier releases: their points stay in a student's file and no longer count
 RETIRED = frozenset(
     {"amdahl_fit", "column_parallel", "gustafson_fit", "naive", "row_parallel", "tree_gather"}
 )
@@ -32,22 +31,22 @@ State = dict[str, Any]
 
 
 def state_folder() -> Path:
-    """The folder in which the state of labs is kept.
+    """Return the folder of the labs' state as an absolute path.
 
-    `WORLDSIZE_STATE_DIR`, or `.worldsize` under the current directory, as an absolute path.
+    The folder is `WORLDSIZE_STATE_DIR`, or `.worldsize` under the current directory.
     """
     return Path(os.environ.get("WORLDSIZE_STATE_DIR") or ".worldsize").absolute()
 
 
 class LabFile:
-    """One JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
+    """A JSON file: {"predictions": {id: ...}, "measurements": {id: ...}, "points": {exercise: ...}}."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known = _empty()
 
     def read(self) -> State:
-        """The file's content now; an empty state when there is no file yet."""
+        """Return the file's current content; an empty state if there is no file yet."""
         try:
             self._known = load_state(self.path)
         except FileNotFoundError:
@@ -59,7 +58,7 @@ class LabFile:
         return self._known
 
     def update(self, change: Callable[[State], None]) -> None:
-        """Apply `change` to the newest content and replace the file; OSError where it can't be written."""
+        """Apply `change` to the newest content and replace the file. Raises OSError if it cannot be written."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(self._sibling(".lock"), timeout=LOCK_TIMEOUT_S):
@@ -117,7 +116,7 @@ def _empty() -> State:
 
 
 def load_state(path: Path) -> State:
-    """What a lab keeps in the file `path`, which stays as it is; ValueError where a part of it isn't sound."""
+    """Return the lab's state in the file `path`, which is not changed. Raises ValueError if a part is unsound."""
     raw = json.loads(path.read_bytes())
     if not isinstance(raw, dict):
         raise ValueError("expected one JSON object")
@@ -134,7 +133,7 @@ def load_state(path: Path) -> State:
 
 
 def counted_points(state: State) -> dict[str, dict]:
-    """What a lab keeps of its exercises' points, but for exercises that a later release took out."""
+    """Return the points of exercises, without exercises that a later release removed."""
     return {exercise: kept for exercise, kept in state["points"].items() if exercise not in RETIRED}
 
 

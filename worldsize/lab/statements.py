@@ -1,7 +1,7 @@
-"""The statements at the top of a notebook's cell: which names each binds and uses, and whether it may go along.
+"""The top-level statements of a notebook's cell: the names that each binds and uses, and its right to go along.
 
-A cell is text here and nothing of it is run. What may go along is what only defines: imports, functions, classes, and
-constants, whose rule is `binds_plainly`'s. Left out: which of them an exercise takes (`own_cells`).
+A cell is text here and none of it runs. Only definitions go along: imports, functions, classes and constants (`plainly` has the
+rule for constants). `own_cells.py` selects the statements that an exercise takes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from worldsize.lab.python_cell import DOES_NOT_PARSE, MAX_CELL_CHARACTERS, pytho
 
 MOST_STATEMENTS = 2_000
 
-# Why a name does not go along: by what its value is made.
+# The reason why a name does not go along: what makes its value.
 Maker = Literal["loop", "with", "call", "change", "del", "expression", "global", "block"]
 
-# Calls that make a plain value, by the last part of their name. A name that begins with a capital is a class's.
+# Calls that make a plain value, by the last part of their name. A capitalized name is a class.
 CONSTRUCTORS = frozenset(
     "bool bytes complex dict float frozenset int list range set slice str tuple "
     "abs divmod enumerate len max min pow round sorted sum zip "
@@ -42,11 +42,11 @@ _MAKERS: dict[type[ast.AST], Maker] = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top of a cell. `line` is its first, counted from 1; `text` begins at its column 0.
+    """A top-level statement of a cell. `line` is its first, counted from 1; `text` begins at its column 0.
 
-    `binds` are the names that it binds, or whose parts it changes; `by_global` those that its functions bind by `global`.
-    `now` are the names that it uses as it runs, `later` those that its functions use when they are called. `maker` is
-    None where it may go along.
+    `binds` has the names that the statement binds or whose parts it changes; `by_global` has the names that its functions bind by
+    `global`. `now` has the names used when the statement runs, `later` the names that its functions use when called. `maker` is
+    None if the statement may go along.
     """
 
     line: int
@@ -56,7 +56,7 @@ class Statement:
     later: frozenset[str]
     maker: Maker | None
     by_global: frozenset[str] = frozenset()
-    star: bool = False  # an import of names that cannot be known
+    star: bool = False  # an import of unknown names
     dotted: bool = False  # `import a.b`, which binds `a` and brings more than that
 
     @property
@@ -65,12 +65,12 @@ class Statement:
 
 
 def parsed(source: str) -> ast.Module | None:
-    """A cell's tree, what IPython accepts beside Python apart; None where Python cannot read it."""
+    """Return the tree of a cell without IPython's extra syntax; None if Python cannot parse it."""
     return tree_of(python_cell(source).text)
 
 
 def statements(source: str) -> list[Statement] | None:
-    """The statements at the top of a cell; None of one that Python cannot read, or that is too long to be taken along."""
+    """Return the top-level statements of a cell; None if the cell cannot be parsed or is too long to go along."""
     if len(source) > MAX_CELL_CHARACTERS:
         return None
 
@@ -84,7 +84,7 @@ def statements(source: str) -> list[Statement] | None:
 
 
 def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
-    """None of one that Python can parse and no more, such as a `return` at the top."""
+    """Return the statement; None if it parses but cannot be compiled, such as a top-level `return`."""
     line, text = _text(node, lines)
     try:
         with warnings.catch_warnings():
@@ -103,7 +103,7 @@ def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
 
     by_global = frozenset(_inner_names(table, later, now)) - binds
     if isinstance(node, (*_DEFINITIONS, ast.Try, ast.If, ast.For, ast.While, ast.With)):
-        now -= binds  # it names itself, or what it has just bound
+        now -= binds  # the statement names itself, or something that it has just bound
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         now.add(node.target.id)
 
@@ -121,7 +121,7 @@ def _statement(node: ast.stmt, lines: list[bytes]) -> Statement | None:
 
 
 def _text(node: ast.stmt, lines: list[bytes]) -> tuple[int, str]:
-    """Its first line's number, decorators included, and its text."""
+    """Return the number of the first line, decorators included, and the text."""
     first = node.lineno
     start = node.col_offset
     for decorator in getattr(node, "decorator_list", ()):
@@ -135,7 +135,7 @@ def _text(node: ast.stmt, lines: list[bytes]) -> tuple[int, str]:
 
 
 def _inner_names(table: symtable.SymbolTable, later: set[str], now: set[str]) -> Iterator[str]:
-    """Fills in the names of the cell that inner functions and classes use; yields those that they bind by `global`."""
+    """Add the cell's names that inner functions and classes use to `now` or `later`; yield names bound by `global`."""
     todo = [(child, _runs_now(child)) for child in table.get_children()]
     while todo:
         inner, runs_now = todo.pop()
@@ -155,7 +155,7 @@ def _runs_now(table: symtable.SymbolTable) -> bool:
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
-    """The names whose parts an assignment changes: `table["a"] = 1`, `config.size = 2`."""
+    """Yield the names whose parts an assignment changes: `table["a"] = 1`, `config.size = 2`."""
     targets: Iterable[ast.expr] = ()
     if isinstance(node, (ast.Assign, ast.Delete)):
         targets = node.targets
@@ -170,11 +170,11 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             yield part.id
 
 
-# ---- what may go along -------------------------------------------------------------------------
+# ---- rules for going along ---------------------------------------------------------------------
 
 
 def maker_of(node: ast.stmt) -> Maker | None:
-    """None of a statement that only defines something; else what it does beside that."""
+    """Return None if the statement only defines something, else the kind of its other effect."""
     if isinstance(node, (ast.Import, *_DEFINITIONS, ast.Pass)) or type(node).__name__ == "TypeAlias":
         return None
     if isinstance(node, ast.ImportFrom):
@@ -196,7 +196,7 @@ def _maker_of_value(node: ast.Assign | ast.AnnAssign) -> Maker | None:
 
 
 def _maker_of_block(node: ast.If | ast.Try) -> Maker | None:
-    """`try: import …` and `if …:` around definitions alone."""
+    """Return None for `try: import …` and `if …:` around definitions alone."""
     if isinstance(node, ast.If):
         if plainly(node.test):
             return "block"
@@ -209,11 +209,11 @@ def _maker_of_block(node: ast.If | ast.Try) -> Maker | None:
 
 
 def plainly(value: ast.expr) -> Maker | None:
-    """The rule of a constant: None where `value` is one, else what makes it.
+    """Return None if `value` is a constant, else the kind of expression that makes it.
 
-    A constant is made of literals, names, attributes, subscripts, operators, containers, comprehensions, f-strings and
-    lambdas, and of no calls but those of a class, whose name begins with a capital letter, and of `CONSTRUCTORS`. What
-    stands in a lambda runs only when it is called.
+    A constant consists of literals, names, attributes, subscripts, operators, containers, comprehensions, f-strings and
+    lambdas. Its only calls are calls of a class (a capitalized name) and of `CONSTRUCTORS`. The body of a lambda is exempt,
+    because it runs only when called.
     """
     todo: list[ast.AST] = [value]
     while todo:

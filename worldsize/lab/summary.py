@@ -1,7 +1,7 @@
-"""The end of a lab: what was predicted beside what was measured, how far off each was, and the points so far.
+"""The end of a lab: predictions beside measurements, their ratios, and the points so far.
 
-Plain data and its two texts (HTML for a notebook, lines for a terminal). The HTML (`pages`) sets no colours, so that
-light and dark themes both read; its strip of ratios is a drawing beside the words, which say the same.
+The module holds plain data and its two renderings (HTML for a notebook, lines for a terminal). The HTML (`pages`) sets no
+colors, so light and dark themes both work; its strip of ratios only repeats the words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize import pages, units
 from worldsize.lab.course_map import CourseMap
 
 CLOSE_RATIO = 1.05
-SAME = 1e-9  # relative: what rounding alone can do
+SAME = 1e-9  # relative: the most that rounding alone can do
 HEADS = ("question", "you said", "it was", "how far off")
 QUESTION_COLUMNS, TERMINAL_COLUMNS = 40, 100
 MOST_DECADES = 3
@@ -25,7 +25,7 @@ HANDED_IN_MIME = "application/vnd.worldsize.predictions+json"
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One question; `predicted` and `measured` are None where there is no number yet."""
+    """A question; `predicted` and `measured` are None where there is no number yet."""
 
     id: str
     question: str
@@ -52,7 +52,7 @@ class SummaryRow:
 
     @property
     def comparison(self) -> str:
-        """The prediction against the measurement, in words; empty where there are not two numbers."""
+        """The prediction against the measurement, in words; empty unless there are two numbers."""
         if self.predicted is None or self.measured is None:
             return ""
 
@@ -62,7 +62,8 @@ class SummaryRow:
 
     @property
     def answer(self) -> str:
-        """What came out, beside what was said: "you said 3 s · it was 0.51 s · 5.9 times too high"; else empty."""
+        """The result beside the prediction, such as "you said 3 s · it was 0.51 s · 5.9 times too high"; empty without a
+        measurement."""
         if self.measured is None:
             return ""
         said = [] if self.predicted is None else [f"you said {self.predicted_text}"]
@@ -70,12 +71,12 @@ class SummaryRow:
 
     @property
     def answer_html(self) -> str:
-        """`answer` with a strip of how far off it was; empty where it is not known."""
+        """`answer` as HTML with a strip that shows the ratio; empty without a measurement."""
         return pages.render("answer.html", row=self, reach=reach([self])) if self.answer else ""
 
     @property
     def decades(self) -> float | None:
-        """How far off as a power of ten, above 0 for too high; None where there is no ratio of two numbers."""
+        """The error as a power of ten, above 0 for too high; None where two numbers have no ratio."""
         if self.predicted is None or self.measured is None or self.unit != self.measured_unit:
             return None
         if math.isclose(self.predicted, self.measured, rel_tol=SAME):
@@ -86,13 +87,13 @@ class SummaryRow:
 
 
 def reach(rows: Iterable[SummaryRow]) -> int:
-    """How many powers of ten the strips of these rows reach to each side."""
+    """Return the powers of ten that the strips of these rows reach to each side, at most `MOST_DECADES`."""
     off = [abs(row.decades) for row in rows if row.decades is not None]
     return min(MOST_DECADES, max(1, math.ceil(max(off, default=0))))
 
 
 def compare(predicted: float, measured: float, unit: str = "") -> str:
-    """In a lab's summary, how far off a prediction was: a factor, a share of the measurement, or a gap."""
+    """Return a prediction's error in words: a factor, a share of the measurement, or a gap."""
     if math.isclose(predicted, measured, rel_tol=SAME):
         return "exactly"
 
@@ -114,13 +115,13 @@ def compare(predicted: float, measured: float, unit: str = "") -> str:
 
 
 def _two_digits(ratio: float) -> str:
-    """230.8 -> '230', 2.54 -> '2.5'."""
+    """Round to two digits: 230.8 -> '230', 2.54 -> '2.5'."""
     return units.number(float(f"{ratio:.2g}"))
 
 
 @dataclass(frozen=True)
 class Score:
-    """What one exercise earned at its latest check."""
+    """The points of one exercise at its latest check."""
 
     exercise: str
     earned: float
@@ -137,8 +138,8 @@ class Score:
 class Summary:
     """A lab's rows and scores; shown as a table by a notebook and by `print`.
 
-    Of the course: the points so far over all labs, the lab that follows, "" after the last, and a notebook shows its map.
-    `handed_in` is what the notebook carries to an instructor, None where the predictions stay with the student.
+    `course_points` count all labs so far; `next_lab` is "" after the last; a notebook also shows `course_map`.
+    `handed_in` is the data that the notebook carries to an instructor, None if the predictions stay with the student.
     """
 
     heading: str
@@ -156,7 +157,7 @@ class Summary:
         return sum(score.earned for score in self.scores)
 
     def point_lines(self) -> list[str]:
-        """`points: 4 of 6`, then one line for each exercise that misses some."""
+        """Return `points: 4 of 6`, then one line for each exercise that misses some."""
         lines = [f"points: {units.number(self.points)} of {units.number(self.possible)}"]
         lines += [str(score) for score in self.scores if score.earned < score.possible]
 
@@ -166,7 +167,7 @@ class Summary:
         return lines
 
     def course_lines(self) -> list[str]:
-        """The points so far in the course, and the next lab."""
+        """Return lines with the points so far in the course, and the next lab."""
         lines = [f"in the course so far: {units.number(self.course_points)} of {_points(self.course_possible)}"]
         if self.next_lab:
             lines.append(f"next: {self.next_lab}")
@@ -174,7 +175,7 @@ class Summary:
 
     @property
     def travel_line(self) -> str:
-        """Say where the predictions go."""
+        """A sentence that says where the predictions go."""
         if not any(row.predicted is not None for row in self.rows):
             return ""
         if self.handed_in is None:
@@ -227,7 +228,7 @@ def _points(count: float) -> str:
 
 
 def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
-    """A row in a terminal: the question in as many lines as it needs, the other cells beside its first."""
+    """Return a row's lines for a terminal: the question wrapped, the other cells beside its first line."""
     question, *others = cells
     first, *more = textwrap.wrap(question.replace("`", ""), QUESTION_COLUMNS) or [""]
     padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]

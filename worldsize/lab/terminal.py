@@ -1,7 +1,7 @@
-"""A command run from a notebook as a terminal would run it, with what `!command` in a cell lacks.
+"""A command run from a notebook as in a terminal, with features that `!command` in a cell lacks.
 
-There is a time limit, a failure is an error of the cell, and nothing that the command started is left behind: a mark in
-the environment, which children inherit, finds it whatever became of its parents. Left out: input, pipes, a shell.
+There is a time limit, a failure is an error of the cell, and no process of the command is left behind: children inherit a mark in
+the environment, which identifies them even after their parents ended. Left out: input, pipes, a shell.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 import psutil
 
 _MARK = "WORLDSIZE_TERMINAL"
-_ROUNDS = 2  # what starts while others are being ended is found in the second
+_ROUNDS = 2  # the second round finds processes that started during the first
 _LOOK_S = 0.05
 _LEAVE_S = 3.0
 
 
 class CommandFailed(RuntimeError):
-    """The command ended with another code than 0, or not in time; `output` is all that it printed."""
+    """The command ended with a code other than 0, or not in time; `output` is everything that it printed."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -39,16 +39,14 @@ class CommandFailed(RuntimeError):
 def terminal(
     *command: object, folder: Path | str = ".", timeout_s: float = 60.0, env: Mapping[str, str] | None = None
 ) -> str:
-    """Run a program from a lab's cell as in a terminal.
+    """Run `command`, a program and its arguments, in `folder`; print its output, and return it.
 
-    Run `command`, a program and its arguments, in `folder`; print what it prints, and return it.
-
-    A program is looked for beside this Python first. Besides `env` it gets one thread a process and, for gloo, this
-    machine's loopback, unless the environment says otherwise. Raises ValueError for a program that is not there,
-    CommandFailed for a code other than 0 and for a command that is not done after `timeout_s`.
+    A program beside this Python is preferred. Besides `env` the program gets one thread per process and, for gloo, this machine's
+    loopback, unless the environment says otherwise. Raises ValueError for a missing program, CommandFailed for a code other than
+    0 and for a command that is not done after `timeout_s`.
     """
     words, mark = [str(word) for word in command], uuid.uuid4().hex
-    print(f"$ {shlex.join(words)}\n", end="", flush=True)  # in one piece: two of them may run side by side
+    print(f"$ {shlex.join(words)}\n", end="", flush=True)  # in one piece: two commands may run side by side
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},
@@ -87,7 +85,7 @@ def _defaults() -> dict[str, str]:
 
 
 def _follow(process: subprocess.Popen, log: int, timeout_s: float) -> bool:
-    """Print what comes until the command has ended; False where its time is over first."""
+    """Print the output until the command has ended; return False if the time limit comes first."""
     deadline_s, shown = time.monotonic() + timeout_s, 0
     text = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -110,7 +108,7 @@ def _read(log: int, offset: int) -> bytes:
 
 
 def _end(process: subprocess.Popen, mark: str) -> None:
-    """Ask the command to leave, where it has not, then end all that it started."""
+    """Ask the command to leave, if it is still running, then kill everything that it started."""
     if process.poll() is None:
         family = _marked(mark)
         process.terminate()
@@ -129,7 +127,7 @@ def _end(process: subprocess.Popen, mark: str) -> None:
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    """The living processes with this mark."""
+    """Return the living processes with this mark."""
     found = []
     for one in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # gone, a zombie, or not ours to read

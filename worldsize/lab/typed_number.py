@@ -1,7 +1,7 @@
 """A number as a student types it in a prediction's field: `3,5`, `1/3`, `2e3`, `20 ms`, `4 GB`, in the question's unit.
 
-What can be read in two ways (`1,234`, `2 Mb`) is asked back and never guessed. Left out: sums and powers. Sizes are
-decimal, as everywhere in the course (1 kB is 1000 bytes); KiB, MiB and GiB are read as powers of 1024.
+Ambiguous input (`1,234`, `2 Mb`) is rejected with a question, never guessed. Sums and powers are not read. Sizes are decimal, as
+everywhere in the course (1 kB is 1000 bytes); KiB, MiB and GiB are powers of 1024.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SPACES = re.compile("[_ '\u00a0\u2009\u202f]")
 
 
 def parse_number(text: str, unit: str = "") -> float | None:
-    """The number that `text` says, in `unit`; None for empty text, or for the unit alone.
+    """Return the number in `text`, in `unit`; None for empty text, or for the unit alone.
 
-    A unit behind it is converted where it measures the same thing. Raises ValueError, which says what to type.
+    A unit in the text is converted if it measures the same quantity. Raises ValueError, which says what to type.
     """
     bare = text.strip().replace("−", "-")
     if not bare or bare == unit:
@@ -61,7 +61,7 @@ def parse_number(text: str, unit: str = "") -> float | None:
 
 
 def _plain(digits: str, text: str) -> Fraction:
-    """Of digits with their points, commas and spaces; the last kind of mark is the decimal one, unless it comes again."""
+    """Read digits with points, commas and spaces; the last kind of mark is the decimal mark, unless it occurs again."""
     digits = digits.strip()
     if _SPACES.search(digits):
         if not re.fullmatch(rf"\d{{1,3}}(?:{_SPACES.pattern}\d{{3}})+(?:[.,]\d*)?", digits):
@@ -92,7 +92,7 @@ def _divisor(digits: str, text: str) -> Fraction:
 
 
 def _factor(typed: str, asked: str, text: str) -> Fraction:
-    """By what a number with the unit `typed` behind it is multiplied, to be one in the unit `asked`."""
+    """Return the factor that converts a number in the unit `typed` to the unit `asked`."""
     known = _SPELLED.get(typed) or _SPELLED.get(typed.removesuffix("s")) or typed
     measured_in = _SPELLED.get(asked.removesuffix("s"), asked)
     one_of_many = asked.endswith("s") and len(asked) > 2 and typed == asked.removesuffix("s")

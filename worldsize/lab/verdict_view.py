@@ -1,6 +1,6 @@
-"""A verdict in a notebook, as a small table in HTML with the messages of the failing run below it.
+"""A verdict in a notebook, as a small HTML table with the messages of the failing run below it.
 
-Left out: the verdict in a terminal, which is its own text (`checks.verdict`).
+In a terminal a verdict is its own text (`checks.verdict`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from worldsize.checks.verdict import Verdict
 
 
 def verdict_html(verdict: Verdict) -> str:
-    """How a notebook shows the verdict of `check.<exercise>(fn)`: its first line, what holds, the first mismatch.
+    """Return the HTML of the verdict of `check.<exercise>(fn)`: its first line, the properties that hold, the first mismatch.
 
-    An exercise not yet written is a small chip with its name and points.
+    An unwritten exercise is a small chip with its name and points.
     """
     if verdict.state == "not yet":
         return pages.render("verdict.html", head="", chip=_not_yet(verdict), properties=(), mismatch="", picture="", tried="")
@@ -35,7 +35,7 @@ def _not_yet(verdict: Verdict) -> str:
 
 
 def _messages(verdict: Verdict) -> str:
-    """The picture of the messages of a run that failed, as HTML; empty where none was sent."""
+    """Return the picture of a failed run's messages, as HTML; "" if none was sent."""
     if verdict.state != "fail" or verdict.trace is None or not verdict.trace.transfers:
         return ""
     return figures.messages(verdict.trace)._repr_html_()

@@ -209,7 +209,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
 def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple[Observer, ...]) -> None:
     if isinstance(event, Setup):
         run.setup, run.network, run.why_shared = event.text, event.network, event.why_shared
-        run.setup, run.hosts, run.clock_error_s = event.text, event.hosts, event.clock_error_s
+        run.hosts, run.clock_error_s = event.hosts, event.clock_error_s
         for observer in observers:
             observer.started(run)
     elif isinstance(event, Progress):

@@ -1,15 +1,15 @@
-"""A widget, and beside it what a reader sees where no kernel answers for the widget any more.
+"""A widget with a fallback, which a reader sees once no kernel answers for the widget.
 
-JupyterLab writes "Error displaying widget: model not found" in the place of such a widget and never shows the other
-forms of the same output. So the widget is one output and what stays is the next one; a style rule shows one of the two.
-Where no widget can be shown at all (GitHub, nbconvert, an untrusted notebook), only what stays has something to show.
+JupyterLab writes "Error displaying widget: model not found" in place of such a widget and never shows the other forms of the same
+output. So the widget is one output and the fallback the next; a style rule shows one of the two. Where widgets cannot be shown at
+all (GitHub, nbconvert, an untrusted notebook), only the fallback is visible.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# Lab gives an output itself the class of widgets where it failed, and a child of the output where it did not.
+# JupyterLab gives an output itself the widgets' class if it failed, and a child of the output if it did not.
 STYLE = (
     "<style>"
     ".jp-OutputArea-child:has(> .jp-OutputArea-output > .jupyter-widgets) + .jp-OutputArea-child:has(.ws-instead),"
@@ -20,7 +20,7 @@ STYLE = (
 
 
 class WidgetWithFallback:
-    """A widget on display with its fallback."""
+    """A displayed widget with its fallback."""
 
     def __init__(self, widget: Any, html: str, text: str) -> None:
         from IPython.display import display
@@ -30,7 +30,7 @@ class WidgetWithFallback:
         self._handle = display(_bundle(html, text), raw=True, display_id=True)
 
     def update(self, html: str, text: str) -> None:
-        """Other words for when the widget is gone."""
+        """Replace the fallback."""
         self._handle.update(_bundle(html, text), raw=True)
 
 

@@ -1,1 +1,1 @@
-"""What the labs on PyTorch are given: small models, stages, DataParallel by hand, and observers of a framework's step."""
+"""Material for the labs on PyTorch: small models, stages, DataParallel by hand, and observers of a framework's step."""

@@ -1,9 +1,9 @@
 """Framework collectives, seen one level up: each call of `torch.distributed` becomes a `Collective` event.
 
-What moves inside a collective does not pass through the fabric, so only the call is recorded: operation, bytes of this
-rank's input, from when to when. Where ranks wait outside a collective (for a handle of `async_op=True`, for a rendezvous)
-a "wait" is recorded. FSDP2 calls from Python too, and is seen. Left out: calls from C++ (DDP's reducer has none in
-Python, unless it is given a communication hook), and waits of other threads than the rank's own.
+Messages inside a collective bypass the fabric, so only the call is recorded: operation, bytes of this rank's input, start and
+end. Waits outside a collective (for an `async_op=True` handle, for a rendezvous) become "wait" spans. FSDP2 calls from Python and
+is recorded too. Left out: calls from C++ (DDP's reducer, unless it has a communication hook), and waits of threads other than the
+rank's own.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ OPERATIONS = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
 )  # fmt: skip
-# PyTorch 2.13 keeps these names and calls the newer ones; a PyTorch before it has these alone
+# PyTorch 2.13 keeps these names and calls the newer ones; earlier versions have only these
 _OLDER_NAMES = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
 RENDEZVOUS = ("init_process_group", "new_group")
-_PEER: dict[str, tuple[MessageKind, str]] = {  # messages of `torch.distributed` itself: what they wait in, and the peer's name
+_PEER: dict[str, tuple[MessageKind, str]] = {  # messages of `torch.distributed` itself: (kind, name of the peer's argument)
     "send": ("send", "dst"), "isend": ("send", "dst"), "recv": ("recv", "src"), "irecv": ("recv", "src"),
 }  # fmt: skip
-_LEAST_WAIT_S = 1e-3  # a shorter one is no wait that anybody could see
+_LEAST_WAIT_S = 1e-3  # shorter waits are too short to be seen
 _INPUT = {  # place and name of this rank's input, where it is not the first argument
     "all_gather": (1, "tensor"), "all_gather_single": (1, "input_tensor"), "scatter": (1, "scatter_list"),
     "reduce_scatter": (1, "input_list"), "reduce_scatter_single": (1, "input"),
@@ -41,18 +41,18 @@ _INPUT = {  # place and name of this rank's input, where it is not the first arg
 
 
 class CollectiveLog:
-    """Records this process's collectives from `install()` on. Times are seconds since `origin_s`."""
+    """A recorder of this process's collectives after `install()`. Times are seconds since `origin_s`."""
 
     def __init__(self, rank: int, origin_s: float) -> None:
         self._rank, self._origin_s = rank, origin_s
         self._rows: list[Collective] = []
-        self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, when it began
-        self._begun: set[int] = set()  # those of them whose call has returned: the rank goes on meanwhile
+        self._open: dict[int, tuple[str, int, float]] = {}  # by number of the call: operation, bytes, start
+        self._begun: set[int] = set()  # open calls that have returned: the rank goes on meanwhile
         self._numbers = itertools.count()
         self._waits: list[Span] = []
-        self._waiting: tuple[str, float] | None = None  # where its own thread stands outside a collective, since when
-        self._peer_wait: Wait | None = None  # the same, where it is for a message
-        self._inside = 0  # how many recorded calls the rank's own thread is in
+        self._waiting: tuple[str, float] | None = None  # what the rank's own thread waits in outside a collective, since when
+        self._peer_wait: Wait | None = None  # the same wait, if it is for a message
+        self._inside = 0  # depth of recorded calls in the rank's own thread
         self._thread = threading.get_ident()
         self._op_of_work: dict[int, str | Wait] = {}
 
@@ -76,29 +76,29 @@ class CollectiveLog:
             setattr(module, name, function)
 
     def peer_wait(self) -> Wait | None:
-        """The message of `torch.distributed` itself that the rank stands and waits for."""
+        """Return the message of `torch.distributed` itself that the rank now waits for, or None."""
         return self._peer_wait
 
     def begin(self, origin_s: float) -> None:
-        """Forget what was recorded; times are seconds since `origin_s` from now on. Calls that are open stay open."""
+        """Clear the record; from now on times are seconds since `origin_s`. Open calls stay open."""
         self._origin_s, self._rows, self._waits = origin_s, [], []
 
     def rows(self) -> tuple[Collective, ...]:
-        """Those that ended, and then those that are open now, up to this moment."""
+        """Return the collectives that ended, then the open ones, up to this moment."""
         found = list(self._rows)
         for number, (op, size_bytes, start_s) in self._open.copy().items():
             found.append(self._row(op, size_bytes, start_s, ended=False, blocking=number not in self._begun))
         return tuple(found)
 
     def waits(self) -> tuple[Span, ...]:
-        """The rank's waits outside of collectives, the one that it stands in now included."""
+        """Return the rank's waits outside of collectives, including the current one."""
         waiting = self._waiting
         now = [] if waiting is None else [self._wait(*waiting, ended=False)]
         return (*self._waits, *now)
 
     def waits_in(self, since_s: float) -> str:
-        """In what this rank has stood and waited for `since_s` seconds and more: a collective's call, a rendezvous, the wait
-        for a handle; "" where it does not."""
+        """Return what this rank has waited in for at least `since_s` seconds (a collective's call, a rendezvous, the wait for a
+        handle), or ""."""
         latest_s = time.monotonic() - since_s
         waiting = self._waiting
         if waiting is not None and waiting[1] <= latest_s:
@@ -135,7 +135,7 @@ class CollectiveLog:
         return wrapper
 
     def _noted(self, original: Callable, what: Callable[..., Wait]) -> Callable:
-        """`original`, whose handle is known afterwards for what it waits for."""
+        """Wrap `original` to remember what its handle waits for."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +153,8 @@ class CollectiveLog:
         return Wait(self._rank, op, peer if isinstance(peer, int) else None)
 
     def _waiting_in(self, original: Callable, what: Callable[..., str | Wait]) -> Callable:
-        """Make a call whose time in the rank's own thread is recorded as a wait; within a recorded call it is that call's."""
+        """Wrap a call to record its time in the rank's own thread as a wait; inside a recorded call it counts as part of that
+        call."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -197,7 +198,7 @@ class CollectiveLog:
 
 
 def _size(args: tuple, kwargs: dict, place: int, name: str) -> int:
-    """Bytes of this rank's input: the argument of this place or name, or without a name the first of tensors."""
+    """Return the bytes of this rank's input: the argument at `place` or called `name`; without a name, the first with tensors."""
     if len(args) > place:
         return sum(t.nbytes for t in _tensors(args[place]))
 

@@ -1,11 +1,10 @@
-"""DataParallel seen at work: one process, a thread for each card, and card 0 in the middle of everything.
+"""DataParallel at work: one process, a thread per card, with card 0 at the center of all copies.
 
-Where there are several GPUs it is PyTorch's own `nn.DataParallel`, and `RecordedCopies` notes its copies. Elsewhere
-`Emulated` does the same on the CPU: at every step it scatters the batch from card 0, copies the weights to every card,
-runs a thread a card, gathers the outputs on card 0, and after backward adds all gradients up there. Its cards are
-stretches of one memory; each copy goes straight from or to card 0, as PyTorch does it where NCCL is not there. Left
-out: scalars and dicts as outputs. A. Paszke and others, "PyTorch", NeurIPS 2019; the order is that of
-`torch/nn/parallel/data_parallel.py` and `_functions.py`. In the trace a "rank" is a card, all of one process.
+With several GPUs, PyTorch's own `nn.DataParallel` runs and `RecordedCopies` notes its copies. Elsewhere `Emulated` does the same
+on the CPU: each step scatters the batch from card 0, copies the weights to every card, runs a thread per card, gathers the
+outputs on card 0 and, after backward, adds up all gradients there. Its cards are regions of one memory; each copy goes directly
+from or to card 0, as in PyTorch without NCCL. In the trace a "rank" is a card. Left out: scalars and dicts as outputs. A. Paszke
+and others, "PyTorch", NeurIPS 2019; the order is from `torch/nn/parallel/data_parallel.py` and `_functions.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Cards:
-    """The record of `count` cards of one process, and, where they are emulated, the copies between them.
+    """The record of `count` cards of one process and, if they are emulated, the copies between them.
 
-    A copy over `link` takes the link's time; copies leave one after the other, because they share card 0's.
+    A copy over `link` takes the link's time; copies leave one after another, because they share card 0's link.
     """
 
     def __init__(self, count: int, link: Link | None = None) -> None:
@@ -43,7 +42,7 @@ class Cards:
         return time.monotonic() - self._origin_s
 
     def move(self, tensors: Tensors, src: int, dst: int) -> list[torch.Tensor]:
-        """Copies of `tensors` on card `dst`; from a card to itself, the tensors themselves."""
+        """Return copies of `tensors` on card `dst`; from a card to itself, the same data detached."""
         if src == dst or not tensors:
             return [t.detach() for t in tensors]
 
@@ -81,23 +80,23 @@ class Cards:
 
 
 class Emulated(nn.Module):
-    """`Emulated(module, cards)` in place of `nn.DataParallel(module)`: call it, then `backward()` on a loss of it.
+    """A replacement for `nn.DataParallel(module)`: call it, then call `backward()` on a loss of its output.
 
-    Gradients arrive in the module's own parameters, those of card 0. Of the buffers only card 0's copy stays.
+    Gradients arrive in the module's own parameters, on card 0. Of the buffers only card 0's copy stays.
     """
 
     def __init__(self, module: nn.Module, cards: Cards) -> None:
         super().__init__()
         self.module = module
         self._cards = cards
-        # in a tuple, so that they are no modules of this one and have no part in its parameters
+        # in a tuple, so that the replicas are not registered as submodules with parameters of their own
         self._replicas = (tuple(copy.deepcopy(module) for _ in range(cards.count)),)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _Step.apply(self, x, *self.module.parameters())
 
     def run(self, ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Scatter, replicate, a forward pass in a thread for each card, gather."""
+        """Scatter, replicate, run a forward pass in a thread per card, gather."""
         cards = self._cards
         pieces = self._scattered(x, x.chunk(cards.count))
 
@@ -113,7 +112,7 @@ class Emulated(nn.Module):
         return torch.cat(gathered)
 
     def run_back(self, ctx: Any, grad: torch.Tensor) -> Tensors:
-        """Scatter the outputs' gradients, a backward pass in a thread for each card, add up on card 0."""
+        """Scatter the outputs' gradients, run a backward pass in a thread per card, add up on card 0."""
         cards = self._cards
         pieces = self._scattered(grad, grad.split([len(o) for o in ctx.outputs]))
 
@@ -126,7 +125,7 @@ class Emulated(nn.Module):
             return [sum(of_all[1:], of_all[0]) for of_all in zip(*arrived, strict=True)]
 
     def _scattered(self, whole: torch.Tensor, parts: Tensors) -> list[torch.Tensor]:
-        """The parts of a tensor, each on its card."""
+        """Return the parts of a tensor, each on its card."""
         with self._cards.collective("scatter", whole.nbytes):
             return [self._cards.move([part], 0, card)[0] for card, part in enumerate(parts)]
 
@@ -170,10 +169,10 @@ def _gradient(p: torch.Tensor) -> torch.Tensor:
 
 
 class RecordedCopies:
-    """`with RecordedCopies(cards): …` notes the copies of PyTorch's own DataParallel, by standing before its four functions.
+    """A recorder of the copies of PyTorch's own DataParallel: inside `with RecordedCopies(cards): …` it wraps four functions.
 
-    It waits for the cards before and after each copy, so that the times are true; that makes a step slower. What is noted
-    is who gives and who gets: NCCL may pass a copy on from card to card.
+    The recorder synchronizes the cards before and after each copy for true times, which slows a step. The record has each copy's
+    source and destination; NCCL may relay a copy from card to card.
     """
 
     def __init__(self, cards: Cards, comm: Any = None, card_of: Callable[[torch.Tensor], int] | None = None) -> None:
@@ -223,7 +222,7 @@ class RecordedCopies:
         return noted
 
 
-# name of the function in torch.nn.parallel.comm: (what the course calls it, whether it goes out from one card)
+# name of the function in torch.nn.parallel.comm: (the course's name, True if it goes out from one card)
 _WAYS = {
     "scatter": ("scatter", True), "broadcast_coalesced": ("replicate", True), "gather": ("gather", False),
     "reduce_add_coalesced": ("reduce add", False),
@@ -231,7 +230,7 @@ _WAYS = {
 
 
 def _card_of(x: torch.Tensor) -> int:
-    return max(0, x.get_device())  # what is in the host's memory counts as card 0's
+    return max(0, x.get_device())  # host memory counts as card 0's
 
 
 def _first(given: Any) -> torch.Tensor:
@@ -252,7 +251,7 @@ def _finish() -> None:
 
 
 def data_parallel(module: nn.Module, cards: Cards) -> tuple[nn.Module, str]:
-    """The module under DataParallel on `cards.count` cards, and a sentence that says whether they are real GPUs."""
+    """Return the module under DataParallel on `cards.count` cards, and a sentence that says if they are real GPUs."""
     if torch.cuda.device_count() >= max(2, cards.count):
         words = f"PyTorch's own DataParallel on {cards.count} GPUs"
         return nn.DataParallel(module.cuda(0), device_ids=[*range(cards.count)]), words

@@ -1,10 +1,10 @@
-"""Agents of torchrun on one machine, as if each had a machine of its own: one is killed with its rank, and later comes back.
+"""Agents of torchrun on one machine, as if each had its own machine: one is killed with its rank, and later returns.
 
-`main` forks an agent for every node from one process that has imported PyTorch; each calls torchrun's own `main`, and forks its
-rank (`--run-path --start-method fork`), so that two cores have them all in a second. The agents meet at a store in the first
-process, on a port that the system chooses. Ranks print a row of JSON after every step, and kill and start hang on these rows.
-All rows are kept in the file ROWS, and what agents and ranks report besides in the file LOG.
-Left out: other machines, more than one rank an agent, a store that dies.
+`main` imports PyTorch once and forks an agent for every node; each agent calls torchrun's own `main`, which forks its rank
+(`--run-path --start-method fork`), so that two cores start them all in a second. The agents meet at a store in the first
+process, on a port that the system chooses. Ranks print a row of JSON after every step, and these rows trigger the kill and the
+restart. The file ROWS keeps all rows; LOG keeps other output of agents and ranks. Left out: other machines, more than one rank
+per agent, the death of the store.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import Any, NoReturn
 NODES = 4
 LOST = 2  # the node that is killed
 ROWS, LOG = "rows.jsonl", "agents.log"
-# a main file for Python: where there is none, torch's rendezvous looks through all modules at each of its messages
+# a main file for Python: without one, torch's rendezvous searches all modules at each of its messages
 SCRIPT = "import sys\nfrom worldsize.pytorch.elastic_agents import main\nmain(sys.argv[1:])\n"
 Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the agents in this folder; keep the ranks' rows, and one for each event: {"s": seconds, "event": …, "node": …}.
+    """Run the agents in this folder; keep the ranks' rows, and one per event: {"s": seconds, "event": …, "node": …}.
 
-    `arguments` are KILL_AT, BACK_AFTER, LIMIT_S, and torchrun's own. Node LOST is killed when a group of all has done step
-    KILL_AT, and starts again when a smaller group has done BACK_AFTER steps. After LIMIT_S seconds all are ended, with the
-    event "out of time". A rank's row has "s", "step", "world" and "rank"; its node is in the environment, as NODE. The seconds
-    are `time.monotonic()`'s. Events, and the first step of each group, are printed.
+    `arguments` are KILL_AT, BACK_AFTER, LIMIT_S, and torchrun's own. Node LOST is killed when a full group has done step
+    KILL_AT, and starts again when a smaller group has done BACK_AFTER steps. After LIMIT_S seconds everything is ended, with the
+    event "out of time". A rank's row has "s", "step", "world" and "rank"; its node is NODE in the environment. Seconds are
+    `time.monotonic()`'s. Events, and the first step of each group, are printed.
     """
     kill_at, back_after, limit_s = int(arguments[0]), int(arguments[1]), float(arguments[2])
     notes = _Notes()
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # pytorch/pytorch#135712
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # workaround for pytorch/pytorch#135712
     agents = _Agents(notes, arguments[3:])
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -57,7 +57,7 @@ class _OutOfTime(Exception):
 
 
 class _Notes:
-    """The rows, in their file, and what of them is printed."""
+    """The rows in their file, and the lines printed about them."""
 
     def __init__(self) -> None:
         self._begin_s = time.monotonic()
@@ -77,7 +77,7 @@ class _Notes:
 
 
 class _Agents:
-    """The agents, each the first process of a group of its own, which a kill takes whole: an agent, and its rank."""
+    """The agents. Each leads its own process group, so that a kill takes the agent together with its rank."""
 
     def __init__(self, notes: _Notes, torchrun: Sequence[str]) -> None:
         import torch.distributed as dist
@@ -96,7 +96,7 @@ class _Agents:
             pid = os.fork()
             if not pid:
                 self._be_an_agent(node)
-            with suppress(OSError):  # the child does it too, for either may come first
+            with suppress(OSError):  # the child does this too, since either may come first
                 os.setpgid(pid, pid)
             self._pids[node] = pid
 
@@ -117,7 +117,7 @@ class _Agents:
             os._exit(code)
 
     def rows(self) -> Iterator[Row]:
-        """Yield what ranks print, until all have ended who could print."""
+        """Yield the ranks' printed rows, until every process that could print has ended."""
         with os.fdopen(self._read) as file:
             for line in file:
                 yield json.loads(line)
@@ -131,7 +131,7 @@ class _Agents:
         self._notes.event("is killed", node)
 
     def end(self) -> None:
-        """End those that are left, with their ranks."""
+        """End the remaining agents with their ranks."""
         for pid in self._pids.values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ class _Agents:
 
 
 def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> None:
-    """Print the ranks' rows, and kill and start at theirs."""
+    """Record the ranks' rows, and kill and restart the node at the given steps."""
     killed = back = False
     fewer = world = 0
     for row in agents.rows():
@@ -159,7 +159,7 @@ def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> No
 
 
 def _heed_sigterm() -> None:
-    """Give a forked rank what a fresh process has: SIGTERM ends it."""
+    """Let SIGTERM end a forked rank, as it ends a fresh process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

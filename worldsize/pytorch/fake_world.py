@@ -1,10 +1,9 @@
-"""One rank of a world of any size, with PyTorch's own sharding: what it holds and what it would send, in one process.
+"""A rank of a world of any size under PyTorch's own sharding: its memory and its messages, in one process.
 
-PyTorch's `fake` process group answers every collective at once and moves nothing. So real `fully_shard` and
-`parallelize_module` show shapes, memory and bytes at world size 10,000; numbers mean nothing there, and time neither. It
-is private to PyTorch (`torch.testing._internal`), which `pyproject.toml` holds at one minor release, and named in this file
-alone. The world lives and ends in a process of its own. Left out: what other ranks hold (ask for another rank), what
-moves inside a collective, NCCL's buffers.
+PyTorch's `fake` process group answers every collective at once and moves nothing. Real `fully_shard` and `parallelize_module`
+thus show shapes, memory and bytes at world size 10,000; numbers and times mean nothing. The group is private to PyTorch
+(`torch.testing._internal`), so `pyproject.toml` pins one minor release and only this file names it. The world lives in its own
+process. Left out: other ranks' memory (ask for another rank), traffic inside a collective, NCCL's buffers.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from torch.utils._pytree import tree_leaves
 from worldsize.pytorch.live_bytes import LiveBytes
 
 FAKE_GROUP = "torch.testing._internal.distributed.fake_pg"
-TORCH = "2.13"
-# operations of PyTorch's dispatcher to the names of torch.distributed; a part of the name tells
+TORCH = "2.13"  # the minor release that pyproject.toml pins
+# part of a dispatcher operation's name -> its name in torch.distributed
 _NAMES = {
     "allgather": "all_gather", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "allreduce": "all_reduce",
     "all_reduce": "all_reduce", "broadcast": "broadcast", "alltoall": "all_to_all", "all_to_all": "all_to_all",
 }  # fmt: skip
-_OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall")  # of c10d's own: (output, input, …)
+_OUTPUT_FIRST = ("allgather", "reduce_scatter", "alltoall")  # c10d's own operations with arguments (output, input, …)
 
 
 @dataclass(frozen=True)
 class HeldParameter:
-    """A parameter: its `whole` shape, and the `local` shape of what this rank holds of it."""
+    """A parameter: its `whole` shape, and the `local` shape that this rank holds."""
 
     name: str
     whole: tuple[int, ...]
@@ -49,7 +48,7 @@ class HeldParameter:
 
 @dataclass(frozen=True)
 class CollectiveCalls:
-    """How often one collective was called in a step, and the bytes of this rank's inputs to all those calls."""
+    """The number of calls of one collective in a step, and the bytes of this rank's inputs to them."""
 
     op: str
     calls: int
@@ -58,9 +57,9 @@ class CollectiveCalls:
 
 @dataclass(frozen=True)
 class FakeRank:
-    """What one rank of a fake world holds after a step, in bytes, and what it called in that step.
+    """The memory of one rank of a fake world after a step, in bytes, and its collectives in that step.
 
-    `peak_bytes`: the most that lived at once, of tensors that operations touched.
+    `peak_bytes`: the most bytes that lived at once, of tensors that operations touched.
     """
 
     rank: int
@@ -74,12 +73,12 @@ class FakeRank:
 
     @property
     def elements(self) -> int:
-        """Numbers of all parameters that this rank holds."""
+        """The number of parameter elements on this rank."""
         return sum(torch.Size(held.local).numel() for held in self.parameters)
 
 
 def fully_sharded(model: nn.Module, mesh: Any) -> nn.Module:
-    """The plan of a fake world's rank that is FSDP2's: `fully_shard` of each child that has parameters, then of the whole."""
+    """Apply FSDP2's `fully_shard` to each child that has parameters, then to the whole; the default plan."""
     from torch.distributed.fsdp import fully_shard
 
     for child in model.children():
@@ -98,12 +97,12 @@ def fake_rank(
     mesh: Mapping[str, int] | None = None,
     limit_s: float = 120.0,
 ) -> FakeRank:
-    """One training step (forward, sum as loss, backward, AdamW) of one rank in a fake world of `world_size` ranks.
+    """Take one training step (forward, sum as loss, backward, AdamW) of one rank in a fake world of `world_size` ranks.
 
     `build()` makes the model and `example()` this rank's input. `plan(model, mesh)` spreads the model and returns it, with
-    PyTorch's own functions; `mesh` names the dimensions of the `DeviceMesh` and their sizes, {"data": world_size} if not
-    given. All runs in a new process. Raises ValueError for a rank or a mesh that doesn't fit, RuntimeError where
-    PyTorch lacks its fake group or the step fails, TimeoutError after `limit_s`.
+    PyTorch's own functions; `mesh` maps the dimensions of the `DeviceMesh` to sizes, by default {"data": world_size}. All runs
+    in a new process. Raises ValueError if the rank or the mesh does not fit, RuntimeError if PyTorch lacks its fake group or the
+    step fails, TimeoutError after `limit_s`.
     """
     sizes = dict(mesh or {"data": world_size})
     if not 0 <= rank < world_size:
@@ -157,7 +156,7 @@ def _has_fake_group() -> bool:
 
 
 def _answer(job: Path, answer: Path) -> None:
-    """In the new process: do the job, and leave (what was found, the failure as text)."""
+    """Do the job in the new process, and write (the result, the failure as text)."""
     found, failure = None, ""
     try:
         found = _step(*cloudpickle.loads(job.read_bytes()))
@@ -201,7 +200,7 @@ def _step(build: Callable, example: Callable, world_size: int, rank: int, plan: 
 
 
 class _Calls(TorchDispatchMode):
-    """Counts collectives as the dispatcher sees them: those of `torch.distributed` and DTensor's functional ones."""
+    """A counter of collectives in the dispatcher: `torch.distributed`'s and DTensor's functional ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +214,7 @@ class _Calls(TorchDispatchMode):
         from torch.distributed.tensor import DTensor
 
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # DTensor takes it apart, and its collectives come here one by one
+            return NotImplemented  # DTensor takes the operation apart, and its collectives come here one by one
 
         if func.namespace in ("c10d", "_c10d_functional"):
             self._count(func.namespace, func._opname, args)

@@ -1,11 +1,10 @@
-"""PyTorch's FSDP2 over a fabric: its all-gathers and reduce-scatters as messages, on the links and in the record of a launch.
+"""PyTorch's FSDP2 over a fabric: its all-gathers and reduce-scatters are messages on a launch's links and in its record.
 
-`fully_shard` lets a module be given its communication. On GPUs its gathers run ahead on streams of their own; on CPUs there
-are none, so here a gather is begun by sends and ended where FSDP waits for it (`async_op`), and which layer is gathered
-ahead is said layer by layer. A `Stack` is the model of tanh layers that the course's own stage 3 trains, with declared work.
-Left out: mixed precision, and dimensions that the ranks do not divide (FSDP2 pads them).
-
-Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section 3.3: overlap and prefetching.
+`fully_shard` lets a module's communication be replaced. On GPUs its gathers run ahead on separate streams. CPUs have none, so
+here a gather begins with sends and ends where FSDP waits for it (`async_op`), and the layer to gather ahead is set layer by
+layer. The model is the stack of tanh layers that the course's own stage 3 trains, with declared work. Left out: mixed
+precision, and dimensions that the ranks do not divide (FSDP2 pads them). Y. Zhao et al., "PyTorch FSDP", VLDB 2023, section
+3.3: overlap and prefetching.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from worldsize.fabric.collectives import reduce_scatter
 from worldsize.fabric.interface import Fabric, Handle
 
-TAG = 1  # of what travels ahead: it must not be taken for a part of a reduce-scatter
+TAG = 1  # of gathers, to keep them apart from a reduce-scatter's parts
 
 
 class _Gathering(dist._Work):
@@ -66,7 +65,7 @@ class FabricAllGather(AllGather):
 
 
 class FabricReduceScatter(ReduceScatter):
-    """FSDP's reduce-scatter over the fabric; it gives the sum or the mean, as FSDP asks."""
+    """FSDP's reduce-scatter over the fabric; it returns the sum or the mean, as FSDP asks."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
@@ -84,7 +83,7 @@ class FabricReduceScatter(ReduceScatter):
 
 
 class _WorkBothWays(torch.autograd.Function):
-    """Changes nothing; takes declared time forwards and backwards."""
+    """An identity that takes declared time in forward and in backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, seconds: float) -> torch.Tensor:
@@ -111,10 +110,10 @@ class TanhLayer(nn.Module):
 
 
 def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float, ahead: bool = True) -> nn.Sequential:
-    """A PyTorch stack of tanh layers under FSDP2, stage 3, that sends over the fabric; a process group has to be there.
+    """Return a stack of tanh layers under FSDP2, stage 3, that sends over the fabric. A process group must exist.
 
-    `weights` are whole, and each rank keeps its part. `ahead`: each layer's gather begins before the work of the one before
-    it, in both passes.
+    `weights` are whole, and each rank keeps its part. With `ahead`, each layer's gather begins before the work of the layer
+    before it, in both passes.
     """
     model = nn.Sequential(*(TanhLayer(fabric, weight, work_s) for weight in weights))
     mesh = init_device_mesh("cpu", (fabric.world_size,))

@@ -1,12 +1,12 @@
-"""A process group of torch.distributed whose collectives travel over a fabric: what DDP sends is then in the run's record.
+"""A torch.distributed process group whose collectives travel over a fabric, so that the run records DDP's messages.
 
     use_fabric(fabric)
     ddp = DistributedDataParallel(model)      # and dist.all_reduce, dist.get_world_size(), ...
 
-Its all-reduce is the given ring of `fabric.collectives`, so an all-reduce of b bytes is 2(n − 1)b bytes over all ranks. A
-collective is over when its call returns. Left out: collectives other than those that DDP and an exercise about it need,
-operations other than the sum, the mean, the least and the largest, groups of some of the ranks, and devices but the CPU.
-S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.3: DDP takes any process group.
+The group's all-reduce is the ring of `fabric.collectives`, so an all-reduce of b bytes is 2(n − 1)b bytes over all ranks. A
+collective is over when its call returns. Left out: collectives other than those of DDP and its exercise, operations other than
+sum, mean, minimum and maximum, groups of some of the ranks, and devices other than the CPU. S. Li et al., "PyTorch Distributed",
+VLDB 2020, section 3.3: DDP takes any process group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 from worldsize.fabric.collectives import all_reduce
 from worldsize.fabric.interface import Fabric, Handle
 
-TAG = 2  # of all that is no sum: it must not be taken for a part of one
+TAG = 2  # of every message outside a sum, to keep it apart from a sum's parts
 
 Tensors = Sequence[torch.Tensor]
 
@@ -45,7 +45,7 @@ class Done(dist._Work):
 
 
 class FabricGroup(dist.ProcessGroup):
-    """The ranks of a fabric as a process group. Raises ValueError for an operation that it has not."""
+    """The ranks of a fabric as a process group. Raises ValueError for an unsupported operation."""
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric.rank, fabric.world_size)
@@ -55,7 +55,7 @@ class FabricGroup(dist.ProcessGroup):
         return "fabric"
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        """Each rank sends 2(n − 1)/n of each tensor; for the least and the largest it sends the whole one to all others."""
+        """Reduce each tensor: each rank sends 2(n − 1)/n of it; for minimum and maximum, all of it to every other rank."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
         for x in tensors:
             self._reduce(x.detach(), op)
@@ -65,7 +65,7 @@ class FabricGroup(dist.ProcessGroup):
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        """Root sends each tensor whole to every other rank."""
+        """Send each tensor whole from the root to every other rank."""
         root = 0 if opts is None else opts.rootRank
         for x in tensors:
             if self.rank() == root:
@@ -75,7 +75,7 @@ class FabricGroup(dist.ProcessGroup):
         return Done(list(tensors))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
-        """Each rank sends its tensor whole to every other rank."""
+        """Send each rank's tensor whole to every other rank."""
         for given, own in zip(outputs, inputs, strict=True):
             self._gather(list(given), own.detach())
         return Done([list(given) for given in outputs])
@@ -92,7 +92,7 @@ class FabricGroup(dist.ProcessGroup):
     # ---- messages ----------------------------------------------------------------------------
 
     def _reduce(self, x: torch.Tensor, op: Any) -> None:
-        if op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG:  # a ReduceOp equals its kind, on this side of == alone
+        if op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG:  # a ReduceOp equals its kind only on the left side of ==
             all_reduce(self._fabric, x)
             if op == dist.ReduceOp.AVG:
                 x /= self.size()
@@ -107,7 +107,7 @@ class FabricGroup(dist.ProcessGroup):
         x.copy_(chosen(torch.stack(every), dim=0))
 
     def _gather(self, given: Tensors, own: torch.Tensor) -> None:
-        """Every rank's tensor into `given`, by rank."""
+        """Gather every rank's tensor into `given`, by rank."""
         handles = self._begin_to_others(own)
         for rank, landing in enumerate(given):
             if rank == self.rank():
@@ -127,9 +127,10 @@ class FabricGroup(dist.ProcessGroup):
 
 
 def use_fabric(fabric: Fabric) -> FabricGroup:
-    """Make the ranks of a fabric the default process group of this process: DDP and `dist`'s calls go over it from now on.
+    """Make the fabric's ranks the default process group of this process: DDP and `dist`'s calls then use the fabric.
 
-    Every rank has to call it. It stands where `init_process_group` may not be called, as in an exercise over the fabric.
+    Every rank has to call this function, which works where `init_process_group` may not be called, as in an exercise over the
+    fabric.
     """
     group = FabricGroup(fabric)
     world = c10d._world
@@ -138,5 +139,5 @@ def use_fabric(fabric: Fabric) -> FabricGroup:
     world.pg_group_ranks[group] = {rank: rank for rank in range(fabric.world_size)}
     world.pg_backend_config[group] = "cpu:fabric"
     world.default_pg = group
-    c10d._get_default_group = lambda: group  # what dist's calls ask for where none is named
+    c10d._get_default_group = lambda: group  # dist's calls ask for this where no group is named
     return group

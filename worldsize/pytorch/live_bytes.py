@@ -1,9 +1,9 @@
-"""How many bytes of tensors a rank of PyTorch holds, seen at every operation and not taken on trust.
+"""The bytes of PyTorch tensors on a rank, measured at every operation.
 
-While the meter is on, every storage that an operation reads or makes is known to it by a weak reference; what is still
-there is counted by its size of that moment. So a tensor that is freed, or emptied as FSDP empties a gathered weight, drops
-out. Left out: what no operation has touched (name it with `know`), what lies in buffers of a network library, and what an
-allocator keeps for later. Work space inside one operation is not seen either.
+While the meter is on, it keeps a weak reference to every storage that an operation reads or makes, and counts the living
+storages by their current sizes. A tensor that is freed, or emptied as FSDP empties a gathered weight, drops out. Left out:
+tensors that no operation has touched (name them with `know`), buffers of a network library, an allocator's reserve, and work
+space inside one operation.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Meters the bytes of PyTorch tensors that live: `with LiveBytes(model.parameters()) as meter: step()`, then `meter.peak`.
+    """A meter of living PyTorch tensors' bytes: `with LiveBytes(model.parameters()) as meter: step()`, then `meter.peak`.
 
-    `known`: tensors that are there already. `now()` is this moment's number, `peak` the largest after any operation, and
-    `at_peak(tensors)` what these were of it.
+    `known`: tensors that exist already. `now()` is the current number of bytes, `peak` the largest after any operation, and
+    `at_peak(tensors)` the part of the peak in these tensors.
     """
 
     def __init__(self, known: Iterable[torch.Tensor] = ()) -> None:
@@ -33,25 +33,25 @@ class LiveBytes(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and to say so to dynamo imports it: a second for each process."""
+        """Return False: nothing is compiled here, and skipping dynamo would import it, a second per process."""
         return False
 
     def know(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count these from now on."""
+        """Count these tensors from now on."""
         for x in tensors:
-            local = getattr(x, "_local_tensor", x)  # of a DTensor what lies on this rank
+            local = getattr(x, "_local_tensor", x)  # a DTensor's part on this rank
             self._storages.add(local.untyped_storage())
 
     def now(self) -> int:
-        """Bytes that live at this moment."""
+        """Return the bytes that live now."""
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:
-        """The bytes of each storage that lives at this moment."""
+        """Return the bytes of each living storage."""
         return [storage.nbytes() for storage in tuple(self._storages)]
 
     def at_peak(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Bytes of those of `tensors` that lived at the moment of `peak`, each storage once."""
+        """Return the bytes of those of `tensors` that lived at the moment of `peak`, each storage once."""
         storages = {x.untyped_storage() for x in tensors}
         return sum(storage.nbytes() for storage in storages if storage in self._at_peak)
 
@@ -66,10 +66,10 @@ class LiveBytes(TorchDispatchMode):
 
 
 class SavedBytes:
-    """Meters what PyTorch saves from forward for backward: `with SavedBytes(leave_out) as saved: loss = model(x)`.
+    """A meter of the bytes that PyTorch saves from forward for backward: `with SavedBytes(leave_out) as saved: loss = model(x)`.
 
-    `saved.total` is the bytes of the tensors that operations kept, each storage once. Parameters in `leave_out` are no
-    activations.
+    `saved.total` is the bytes of the saved tensors, each storage once. Parameters in `leave_out` do not count, since parameters
+    are no activations.
     """
 
     def __init__(self, leave_out: Iterable[torch.Tensor] = ()) -> None:
@@ -84,7 +84,7 @@ class SavedBytes:
     def _keep(self, x: torch.Tensor) -> torch.Tensor:
         place = x.untyped_storage().data_ptr()
         if place not in self._left_out:
-            self._kept[place] = x  # held, so that nothing else comes to lie in its place
+            self._kept[place] = x  # held, so that no other tensor takes its address
         return x
 
     def __enter__(self) -> SavedBytes:

@@ -1,10 +1,10 @@
-"""A cluster in small: ranks that train together, are killed at given moments, and start again from their last checkpoint.
+"""A small cluster: ranks that train together, are killed at given moments, and restart from their last checkpoint.
 
-`live_day` starts a supervisor, as torchrun's agent is one: a fresh process that imports no torch, so that it forks a rank
-in a millisecond. It kills ranks with SIGKILL, and when one has died it ends all and starts all. A step's work is declared
-(a rank sleeps); its all-reduce, over sockets through rank 0, is real. Every rank draws its numbers by step and rank, and
-their sums are exact, so that the weights after a step are the same bits however often ranks were killed. Left out: machines
-that come back late, failures that are noticed late, and torch.
+`live_day` starts a supervisor, the counterpart of torchrun's agent: a fresh process without torch, so that it forks a rank in a
+millisecond. The supervisor kills ranks with SIGKILL, and restarts all ranks when one has died. A step's work is declared (a rank
+sleeps); its all-reduce, over sockets through rank 0, is real. Every rank draws its numbers by step and rank, and their sums are
+exact, so the weights after a step are the same bits however often ranks were killed. Left out: machines that return late,
+failures detected late, and torch.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ import numpy as np
 from worldsize.report import report
 
 Save = Callable[[Path, bytes], None]
-_WORK_S, _SAFE_S, _LIFE, _BEGAN_S, _STEPS, _STEPS_S, _SAVES, _SAVES_S = range(8)  # what rank 0 tells, in shared memory
-_NUMBERS = 100  # of the model
+_WORK_S, _SAFE_S, _LIFE, _BEGAN_S, _STEPS, _STEPS_S, _SAVES, _SAVES_S = range(8)  # indices of rank 0's figures in shared memory
+_NUMBERS = 100  # parameters of the model
 _RATE = 0.1
-_LOOK_S = 0.05
-_TELL_S = 0.25
-_APART_S = 0.02  # two points of a day's course
-_LOST = 75  # the exit code of a rank that has lost another one
+_LOOK_S = 0.05  # at most, between two looks at the plan
+_TELL_S = 0.25  # between two lines of news
+_APART_S = 0.02  # seconds between two points of a day's course
+_LOST = 75  # exit code of a rank that has lost another rank
 
 
 class _PeerGone(Exception):
@@ -48,10 +48,10 @@ class _PeerGone(Exception):
 
 @dataclass(frozen=True)
 class DayPlan:
-    """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work a step, a save every `steps_between` steps.
+    """A day: `day_s` seconds of `ranks` ranks, `step_s` of declared work per step, a save every `steps_between` steps.
 
-    A save holds all ranks up for `save_s` seconds and for as long as it really takes. `failures` are (second, rank).
-    In its reports the day has so many `hours`.
+    A save holds all ranks up for `save_s` seconds plus its real duration. `failures` are (second, rank). Reports scale the day
+    to so many `hours`.
     """
 
     ranks: int
@@ -64,13 +64,12 @@ class DayPlan:
 
 
 def live_day(plan: DayPlan, save: Save) -> dict:
-    """A day of live ranks that are killed; their checkpoint is written by `save(path, data)`. Reports hours as it goes.
+    """Train for a day with live ranks that are killed; `save(path, data)` writes their checkpoint. Reports hours on the way.
 
-    Returns what was measured, in seconds: "work_s" that is kept at the end of the day; the points (second, work kept so
-    far) of its "course"; "step_s" of a step, "interval_s" of work between two saves, "save_s" of a save, "restart_s" from a
-    kill to the first step after it (the median of "restarts_s", those that no other kill disturbed; NaN where there is
-    none); and "kills", how many ranks were killed, "step" and "weights" of the last checkpoint. Raises RuntimeError where
-    the supervisor failed.
+    Returns measurements, in seconds: "work_s" kept at the end of the day; "course", the points (second, work kept so far);
+    "step_s" of a step; "interval_s" of work between two saves; "save_s" of a save; "restart_s" from a kill to the next first
+    step (the median of "restarts_s", the restarts that no other kill disturbed; NaN if there is none). Also "kills", the number
+    of killed ranks, and "step" and "weights" of the last checkpoint. Raises RuntimeError if the supervisor fails.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-day-") as folder:
         save(Path(folder) / "checkpoint", _packed(0, 0.0, np.zeros(_NUMBERS)))
@@ -78,11 +77,11 @@ def live_day(plan: DayPlan, save: Save) -> dict:
 
 
 def supervised(folder: str, module: str, job: tuple) -> dict:
-    """The result of `module`'s supervise(folder) in a fresh process, which reads `job` there; its lines of news are reported.
+    """Run `module`'s supervise(folder) in a fresh process, which reads `job` there, and return the result.
 
-    RuntimeError where it failed.
+    The supervisor's progress lines are reported. Raises RuntimeError if it fails.
     """
-    import cloudpickle  # a function of a notebook travels by value
+    import cloudpickle  # pickles a notebook's function by value
 
     (Path(folder) / "plan").write_bytes(cloudpickle.dumps(job))
     command = [sys.executable, "-c", f"import sys; from {module} import supervise; supervise(sys.argv[1])", folder]
@@ -96,7 +95,7 @@ def supervised(folder: str, module: str, job: tuple) -> dict:
 
 
 def undisturbed(step: int, ranks: int) -> np.ndarray:
-    """The weights of `live_day` after so many steps on so many ranks, worked out without any other process."""
+    """Return the weights of `live_day` after `step` steps on `ranks` ranks, computed without other processes."""
     weights = np.zeros(_NUMBERS)
     for k in range(step):
         _update(weights, sum(_sample(k, rank) for rank in range(ranks)), ranks)
@@ -107,7 +106,7 @@ def undisturbed(step: int, ranks: int) -> np.ndarray:
 
 
 def supervise(folder: str) -> None:
-    """What the supervisor's process does: the day of the plan in `folder`, where its result goes; lines of news to stdout."""
+    """Run the day planned in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
     plan, save = pickle.loads((Path(folder) / "plan").read_bytes())
     day = _Supervisor(plan, Path(folder) / "checkpoint", save)
     try:
@@ -118,7 +117,7 @@ def supervise(folder: str) -> None:
 
 
 class _Supervisor:
-    """The ranks of one day, their lives and deaths."""
+    """The supervisor of one day's ranks: it starts, kills and restarts them."""
 
     def __init__(self, plan: DayPlan, path: Path, save: Save) -> None:
         self.plan, self.path, self.save = plan, path, save
@@ -181,13 +180,13 @@ class _Supervisor:
         print(json.dumps(news), flush=True)
 
     def _working(self) -> bool:
-        """Whether the ranks of this life have begun their first step."""
+        """Return True once the ranks of this life have begun their first step."""
         return self.told[_LIFE] == self.life
 
     def _start(self) -> None:
         self.life += 1
-        self.told[_WORK_S] = self.told[_SAFE_S]  # what was not saved is lost
-        lines = [socket.socketpair() for _ in range(self.plan.ranks)]  # between rank 0 and each
+        self.told[_WORK_S] = self.told[_SAFE_S]  # unsaved work is lost
+        lines = [socket.socketpair() for _ in range(self.plan.ranks)]  # one pair per rank, between rank 0 and that rank
         fork = multiprocessing.get_context("fork")
         for rank in range(self.plan.ranks):
             own = fork.Process(target=_rank, args=(rank, lines, self), daemon=True)
@@ -198,13 +197,13 @@ class _Supervisor:
                 end.close()
 
     def _check(self) -> None:
-        """RuntimeError where a rank has ended otherwise than by a kill or after one."""
+        """Raise RuntimeError if a rank ended other than by a kill or by losing another rank."""
         for number, rank in enumerate(self.ranks):
             if rank.exitcode not in (None, -signal.SIGKILL, _LOST):
                 raise RuntimeError(f"live_day: rank {number} ended by itself, with code {rank.exitcode}; its error stands above")
 
     def _wait(self, at_most_s: float) -> None:
-        """Until a rank has died, at most so long."""
+        """Wait until a rank has died, at most `at_most_s` seconds."""
         multiprocessing.connection.wait([rank.sentinel for rank in self.ranks], at_most_s)
 
     def end(self) -> None:
@@ -219,13 +218,13 @@ class _Supervisor:
 
 
 def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Supervisor) -> None:
-    """What a rank does from its start until it is killed, or until it has lost another one."""
+    """Run a rank until it is killed or has lost another rank."""
     kept = [here for here, _ in lines] if rank == 0 else [lines[rank][1]]
     for end in (end for pair in lines for end in pair if end not in kept):
-        end.close()  # so that a line ends with the process at its other end
+        end.close()  # so that a line closes when the process at its other end ends
     try:
         _train(rank, kept, day)
-    except _PeerGone:  # the supervisor ends and starts all
+    except _PeerGone:  # the supervisor ends and restarts all ranks
         os._exit(_LOST)
 
 
@@ -255,7 +254,7 @@ def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
         if step % plan.steps_between == 0:
             began_s = time.monotonic()
             if rank == 0:
-                time.sleep(plan.save_s)  # a large checkpoint is only safe when its last byte is
+                time.sleep(plan.save_s)  # a large checkpoint is safe only once its last byte is written
                 day.save(day.path, _packed(step, work_s, weights))
                 told[_SAFE_S] = work_s
             _all_reduce(rank, lines, nothing)
@@ -265,7 +264,7 @@ def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
 
 
 def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:
-    """The sum of all ranks' x in x, through rank 0."""
+    """Replace x by the sum of all ranks' x, through rank 0. Raises _PeerGone if a rank is lost."""
     try:
         if rank:
             lines[0].sendall(x.tobytes())
@@ -290,12 +289,12 @@ def _received(line: socket.socket, like: np.ndarray) -> np.ndarray:
 
 
 def _sample(step: int, rank: int) -> np.ndarray:
-    """What a rank sees in a step: eighths, so that the sum over ranks is exact in any order."""
+    """Return a rank's numbers for a step: eighths, so that the sum over ranks is exact in any order."""
     return np.random.default_rng((step, rank)).integers(-8, 9, _NUMBERS) / 8
 
 
 def _update(weights: np.ndarray, total: np.ndarray, ranks: int) -> None:
-    """A step of gradient descent on the mean of ½ |weights − sample|²."""
+    """Take a step of gradient descent on the mean of ½ |weights − sample|²."""
     weights -= _RATE * (weights - total / ranks)
 
 

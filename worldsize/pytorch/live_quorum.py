@@ -1,9 +1,9 @@
-"""A training that goes on when a rank is killed, and that takes its successor in: no rank starts again because of another.
+"""A training that survives the kill of a rank and admits its successor; no other rank restarts.
 
-`live_quorum` starts a supervisor, as `live_cluster` does. At every step's border it names the quorum, the ranks that take the
-next step, and hands out new sockets where the quorum has changed. The idea is TorchFT's (pytorch.org/torchft), whose
-lighthouse names the quorum; there each replica group decides for itself whether a step counts, here all vote. Left out:
-heartbeats (a death is seen at once, as a socket that ends), ranks that hang, a supervisor that dies, and torch.
+`live_quorum` starts a supervisor, as `live_cluster` does. Between steps the supervisor names the quorum (the ranks of the next
+step) and hands out new sockets if the quorum has changed. The idea is TorchFT's (pytorch.org/torchft): there each replica group
+decides whether a step counts, here all members vote. Left out: heartbeats (a death shows at once as a closed socket), ranks that
+hang, the death of the supervisor, and torch.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ import numpy as np
 from worldsize.pytorch.live_cluster import supervised
 
 State = dict[str, Any]
-_LOOK_S = 0.05
-_TELL_S = 0.25
-_LENGTH = 8  # bytes before a message: how long it is
-_MOST_LINES = 64
-_ALONE = 75  # the exit code of a rank whose supervisor is gone
+_LOOK_S = 0.05  # at most, between two looks at the plan
+_TELL_S = 0.25  # between two lines of news
+_LENGTH = 8  # bytes of the length prefix before each message
+_MOST_LINES = 64  # sockets that one message may bring
+_ALONE = 75  # exit code of a rank whose supervisor is gone
 
 
 @dataclass(frozen=True)
 class QuorumPlan:
-    """`run_s` seconds of `ranks` ranks; `hour_s` seconds are an hour of their reports.
+    """A plan for `ranks` ranks during `run_s` seconds; `hour_s` seconds stand for one hour in their reports.
 
-    `failures` are (second, rank). Who takes a killed rank's place starts `away_s` seconds after the kill.
+    `failures` are (second, rank). The successor of a killed rank starts `away_s` seconds after the kill.
     """
 
     ranks: int
@@ -55,9 +55,9 @@ class QuorumPlan:
 
 
 class Quorum:
-    """The ranks that take one step, the `members`, as one of them sees them.
+    """The `members`, the ranks that take one step, as one of them sees them.
 
-    The states of those `behind` are not the newest: each of them begins its step with `fetch()`.
+    The states of members in `behind` are out of date: each of these begins its step with `fetch()`.
     """
 
     def __init__(self, rank: int, control: socket.socket) -> None:
@@ -70,7 +70,7 @@ class Quorum:
         self._last = False
 
     def fetch(self) -> State:
-        """The state of a member that has done every step, sent by it over a socket; nothing where it was lost on the way."""
+        """Return the state of an up-to-date member, received over a socket; {} if the connection was lost."""
         try:
             return _take(self._lines[self._root])
         except (OSError, EOFError):
@@ -78,19 +78,20 @@ class Quorum:
             return {}
 
     def all_reduce(self, x: Any) -> Any | None:
-        """The sum of the members' x; None where a member was lost on the way."""
+        """Return the sum of the members' x, or None if a member was lost on the way."""
         return self._through_root(x, sum)
 
     def all_gather(self, value: Any) -> list | None:
-        """The values of the members, in their order; None where a member was lost on the way."""
+        """Return the members' values, in member order, or None if a member was lost on the way."""
         return self._through_root(value, list)
 
     def all_finished(self, finished: bool) -> bool:
-        """Whether every member says that it has finished the step; a member that is killed before it says so has not."""
+        """Return True if every member reports that it finished the step. A member killed before its report counts as unfinished.
+        """
         return self._asked("voted", finished)
 
     def _through_root(self, value: Any, combined: Callable[[list], Any]) -> Any | None:
-        """What is made of all members' values, on every member."""
+        """Combine all members' values on the root, and return the result on every member."""
         try:
             if self.rank != self._root:
                 _put(self._lines[self._root], value)
@@ -103,11 +104,11 @@ class Quorum:
                 _put(line, result)
             return result
         except (OSError, EOFError):
-            self._close()  # who waits for this rank sees the end of its socket
+            self._close()  # a member that waits for this rank sees the end of its socket
             return None
 
     def _asked(self, said: str, value: bool) -> bool:
-        """Tell the supervisor, and wait for the next quorum; returns whether the step that ends here counts."""
+        """Tell the supervisor, wait for the next quorum, and return True if the step that ends here counts."""
         try:
             _put(self._control, (said, value))
             (counts, self._last, *coming), ends = _take_with_sockets(self._control)
@@ -117,7 +118,7 @@ class Quorum:
         return counts
 
     def _begin(self, state: State) -> None:
-        """Take up the next quorum; send the state to members behind where this rank is the one they take it from."""
+        """Take up the next quorum. If this rank is the root, send its state to the members behind."""
         if self._coming is None:
             raise RuntimeError("one_step returned without all_finished(…): nobody knows whether this step counts")
         (self.behind, changed), ends = self._coming
@@ -143,13 +144,13 @@ OneStep = Callable[[int, State, Quorum], None]
 
 
 def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, Any]:
-    """A training of live ranks, some of which are killed. Each takes its steps by `one_step(rank, state, quorum)`.
+    """Train with live ranks, some of which are killed. Each rank takes its steps by `one_step(rank, state, quorum)`.
 
-    Every process begins with `state`; `one_step` changes it in place, where all have finished. Returns "steps", of every
-    step (second, number of members, whether it counts); "events", in order (second, "killed" or "joined", rank); "states",
-    of every rank in the last quorum; and in seconds, as `live_day` does, "work_s", the "course", "step_s" of a step of all
-    ranks, and for a kill "pause_s", in which no step came to its end, and "away_s" until its successor joined. Raises
-    RuntimeError where the supervisor failed, and where all members were lost at once.
+    Every process begins with `state`; `one_step` changes it in place once all members have finished. Returns "steps": (second,
+    number of members, True if it counts) for each step; "events": (second, "killed" or "joined", rank), in order; "states": the
+    state of each rank in the last quorum; and, in seconds as in `live_day`, "work_s", "course", "step_s" (one step of all ranks)
+    and, for each kill, "pause_s" (time without progress) and "away_s" (until the successor joined). Raises RuntimeError if the
+    supervisor fails or all members are lost at once.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-quorum-") as folder:
         return supervised(folder, __name__, (plan, state, one_step))
@@ -159,7 +160,7 @@ def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, 
 
 
 def supervise(folder: str) -> None:
-    """Run the plan in `folder` in the supervisor's process; the result goes there, lines of news to stdout."""
+    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
     plan, state, one_step = pickle.loads((Path(folder) / "plan").read_bytes())
     supervisor = _QuorumSupervisor(plan, state, one_step)
     try:
@@ -171,7 +172,7 @@ def supervise(folder: str) -> None:
 
 @dataclass(eq=False)
 class _Member:
-    """A living process: the steps that its state holds, and whether it asks for the next one."""
+    """A living process: the steps contained in its state, and a flag `asks` set while it asks for the next step."""
 
     process: BaseProcess
     control: socket.socket
@@ -180,7 +181,7 @@ class _Member:
 
 
 class _QuorumSupervisor:
-    """The ranks, who of them is in the quorum, and what has become of its step."""
+    """The supervisor of the ranks: it tracks who is alive, who is in the quorum, and the votes on the current step."""
 
     def __init__(self, plan: QuorumPlan, state: State, one_step: OneStep) -> None:
         self.plan, self.state, self.one_step = plan, state, one_step
@@ -191,7 +192,7 @@ class _QuorumSupervisor:
         self.began_s = 0.0
         self.steps: list[tuple[float, int, bool]] = []
         self.events: list[tuple[float, str, int]] = []
-        np.random.default_rng(0)  # NumPy loads its generators at the first call: once here, or in every rank anew
+        np.random.default_rng(0)  # loads NumPy's generators once, before the forks, not in every rank anew
 
     def run(self) -> dict[str, Any]:
         for rank in range(self.plan.ranks):
@@ -207,7 +208,7 @@ class _QuorumSupervisor:
         while (now_s := self._now_s()) < self.plan.run_s:
             if kills and now_s >= kills[0][0]:
                 rank = kills.pop(0)[1]
-                starts[rank] = now_s + self.plan.away_s  # one that is away already is away anew
+                starts[rank] = now_s + self.plan.away_s  # a second kill during the absence restarts the countdown
                 self.events.append((now_s, "killed", rank))
                 if rank in self.alive:
                     self.alive[rank].process.kill()
@@ -225,7 +226,7 @@ class _QuorumSupervisor:
         return {"steps": steps, "events": events, "states": self._states(), **_measured(self.plan, steps, events)}
 
     def _states(self) -> dict[int, State]:
-        """The states of the members, once the step that they are in is over."""
+        """Return the members' states after the current step."""
         before = len(self.steps)
         while len(self.steps) == before:
             self._hear(_LOOK_S)
@@ -245,11 +246,11 @@ class _QuorumSupervisor:
         inherited = [control, *(member.control for member in self.alive.values())]
         process = fork.Process(target=_rank, args=(rank, own, inherited, self.state, self.one_step), daemon=True)
         process.start()
-        own.close()  # so that `control` ends with the process
+        own.close()  # so that `control` closes when the process ends
         self.alive[rank] = _Member(process, control)
 
     def _hear(self, at_most_s: float) -> None:
-        """Take in what ranks say within so many seconds, and who has died."""
+        """Handle the ranks' messages and deaths that arrive within `at_most_s` seconds."""
         rank_of = {member.control: rank for rank, member in self.alive.items()}
         for control in multiprocessing.connection.wait(list(rank_of), at_most_s):
             rank = rank_of[control]
@@ -273,7 +274,7 @@ class _QuorumSupervisor:
             self.votes.setdefault(rank, False)
 
     def _decide(self, last: bool = False) -> None:
-        """Where every member of the quorum has voted or died: whether its step counts, and who takes the next one."""
+        """Decide whether the step counts, once every member of the quorum has voted or died, and name the next quorum."""
         if len(self.votes) < len(self.quorum):
             return
         counts = all(self.votes.values())
@@ -285,7 +286,7 @@ class _QuorumSupervisor:
         self._name_quorum(counts, last)
 
     def _name_quorum(self, counts: bool, last: bool = False) -> None:
-        """Tell all who ask for the next step whether the last one counts, and who takes the next."""
+        """Tell every rank that asks for the next step whether the last one counts, and who takes the next."""
         before, self.votes = self.quorum, {}
         newest = [rank for rank, member in self.alive.items() if member.asks and member.step == self.step]
         if not newest:
@@ -308,10 +309,10 @@ class _QuorumSupervisor:
 
         for rank, member in self.quorum.items():
             member.asks = False
-            with suppress(OSError):  # it was killed a moment ago: the next look says so
+            with suppress(OSError):  # the rank was killed a moment ago; `_hear` notices next
                 _put_with_sockets(member.control, (counts, last, behind, changed), ends[rank])
             for end in ends[rank]:
-                end.close()  # so that a line ends with the process at its other end
+                end.close()  # so that a line closes when the process at its other end ends
 
     def end(self) -> None:
         for member in self.alive.values():
@@ -347,8 +348,8 @@ def _measured(plan: QuorumPlan, steps: list[tuple[float, int, bool]], events: li
 
 
 def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], state: State, one_step: OneStep) -> None:
-    """What a rank does until it is killed, or until the supervisor is gone."""
-    for line in inherited:
+    """Run a rank until it is killed, the run ends, or the supervisor is gone."""
+    for line in inherited:  # a fork's open copies would hide the end of the other ranks' sockets
         line.close()
     try:
         quorum = Quorum(rank, control)
@@ -371,7 +372,7 @@ def _put(line: socket.socket, value: Any) -> None:
 
 
 def _take(line: socket.socket) -> Any:
-    """The next value from a socket; EOFError where its other end is gone."""
+    """Return the next value from a socket; raise EOFError if its other end is gone."""
     return pickle.loads(_exactly(line, int.from_bytes(_exactly(line, _LENGTH), "big")))
 
 

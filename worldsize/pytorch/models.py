@@ -1,7 +1,6 @@
 """The small PyTorch models that several labs share, and their data as tensors.
 
-Small enough that a training step takes milliseconds on one core. Left out: training loops, which the labs
-teach; TensorFlow's models.
+A training step takes milliseconds on one core. The labs teach training loops.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ CLASSES, SIDE = 10, 28
 
 
 def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
-    """A small PyTorch model: two convolutions and a linear layer, images [n, 1, 28, 28] to logits [n, 10].
+    """Return two convolutions and a linear layer: images [n, 1, 28, 28] to logits [n, 10].
 
-    9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws
-    them from that generator.
+    9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws them from that
+    generator.
     """
 
     def build() -> nn.Sequential:
@@ -36,10 +35,9 @@ def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
 
 
 def strided_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
-    """A small PyTorch model for many runs: two convolutions of stride 2 and a linear layer, images [n, 1, 14, 14] to
-    logits [n, 10].
+    """Return two convolutions of stride 2 and a linear layer, for many runs: images [n, 1, 14, 14] to logits [n, 10].
 
-    3,818 parameters at width 8; a step takes a tenth of `small_cnn`'s time on images of twice the side. Seeded as it is.
+    3,818 parameters at width 8; a step takes a tenth of `small_cnn`'s time on images of twice the side. Seeded as `small_cnn` is.
     """
 
     def build() -> nn.Sequential:
@@ -53,7 +51,7 @@ def strided_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
 
 
 def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
-    """A small PyTorch model: linear layers with a ReLU between each two, say `mlp([784, 64, 10])`.
+    """Return linear layers with a ReLU between each two, such as `mlp([784, 64, 10])`.
 
     Seeded as `small_cnn` is. Raises ValueError for fewer than two sizes.
     """
@@ -70,10 +68,10 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
 
 
 def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
-    """Data for the small PyTorch models: train images, train labels, test images, test labels of a data set.
+    """Return a data set's train images, train labels, test images, test labels as tensors.
 
-    The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard
-    deviation 1 over the training images that are taken; labels int64 [n].
+    The first `train` and `test` of each. Images float32 [n, channels, height, width] with mean 0 and standard deviation 1 over
+    the selected training images; labels int64 [n].
     """
     seen, unseen = _images(dataset.train_images[:train]), _images(dataset.test_images[:test])
     mean, std = seen.mean(), seen.std()
@@ -84,7 +82,7 @@ def tensors(dataset: Dataset, train: int | None = None, test: int | None = None)
 
 
 def flat(values: list[torch.Tensor]) -> torch.Tensor:
-    """A PyTorch model's parameters or gradients as one vector, to compare or to send.
+    """Return a model's parameters or gradients as one vector, to compare or to send.
 
     Shape [sum of sizes].
     """

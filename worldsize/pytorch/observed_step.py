@@ -1,9 +1,9 @@
-"""What a framework's step really moved, from two witnesses that know nothing of it.
+"""The real traffic of a framework's step, from two witnesses that know nothing of the framework.
 
-The system counts the bytes of every TCP connection: they say how much each rank had from each other one, whoever sent
-it. PyTorch's own profiler sees the collectives that DDP's C++ begins, which no Python function could record. Left out:
-when a single byte came; NCCL, whose bytes are not TCP's; systems without Linux's counters, where only the profiler
-speaks. The counters are `tcp_info`'s (RFC 4898's extended statistics), see the manual page tcp(7).
+The system counts the bytes of every TCP connection: how much each rank received from each other rank, whoever sent it.
+PyTorch's own profiler sees the collectives that DDP's C++ begins, which no Python function could record. Left out: the time of
+single bytes; NCCL, which does not use TCP; systems without Linux's counters, which only have the profiler. The counters are
+`tcp_info`'s (RFC 4898's extended statistics), see the manual page tcp(7).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ import torch.distributed as dist
 
 from worldsize.trace import Collective, Trace, Transfer
 
-NOTES_BYTES = 2_000  # what gloo tells beside the data on a connection in a few collectives
-_RECEIVED_AT = 128  # tcpi_bytes_received in Linux's struct tcp_info
-_INFO_BYTES = 256
+NOTES_BYTES = 2_000  # gloo's own bytes on a connection, beside the data of a few collectives
+_RECEIVED_AT = 128  # offset of tcpi_bytes_received in Linux's struct tcp_info
+_INFO_BYTES = 256  # more than tcp_info up to that field
 _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi):_?(\w+)")
 _meetings = count()
 
 
 @dataclass
 class ObservedStep:
-    """One rank's testimony; complete once the block has ended."""
+    """A rank's observations; complete once the block has ended."""
 
     rank: int
     world_size: int
@@ -45,10 +45,10 @@ class ObservedStep:
 
 @contextmanager
 def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
-    """Observe what a framework's step really moves: `with witnessed() as seen: step()` on every rank.
+    """Observe the real traffic of a framework's step: `with witnessed() as seen: step()` on every rank.
 
-    On every rank of the default process group, at the same time. Times are seconds since the block began.
-    `item_bytes`: of a number, for sizes that the profiler tells as counts.
+    All ranks of the default process group must enter together. Times are seconds since the block began.
+    `item_bytes` is the size of one element, for sizes that the profiler reports as counts.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -81,9 +81,9 @@ def witnessed(item_bytes: int = 4) -> Iterator[ObservedStep]:
 
 
 def together(testimonies: Iterable[ObservedStep]) -> Trace:
-    """The trace of a framework's step from what all ranks observed: a `Transfer` for each TCP connection with data.
+    """Return the trace of a framework's step: a `Transfer` for each pair of ranks whose TCP connections carried data.
 
-    `testimonies` are the ranks'; a connection counts where it carried data.
+    `testimonies` are the observations of all ranks.
     """
     testimonies = list(testimonies)
     transfers, collectives = [], []
@@ -96,9 +96,9 @@ def together(testimonies: Iterable[ObservedStep]) -> Trace:
 
 
 def received_bytes() -> dict[tuple[int, int], int]:
-    """To observe a step, the system's count of bytes received on each of this process's TCP connections.
+    """Return the system's count of bytes received on each of this process's TCP connections.
 
-    {(own port, peer's port): bytes received}; empty where nobody counts.
+    {(own port, peer's port): bytes received}; empty if the system does not count.
     """
     found = {}
     with suppress(OSError):
@@ -110,7 +110,7 @@ def received_bytes() -> dict[tuple[int, int], int]:
 
 
 def _counted(fd: int) -> dict[tuple[int, int], int]:
-    """The counter of the socket with this number; OSError where it is no TCP connection."""
+    """Return the counter of the socket with this number; {} if it is no TCP connection. Raises OSError for no socket."""
     with socket.socket(fileno=os.dup(fd)) as connection:
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
             return {}
@@ -141,13 +141,13 @@ def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[
 
 
 def _numbers(shapes: Any) -> int:
-    """How many numbers tensors of these shapes hold: [[3, 2], [5]] is 11."""
+    """Return the number of elements in tensors of these shapes: [[3, 2], [5]] gives 11."""
     return sum(math.prod(shape) for shape in shapes or () if shape)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without what the profiler writes to the error stream whenever it starts and stops."""
+    """Silence the profiler, which writes to the error stream whenever it starts and stops."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -1,8 +1,8 @@
-"""What torch's own profiler sees of a rank, on the clock of the launch, so that it can lie beside the recorded messages.
+"""The record of torch's own profiler for a rank, on the launch's clock, to be shown beside the recorded messages.
 
-The profiler counts microseconds from a moment of its own. Marks that it records, each between two readings of the launch's
-clock, tell how far the two are apart, and to within what: as a client of NTP brackets a server's answer. Left out: what
-other threads than the profiled one did in Python (the profiler follows those of torch's C++), and GPUs.
+The profiler counts microseconds from its own origin. Marks recorded between two readings of the launch's clock bound the offset
+between the two clocks, as an NTP client brackets a server's answer. Left out: the Python work of threads other than the profiled
+one (the profiler follows torch's C++ threads), and GPUs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from worldsize.report import launched_s
 from worldsize.trace import joined
 
 ChromeRow = dict[str, Any]
-FIRST_THREAD = 10  # the row of the first profiled thread in a rank's group: the rank's own rows come before
+FIRST_THREAD = 10  # row of the first profiled thread in a rank's group, after the rank's own rows
 _MARK = "worldsize mark"
-_MARKS = 20
+_MARKS = 20  # before the block and after it; the tightest bounds count
 _BACKENDS = ("gloo:", "nccl:", "mpi:")
 _KEPT = ("cpu_op", "user_annotation", "cpu_instant_event")
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch of time that the profiler saw: an operator or a collective, in seconds since the launch."""
+    """An interval in the profiler's record: an operator or a collective, in seconds since the launch."""
 
     name: str
     thread: str
@@ -41,10 +41,10 @@ class Slice:
 
 @dataclass
 class Profile:
-    """What the profiler saw of a rank; complete once the block has ended.
+    """The profiler's record of a rank; complete once the block has ended.
 
-    `clock_error_s`: its moments are right to within so much, on the launch's clock. `rows` are the profiler's own, in
-    Chrome's Trace Event Format, with `ts` in microseconds since the launch.
+    `clock_error_s` bounds the error of its moments on the launch's clock. `rows` are the profiler's own, in Chrome's Trace Event
+    Format, with `ts` in microseconds since the launch.
     """
 
     rank: int
@@ -54,7 +54,7 @@ class Profile:
 
     @property
     def slices(self) -> list[Slice]:
-        """Operators and collectives in the order of their start; one that calls others holds those."""
+        """Operators and collectives in order of their start; an operator that calls others contains theirs."""
         found = []
         for row in self.rows:
             if row["ph"] == "X":
@@ -64,17 +64,17 @@ class Profile:
 
     @property
     def collectives(self) -> list[Slice]:
-        """The collectives of a backend, such as gloo's, each from when this rank's part began to when it ended."""
+        """The collectives of a backend such as gloo, each from the start to the end of this rank's part."""
         sent = ("send", "recv", "recvAnySource")
         return [one for one in self.slices if one.name.startswith(_BACKENDS) and one.name.partition(":")[2] not in sent]
 
     @property
     def operators(self) -> list[Slice]:
-        """What no backend of collectives has done: operators, and what calls them."""
+        """The slices outside the collectives' backends: operators and their callers."""
         return [one for one in self.slices if not one.name.startswith(_BACKENDS)]
 
     def in_collectives(self, start_s: float, end_s: float) -> float:
-        """The part of the time between two moments in which a collective is under way."""
+        """Return the share of the time between two moments in which a collective is under way."""
         inside_s = 0.0
         for begun_s, ended_s in joined((one.start_s, one.end_s) for one in self.collectives):
             inside_s += max(0.0, min(end_s, ended_s) - max(start_s, begun_s))
@@ -82,7 +82,7 @@ class Profile:
 
     @property
     def allocated(self) -> list[tuple[float, int]]:
-        """(moment, bytes): what was allocated and not freed since the profiler began, after each change."""
+        """(moment, bytes allocated and not freed since the profiler began), after each change."""
         found, total = [], 0
         for row in sorted(self.rows, key=lambda row: row.get("ts", 0.0)):
             if row["name"] == "[memory]":
@@ -93,9 +93,9 @@ class Profile:
 
 @contextmanager
 def profiled(rank: int) -> Iterator[Profile]:
-    """Profile what this rank does: `with profiled(fabric.rank) as seen: step()`, then return `seen`.
+    """Profile this rank's work: `with profiled(fabric.rank) as seen: step()`, then return `seen`.
 
-    Shapes and memory are recorded too. Outside a launch moments are seconds since the block began.
+    Shapes and memory are recorded too. Outside a launch, moments are seconds since the block began.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -134,7 +134,7 @@ def _marks(origin_s: float) -> list[tuple[float, float]]:
 
 
 def _rows(watching: Any) -> list[ChromeRow]:
-    """The rows of the file that the profiler writes."""
+    """Return the rows of the file that the profiler writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profile.json"
         watching.export_chrome_trace(str(path))
@@ -142,10 +142,10 @@ def _rows(watching: Any) -> list[ChromeRow]:
 
 
 def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, float]]]) -> tuple[float, float]:
-    """(seconds from the profiler's clock to the launch's, by how much that may be wrong).
+    """Return (seconds from the profiler's clock to the launch's, the bound of its error).
 
-    A mark lies between its readings, so each leaves an interval for the offset. Those at the beginning and those at the
-    end are narrowed by themselves: if one clock runs faster, the true offset goes from the one to the other.
+    A mark lies between its readings, so each leaves an interval for the offset. The marks before and after the block narrow
+    separate intervals: if one clock runs faster, the true offset moves from the first to the second.
     """
     marks = sorted((row["ts"] * 1e-6, (row["ts"] + row["dur"]) * 1e-6) for row in rows if row["name"] == _MARK)
     lowest, highest = math.inf, -math.inf
@@ -158,7 +158,7 @@ def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, floa
 
 
 def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> tuple[tuple[ChromeRow, ...], tuple[str, ...]]:
-    """The rows of work and memory as a group of `rank`, a row a thread, and the threads' names in that order."""
+    """Return the rows of work and memory in `rank`'s group, one row per thread, and the threads' names in that order."""
     names = {row["tid"]: row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "thread_name"}
     kept = [row for row in rows if row.get("cat") in _KEPT and row["name"] != _MARK]
     threads = list(dict.fromkeys(row["tid"] for row in sorted(kept, key=lambda row: row["ts"])))
@@ -174,5 +174,5 @@ def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> t
 
 
 def _short(name: str) -> str:
-    """ "thread 15585 (python)" -> "python"."""
+    """Shorten "thread 15585 (python)" to "python"."""
     return name.partition("(")[2].rstrip(")") or name

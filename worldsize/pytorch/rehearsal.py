@@ -1,8 +1,8 @@
-"""A pipeline's schedule on real ranks, with no model: declared work, and messages of a size, between neighbours.
+"""A pipeline's schedule on real ranks, without a model: declared work, and messages of a given size between neighbors.
 
-So any schedule that `formulas.pipeline.play` plays can be tried on processes and links: with split backwards, and with
-several chunks of a model on a rank, as in interleaved 1F1B (D. Narayanan et al., arXiv:2104.04473, 2021, section 2.2.2).
-Two copies of a pipeline add their gradients up, layer by layer. Left out: layers that compute (`stages`).
+Any schedule that `formulas.pipeline.play` plays can thus be tried on processes and links: with split backwards, and with
+several chunks of a model per rank, as in interleaved 1F1B (D. Narayanan et al., arXiv:2104.04473, 2021, section 2.2.2).
+Two copies of a pipeline add up their gradients, layer by layer. `stages.py` has layers that compute.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GRADIENT_TAG = 0  # a pipeline's own tags begin at 1
 
 @dataclass(frozen=True)
 class Gradients:
-    """What a stage of each of two copies sends to the other's: `size_bytes` in as many messages as it has `layers`.
+    """The gradients that a stage of each of two copies sends to the other's: `size_bytes` in as many messages as `layers`.
 
     For two ranks that is an all-reduce of the fewest bytes. With `overlap` a layer's message leaves as soon as its last
-    micro-batch's backward is over, else all leave at the end.
+    micro-batch's backward is over; otherwise all leave at the end.
     """
 
     size_bytes: int
@@ -39,11 +39,11 @@ def rehearse(
     fabric: Fabric, schedules: Schedules, seconds: Sequence[float], size_bytes: int = 4, chunks: int = 1,
     gradients: Gradients | None = None,
 ) -> None:  # fmt: skip
-    """Do this rank's actions of a pipeline's schedules: wait for what each needs, take its time, send what comes of it.
+    """Run this rank's actions of a pipeline's schedules: wait for each action's needs, take its time, send its result.
 
-    `seconds` of a whole stage: forward, backward, and the weights' gradients where backwards are split. A message has
-    `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule
-    that gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
+    `seconds` of a whole stage: forward, backward, and the weights' gradients if backwards are split. A message has
+    `size_bytes`. With `chunks`, actions are (way, micro-batch, chunk), as in `play`. All ranks begin together; a schedule that
+    gets stuck is a deadlock. With `gradients` there are two copies: rank r of p stages is stage r % p of copy r // p.
     """
     ranks = len(schedules)
     copy, stage = divmod(fabric.rank, ranks)
@@ -99,10 +99,10 @@ def _other_copy(fabric: Fabric) -> int:
 
 
 def _message(size_bytes: int) -> torch.Tensor:
-    device = "meta" if size_bytes > MOST_BYTES else "cpu"  # a large message is for simulated ranks: it has a size and no values
+    device = "meta" if size_bytes > MOST_BYTES else "cpu"  # large messages are for simulated ranks: a size and no values
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
 
 def _tag(way: str, micro: int, to_part: int, parts: int) -> int:
-    """Of its own for every message: neighbours may take them in another order than they were sent in."""
+    """Return a unique tag per message: neighbors may take messages in another order than they were sent."""
     return 1 + (micro * parts + to_part) * 2 + (way == BACKWARD)

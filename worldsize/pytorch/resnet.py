@@ -1,8 +1,8 @@
 """Residual networks of any of the paper's depths, for images with any number of channels.
 
-K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, table 1. As torchvision
-builds them: a bottleneck takes its stride in the 3 × 3 convolution, and a block's last scale begins as it is made, at
-one. So the counts of parameters are torchvision's. Left out: pretrained weights, and stems for small images.
+K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, table 1. As in torchvision, a
+bottleneck takes its stride in the 3 × 3 convolution, and a block's last scale starts at one, so the counts of parameters are
+torchvision's. Left out: pretrained weights, and stems for small images.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-# depth: (blocks in each of the four stages, whether they are bottlenecks)
+# depth: (blocks in each of the four stages, True for bottlenecks)
 DEPTHS = {
     18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True), 101: ((3, 4, 23, 3), True),
     152: ((3, 8, 36, 3), True),
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 def resnet(depth: int = 18, channels: int = 3, classes: int = 1000, width: int = 64) -> nn.Sequential:
-    """A ResNet for images [n, channels, height, width]; logits [n, classes]. `width`: channels after the stem.
+    """Return a ResNet for images [n, channels, height, width]; logits [n, classes]. `width`: channels after the stem.
 
     Raises ValueError for a depth that the paper does not have.
     """

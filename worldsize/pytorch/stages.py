@@ -1,10 +1,10 @@
-"""A stage of a split model: its layers built from plain data, with a declared time, and a count of what they keep.
+"""A stage of a split model: layers built from plain data, with declared time, and a count of what autograd keeps.
 
-A `part` is a dict: "layers", each {"weight", "bias", "relu"}; "xs" and "ys", tensors by micro-batch; "seconds", a
-declared time forward and backward, where there is one. So a stage can travel to a rank, or to a check, as numbers.
-Left out: messages and the order of actions, which the lab of pipelines teaches. What autograd keeps is counted by its
-own hooks on saved tensors (the PyTorch manual, "Hooks for autograd saved tensors"). Keeping the input alone, and computing
-forward again in the backward, is T. Chen et al.'s ("Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016).
+A `part` is a dict: "layers", each {"weight", "bias", "relu"}; "xs" and "ys", tensors by micro-batch; and optionally "seconds",
+a declared time forward and backward. A stage can thus travel to a rank or a check as numbers. Messages and the order of actions
+are left to the lab of pipelines. Kept bytes are counted by autograd's hooks on saved tensors (the PyTorch manual, "Hooks for
+autograd saved tensors"). Recomputing forward from the input alone is T. Chen et al.'s ("Training deep nets with sublinear memory
+cost", arXiv:1604.06174, 2016).
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ def cut(
     model: nn.Sequential, edges: Sequence[int], x: torch.Tensor, y: torch.Tensor, micro_batches: int = 1,
     seconds: Sequence[tuple[float, float]] | None = None, watch: bool = False, recompute: bool = False,
 ) -> list[StagePart]:
-    """Cut a model into stages, each a part of its layers as plain data that can travel to a rank.
+    """Cut an MLP (`models.mlp`) into stages, each a part as plain data that can travel to a rank.
 
-    The parts of an MLP (`models.mlp`), stage s with its linear layers edges[s] to edges[s + 1], each with its ReLU.
-
-    `x` [n, features] and `y` [n] are cut into equal micro-batches: the first part has those of `x`, the others
-    empty tensors of what will arrive; the last has those of `y`. `seconds[s]` is declared time, forward and
-    backward; with `watch` the stages report what they keep, and with `recompute` they keep their inputs alone and go
-    forward once more in each backward. Raises ValueError where n doesn't divide by `micro_batches`, or `edges` don't run
-    from 0 to the number of layers.
+    Stage s has the linear layers edges[s] to edges[s + 1], each with its ReLU. `x` [n, features] and `y` [n] are cut into equal
+    micro-batches: the first part has `x`'s, the others empty tensors of the arriving shape; the last has `y`'s. `seconds[s]` is
+    declared time, forward and backward. With `watch` the stages report their kept bytes; with `recompute` they keep only their
+    inputs and run forward again in each backward. Raises ValueError if n does not divide by `micro_batches`, or `edges` do not
+    run from 0 to the number of layers.
     """  # fmt: skip
     linear = [layer for layer in model if isinstance(layer, nn.Linear)]
     if edges[0] != 0 or edges[-1] != len(linear) or any(a >= b for a, b in pairwise(edges)):
@@ -62,7 +60,7 @@ def cut(
 
 
 def _chunks(x: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Each with memory of its own: a view would take the whole tensor along when it travels."""
+    """Return chunks with memory of their own: a view would take the whole tensor along when it travels."""
     return [chunk.clone() for chunk in x.chunk(count)]
 
 
@@ -71,9 +69,9 @@ def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
 
 
 def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
-    """Build the layers of one stage of a split model from its part, in the dtype of their weights.
+    """Build one stage's layers from its part, in the dtype of their weights.
 
-    With "seconds", they take so long on `fabric`, as declared.
+    With "seconds", the layers take that long on `fabric`, as declared.
     """
     layers = nn.Sequential()
     for plain in part["layers"]:
@@ -97,11 +95,11 @@ def _modules(plain: dict[str, Any]) -> list[nn.Module]:
 
 
 class TimedLayers(nn.Module):
-    """Layers that do their work and wait until a declared time is over, as a larger model would; that burns no core.
+    """Layers that work and then wait until a declared time is over, like a larger model's; the wait burns no core.
 
-    Their k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, what
-    autograd keeps for the backward is reported as `kept_for_backward_kB`, whenever it changes. With `recompute` it keeps
-    the input alone, and a backward takes a forward's time besides.
+    The k-th forward and its backward are marked as the spans "forward k" and "backward k". With `watch`, the bytes that
+    autograd keeps are reported as `kept_for_backward_kB` at each change. With `recompute` only the input is kept, and a
+    backward also takes a forward's time.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class TimedLayers(nn.Module):
             x = x.detach().requires_grad_()
 
         with self._taking("forward", micro), self._counting():
-            backward = ExitStack()  # entered and left when autograd comes by on its way back
+            backward = ExitStack()  # entered and left when autograd runs backward
             begin = _Passing.apply(x, backward.close)
             if self.recompute:
                 out = _Again.apply(self.layers, self._counting, begin, *self.layers.parameters())
@@ -132,7 +130,7 @@ class TimedLayers(nn.Module):
 
     @contextmanager
     def _taking(self, way: str, micro: int) -> Iterator[None]:
-        """Marks what is done inside, and takes until its declared time is over."""
+        """Mark the work inside as a span, and take until its declared time is over."""
         start_s = time.monotonic()
         with span(f"{way} {micro}"):
             yield
@@ -140,7 +138,7 @@ class TimedLayers(nn.Module):
 
 
 class _Passing(torch.autograd.Function):
-    """Passes its input on; on the way back it does `then` first."""
+    """An identity that calls `then` first in the backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, then: Callable[[], Any]) -> torch.Tensor:
@@ -154,7 +152,7 @@ class _Passing(torch.autograd.Function):
 
 
 class _Again(torch.autograd.Function):
-    """Layers of which autograd keeps the input alone: the backward goes forward once more, then back."""
+    """Layers for which autograd keeps only the input: the backward runs forward once more, then back."""
 
     @staticmethod
     def forward(
@@ -175,13 +173,13 @@ class _Again(torch.autograd.Function):
 
 
 class _Kept:
-    """The bytes that autograd keeps, without the weights, which are there anyway; a tensor saved twice counts once."""
+    """The bytes that autograd keeps, without the weights, which exist anyway; a tensor saved twice counts once."""
 
     def __init__(self, weights: set[int]) -> None:
         self._weights, self._holders, self.size_bytes = weights, Counter(), 0
 
     def counting(self) -> AbstractContextManager:
-        """Counts what is saved inside."""
+        """Return a context manager that counts the tensors saved inside."""
         return torch.autograd.graph.saved_tensors_hooks(lambda x: _Saved(self, x), _Saved.give)
 
     def note(self, x: torch.Tensor, step: int) -> None:
@@ -196,7 +194,7 @@ class _Kept:
 
 
 class _Saved:
-    """A tensor in autograd's keeping, from the forward to the moment in the backward that frees it."""
+    """A tensor kept by autograd, from the forward until the backward frees it."""
 
     def __init__(self, kept: _Kept, x: torch.Tensor) -> None:
         self._kept, self._x = kept, x.detach()  # an output would hold its own graph

@@ -1,9 +1,9 @@
-"""PyTorch's SyncBatchNorm where there is no GPU: its own autograd function and its own messages, over five plain kernels.
+"""PyTorch's SyncBatchNorm without a GPU: its own autograd function and its own messages, over five plain kernels.
 
-`torch.nn.SyncBatchNorm` refuses tensors on the CPU, because the five kernels that its function calls are written for GPUs.
-Here they are a line or two of tensor operations each, and the rest is PyTorch's: what it sends, when, and what it makes of
-it. Left out: running statistics, half precision, ranks without rows in a group of one. The function is private to PyTorch
-(`torch/nn/modules/_functions.py`), and this file is the only one that knows of it.
+`torch.nn.SyncBatchNorm` refuses CPU tensors, because the five kernels that its function calls are written for GPUs. Here each
+kernel is a line or two of tensor operations, and the rest is PyTorch's, messages included. Left out: running statistics, half
+precision, ranks without rows in a group of one. The function is private to PyTorch (`torch/nn/modules/_functions.py`), and only
+this file uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def torch_synced_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, grad: torch.Tensor, eps: float) -> Tensors:
-    """Batch norm by PyTorch's SyncBatchNorm over the rows of all ranks of the default group, forwards and backwards.
+    """Run PyTorch's SyncBatchNorm over the rows of all ranks of the default group, forward and backward.
 
     x and `grad`, the loss's gradient of y, are [rows, features]. Returns y and the gradients of x, weight and bias.
     """
@@ -32,7 +32,7 @@ def torch_synced_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
 
 @contextmanager
 def kernels_on_cpu() -> Iterator[None]:
-    """Inside, PyTorch's names of SyncBatchNorm's kernels stand for those of this module, in this process."""
+    """Replace the kernels of PyTorch's SyncBatchNorm by this module's, in this process, while inside."""
     kernels = {
         "batch_norm_stats": _stats,
         "batch_norm_gather_stats_with_counts": _gathered_stats,
@@ -58,7 +58,7 @@ def _gathered_stats(
     x: torch.Tensor, means: torch.Tensor, invstds: torch.Tensor, running_mean: None, running_var: None, momentum: float,
     eps: float, counts: torch.Tensor,
 ) -> Tensors:  # fmt: skip
-    """The mean and 1/√(variance + eps) of all rows, from each rank's own and its number of rows."""
+    """Return the mean and 1/√(variance + eps) of all rows, from each rank's own and its number of rows."""
     part = (counts / counts.sum())[:, None]
     mean = (part * means).sum(0)
     variances = invstds**-2 - eps

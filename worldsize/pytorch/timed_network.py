@@ -1,8 +1,8 @@
-"""A network of plain layers whose forward and backward can be given declared durations, and its training, for labs on DDP.
+"""A network of plain layers with declared durations of forward and backward, and its training, for labs on DDP.
 
-A `task` is a dict of plain values that says all about a training: so it travels to ranks, and a check can hand it out.
-`task()` fills in what is not given. Every rank draws its own weights and its own examples from the task's seed and its
-number; nothing is sent here. Left out: making the ranks agree, which is what a lab's student writes.
+A `task` is a dict of plain values that defines a training, so it can travel to ranks and be given out by a check. `task()`
+fills in defaults. Every rank draws its own weights and examples from the task's seed and its number; nothing is sent here.
+Making the ranks agree is left to the lab's student.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TrainingTask = dict[str, Any]
 
 
 class Rank(Protocol):
-    """What is used of a `worldsize.fabric.Fabric`."""
+    """The part of a `worldsize.fabric.Fabric` that is used here."""
 
     @property
     def rank(self) -> int: ...
@@ -27,12 +27,12 @@ class Rank(Protocol):
 
 
 def task(**given: Any) -> TrainingTask:
-    """All that a timed network's training needs, as plain values: what is given, and the plain rest.
+    """Return a training task as plain values: the given values, and defaults for the rest.
 
-    `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer
-    a's weight. `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss passes by (those
-    must be square). `forward_s`, `backward_s`: declared seconds of a layer's forward and backward. `parts`: micro-batches
-    of a step, each of `examples`. `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
+    `sizes`: widths from the input to the output, a layer between each two. `tied`: pairs (a, b), layer b uses layer a's weight.
+    `frozen`: layers that don't learn. `unused`: by rank, layers that this rank's loss skips (which must be square). `forward_s`,
+    `backward_s`: declared seconds of a layer's forward and backward. `parts`: micro-batches of a step, each of `examples`.
+    `buckets`: lists of numbers of learning tensors. Raises ValueError for another name.
     """
     plain: TrainingTask = {
         "sizes": [4, 4, 4, 4], "examples": 3, "steps": 1, "rate": 0.1, "seed": 0, "dtype": "float32", "tied": [],
@@ -46,7 +46,7 @@ def task(**given: Any) -> TrainingTask:
 
 
 class _Stretch(torch.autograd.Function):
-    """It takes declared time forward, and backward before the gradient goes on, and changes neither: that is for the fabric."""
+    """Declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, fabric: Rank, forward_s: float, backward_s: float) -> torch.Tensor:
@@ -64,13 +64,13 @@ def _declare(fabric: Rank, seconds: float, x: torch.Tensor) -> torch.Tensor:
 
 
 class KeptGraphs:
-    """How many forward passes autograd keeps what they need for backward of, and the most at once."""
+    """A counter of the forward passes whose tensors autograd keeps for backward: `now`, and the `most` at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
 
     def mark(self, x: torch.Tensor) -> torch.Tensor:
-        """The same tensor, with a mark in its graph that goes when the graph's tensors do."""
+        """Return the same tensor, with a mark in its graph that disappears with the graph's tensors."""
         with torch.autograd.graph.saved_tensors_hooks(lambda kept: _Mark(self, kept), lambda mark: mark.tensor):
             return _Marked.apply(x)
 
@@ -97,7 +97,7 @@ class _Marked(torch.autograd.Function):
 
 
 class Network(nn.Module):
-    """Linear layers without bias, tanh between them: one weight [out, in] a layer, in `parameters()` from the input on."""
+    """Linear layers without bias, tanh between them: one weight [out, in] per layer, in `parameters()` from the input on."""
 
     def __init__(self, fabric: Rank, task: TrainingTask) -> None:
         super().__init__()
@@ -130,17 +130,17 @@ class Network(nn.Module):
 
 
 def network(fabric: Rank, task: TrainingTask) -> Network:
-    """This rank's copy of the timed network of plain layers, whose forward and backward can take declared time.
+    """Return this rank's copy of the network, with its own weights.
 
-    With weights of its own.
+    Forward and backward take the task's declared time.
     """
     return Network(fabric, task)
 
 
 def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """A rank's examples for one step of the timed network, and what they should become.
+    """Return a rank's examples for one step, and their targets.
 
-    [examples, in], [examples, out].
+    Shapes [examples, in], [examples, out].
     """
     random = _random(task, rank, 1 + step, part)
     shape = (task["examples"], task["sizes"][0] + task["sizes"][-1])
@@ -150,7 +150,7 @@ def batch(task: TrainingTask, rank: int, step: int, part: int = 0) -> tuple[torc
 
 
 def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int = 0) -> torch.Tensor:
-    """The timed network's mean squared error over the rank's examples of one step."""
+    """Return the mean squared error over the rank's examples of one step."""
     x, y = batch(task, rank, step, part)
     return nn.functional.mse_loss(forward(x), y)
 
@@ -158,13 +158,11 @@ def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int 
 def train(
     fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None
 ) -> dict[str, Any]:
-    """Train the timed network by gradient descent, where a given function makes the gradients of each step.
+    """Train the network by gradient descent; a given function makes the gradients of each step.
 
-    At each step `gradients(loss)` has to leave in every p.grad what p is to step by.
-
-    A task with several parts hands it an iterator instead, which runs the forward of the next micro-batch when
-    asked. `forward` stands in for `model(x)`. Returns {"weights": the parameters at the end, "seconds": of each
-    step}, and with several parts "graphs": of how many micro-batches autograd kept tensors at once, at most.
+    `gradients(loss)` must leave each parameter's step direction in p.grad. A task with several parts passes an iterator instead,
+    which runs the next micro-batch's forward on request. `forward` replaces `model(x)`. Returns {"weights": the parameters at the
+    end, "seconds": of each step} and, with several parts, "graphs": the most micro-batches whose tensors autograd kept at once.
     """
     seconds = []
     for step in range(task["steps"]):
@@ -194,7 +192,7 @@ def _descend(model: nn.Module, rate: float) -> None:
 
 
 def _of_rank(by_rank: dict, rank: int) -> list[int]:
-    """JSON knows no whole numbers as keys, so both kinds are understood."""
+    """Return the rank's entry; JSON has no integer keys, so text keys work too."""
     return by_rank.get(rank, by_rank.get(str(rank), []))
 
 

@@ -1,8 +1,7 @@
-"""Modules of torch's own `nn`, each with rows to train on, for a wrapper that should take any module.
+"""Modules of torch's own `nn`, each with rows to train on, to test a wrapper that should take any module.
 
-Each brings something of its own: buffers, a tied weight, a frozen one, layers that a rank passes by, weights of two dtypes. Every
-rank draws its weights, its buffers and its rows from the seed of its task. Left out: making the ranks agree, which is what
-a lab's student writes.
+Each module has a difficulty: buffers, a tied weight, a frozen weight, layers that a rank skips, weights of two dtypes. Every rank
+draws its weights, buffers and rows from the seed of its task. Making the ranks agree is left to the lab's student.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ import torch
 from torch import nn
 
 ModuleTask = dict[str, Any]
-Inputs = Callable[[torch.Generator, int, int], tuple]  # (random, rank, step) to what the module is called with
+Inputs = Callable[[torch.Generator, int, int], tuple]  # (random, rank, step) -> the module's arguments
 
 
 @dataclass(frozen=True)
 class ModuleKind:
-    """How a module is made, and what it is called with: rows in float64, tokens as whole numbers."""
+    """A recipe for a module and for its arguments: rows in float64, tokens as whole numbers."""
 
     build: Callable[[], nn.Module]
     inputs: Inputs
 
 
 class InTurn(nn.Module):
-    """Layers of which each call uses two: the one that it names, and the last. Nobody uses layer 0.
+    """Layers of which each call uses two: the layer of the given number, and the last. Layer 0 stays unused.
 
-    Its buffer is not persistent: a state_dict lacks it.
+    The module's buffer is not persistent: a state_dict lacks it.
     """
 
     def __init__(self, layers: int, width: int) -> None:
@@ -63,7 +62,7 @@ def _tokens(vocabulary: int, *shape: int) -> Inputs:
 
 
 def _in_turn(layers: int) -> Inputs:
-    """Another layer on the next rank and at the next step, none of them the first or the last."""
+    """Return inputs that use a different layer on the next rank and at the next step, never the first or the last."""
 
     def inputs(random: torch.Generator, rank: int, step: int) -> tuple:
         return torch.randn((3, 4), generator=random, dtype=torch.float64), 1 + (rank + step) % (layers - 2)
@@ -103,9 +102,9 @@ MODULES = {
 
 
 def module_task(name: str, **given: Any) -> ModuleTask:
-    """Return all that a training of a module of `MODULES` needs, as plain values: what is given, and the plain rest.
+    """Return a module's training task as plain values: the given values, and defaults for the rest.
 
-    Raises ValueError for another name of a module or of a value.
+    Raises ValueError for an unknown module or value.
     """
     plain: ModuleTask = {"module": name, "seed": 0, "steps": 10, "rate": 0.3, "dtype": "float64"}
     unknown = sorted(set(given) - set(plain))
@@ -116,7 +115,7 @@ def module_task(name: str, **given: Any) -> ModuleTask:
 
 
 def module(task: ModuleTask) -> nn.Module:
-    """Return a module of torch's own nn with weights and buffers that are drawn from the task's seed.
+    """Return the task's module with weights and buffers drawn from the task's seed.
 
     torch's own generator stays as it was.
     """
@@ -135,34 +134,34 @@ def module(task: ModuleTask) -> nn.Module:
 
 
 def inputs(task: ModuleTask, rank: int, step: int) -> tuple:
-    """Return what a rank's module of torch's nn is called with at a step: its own rows, in the task's dtype."""
+    """Return the arguments of a rank's module at a step: the rank's own rows, in the task's dtype."""
     given = MODULES[task["module"]].inputs(_random(task, 1 + step), rank, step)
     dtype = getattr(torch, task["dtype"])
     return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in given)
 
 
 def loss(task: ModuleTask, rank: int, step: int, forward: Callable) -> torch.Tensor:
-    """Return the mean squared distance of what a module of torch's nn makes of a rank's rows from what they should become."""
+    """Return the mean squared distance between the module's output for a rank's rows and the target."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")  # another way is taken
         made = forward(*inputs(task, rank, step))
-    made = made[0] if isinstance(made, tuple) else made  # an LSTM returns its state too
+    made = made[0] if isinstance(made, tuple) else made  # an LSTM also returns its state
     wanted = torch.randn(made.shape, generator=_random(task, 1_000 + step), dtype=torch.float64)
     return nn.functional.mse_loss(made, wanted.to(made.dtype))
 
 
 def state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return copies of a module's parameters and buffers by name, each once."""
+    """Return copies of a module's parameters and buffers by name, shared ones once."""
     return {name: x.detach().clone() for name, x in (*model.named_parameters(), *model.named_buffers())}
 
 
 def train(
     task: ModuleTask, rank: int, model: nn.Module, finish: Callable | None = None, forward: Callable | None = None
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """Train a module of torch's nn by gradient descent, as a script does that knows of no ranks.
+    """Train a module by gradient descent, as a script without ranks does.
 
-    `finish()` is called after each backward; `forward` stands in for the module. Returns {"start": state, "first": the state
-    after the first step, "end": after the last one}.
+    `finish()` is called after each backward; `forward` replaces the module. Returns {"start": state, "first": the state after the
+    first step, "end": the state after the last}.
     """
     states = [state(model)]
     for step in range(task["steps"]):
@@ -176,9 +175,9 @@ def train(
 
 
 def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor]]:
-    """Train a module of torch's nn in one process, with the rows of all ranks and from rank 0's weights; states as `train`.
+    """Train in one process on all ranks' rows from rank 0's weights; return states as `train` does.
 
-    `tasks[rank]` differ in their seeds alone.
+    `tasks[rank]` differ only in their seeds.
     """
     model = module(tasks[0])
     states = [state(model)]

@@ -1,10 +1,9 @@
-"""A transformer layer of which a rank holds some heads and some of the MLP's hidden units, to measure what it keeps.
+"""A rank's shard of a transformer layer, some heads and some hidden units of the MLP, to measure what it keeps.
 
-Two ways to stand between the ranks' shards: all-reduces (Megatron's f and g), or all-gather and reduce-scatter of tokens
-(sequence parallelism), where the gathered tokens are not kept but gathered again backwards. Left out: causal masks, biases
-of the linear layers, anything fast.
-
-M. Shoeybi et al., arXiv:1909.08053, 2019; V. Korthikanti et al., arXiv:2205.05198, 2022, sections 4.1 and 4.2.
+Shards are joined either by all-reduces (Megatron's f and g), or by all-gather and reduce-scatter of tokens (sequence
+parallelism), where the gathered tokens are not kept but gathered again in backward. Left out: causal masks, biases of the
+linear layers, speed. M. Shoeybi et al., arXiv:1909.08053, 2019; V. Korthikanti et al., arXiv:2205.05198, 2022, sections 4.1 and
+4.2.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Way = Callable[[torch.Tensor], torch.Tensor]
 
 
 class TwoWays(torch.autograd.Function):
-    """Sharding's conjugate pairs: `there` on a value's way forwards, `back` on its gradient's way backwards."""
+    """A conjugate pair of sharding: `there` acts on a value in forward, `back` on its gradient in backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, there: Way, back: Way) -> torch.Tensor:
@@ -36,7 +35,8 @@ class TwoWays(torch.autograd.Function):
 
 
 class GatheredLinear(torch.autograd.Function):
-    """Sequence parallelism's x Wᵀ of all ranks' tokens: it keeps this rank's alone, and gathers again backwards."""
+    """The product x Wᵀ of all ranks' tokens under sequence parallelism: keeps this rank's tokens only, and gathers again in
+    backward."""
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, weight: torch.Tensor, fabric: Fabric) -> torch.Tensor:
@@ -53,7 +53,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 def gathered(fabric: Fabric, own: torch.Tensor) -> torch.Tensor:
-    """Sharding's all-gather of tokens: [tokens/n, …] on each rank to [tokens, …] on all. n has to divide the tokens."""
+    """All-gather tokens: [tokens/n, …] on each rank to [tokens, …] on all. n has to divide the tokens."""
     whole = torch.empty(fabric.world_size * own.shape[0], *own.shape[1:], dtype=own.dtype)
     whole.tensor_split(fabric.world_size)[fabric.rank].copy_(own.detach())
     all_gather(fabric, whole.view(-1))
@@ -61,16 +61,16 @@ def gathered(fabric: Fabric, own: torch.Tensor) -> torch.Tensor:
 
 
 def scattered(fabric: Fabric, whole: torch.Tensor) -> torch.Tensor:
-    """Sharding's reduce-scatter of tokens: this rank's tokens of the sum of all ranks' [tokens, …]."""
+    """Reduce-scatter tokens: return this rank's tokens of the sum of all ranks' [tokens, …]."""
     part = reduce_scatter(fabric, whole.detach().contiguous().view(-1))
     return part.view(-1, *whole.shape[1:])
 
 
 class TransformerShard(nn.Module):
-    """A PyTorch transformer layer's shard for this rank: x [tokens, batch, width] to the same shape.
+    """This rank's shard of a PyTorch transformer layer: x [tokens, batch, width] to the same shape.
 
-    With `sequence` x is this rank's tokens alone. All ranks draw the whole weights from `seed` and keep their own rows and
-    columns. Raises ValueError where the ranks do not divide heads.
+    With `sequence`, x has this rank's tokens only. All ranks draw the whole weights from `seed` and keep their own rows and
+    columns. Raises ValueError if the number of ranks does not divide `heads`, or `heads` the width.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class TransformerShard(nn.Module):
         def own(x: torch.Tensor, dim: int) -> nn.Parameter:
             return nn.Parameter(x.tensor_split(n, dim)[fabric.rank].clone())
 
-        # of queries, keys and values each rank has the rows of its own heads
+        # each rank has its own heads' rows of queries, keys and values
         self.qkv = nn.Parameter(torch.cat([drawn(width, width).tensor_split(n)[fabric.rank] for _ in range(3)]))
         self.out = own(drawn(width, width), 1)
         self.up, self.down = own(drawn(4 * width, width), 0), own(drawn(width, 4 * width), 1)
@@ -106,7 +106,7 @@ class TransformerShard(nn.Module):
         return x + self._drop(self._leave(hidden @ self.down.T))
 
     def _norm(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        """Of this rank's tokens alone its weights have a part of their gradient: where tokens are cut, parts are added up."""
+        """Normalize x. With sharded tokens each rank has only a part of the weights' gradient, so the parts are added up."""
         norm = self.norms[number]
         scale, shift = norm.weight, norm.bias
         if self._sequence:
@@ -114,7 +114,7 @@ class TransformerShard(nn.Module):
         return F.layer_norm(x, norm.normalized_shape, scale, shift)
 
     def _shared(self, x: torch.Tensor) -> torch.Tensor:
-        """f: x as it is, and its gradient added up over the ranks."""
+        """Return x as it is, and add up its gradient over the ranks: Megatron's f."""
         return TwoWays.apply(x, lambda x: x.view_as(x), lambda grad: all_reduce(self._fabric, grad.clone()))
 
     def _enter(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,7 @@ class TransformerShard(nn.Module):
         return TwoWays.apply(x, lambda x: all_reduce(fabric, x.clone()), lambda grad: grad)
 
     def _attend(self, qkv: torch.Tensor) -> torch.Tensor:
-        """[tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
+        """Map [tokens, batch, 3 · own width] to [tokens, batch, own width], head by head."""
         tokens, batch, _ = qkv.shape
         shape = tokens, batch * self._heads, self._head_width
         q, k, v = (part.reshape(shape).transpose(0, 1).contiguous() for part in qkv.chunk(3, -1))
@@ -139,7 +139,7 @@ class TransformerShard(nn.Module):
         return mixed.transpose(0, 1).reshape(tokens, batch, -1)
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:
-        """Dropout that keeps a byte a place."""
+        """Apply dropout that keeps one byte per element."""
         if not self._dropout:
             return x
         return torch.native_dropout(x, self._dropout, True)[0]

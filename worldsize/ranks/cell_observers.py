@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from worldsize.launch.run import Observer, Run
 from worldsize.live.text import last_words, say
@@ -36,8 +35,7 @@ class CellText(Observer):
 class CellView(CellText):
     """Shows a cell's output by rank in a notebook: live while it runs, in tabs when it has ended."""
 
-    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
-        self._heard = heard  # meant as a sign of life while a run is followed; not called at present
+    def __init__(self) -> None:
         self._handle = None
         self._texts: dict[int, str] = {}
         self._began_s = self._shown_s = 0.0

@@ -347,11 +347,12 @@ def open_ranks(
 
 
 def _apart(tensors: list[Any]) -> float:
-    """Return the largest difference of any element from the first tensor's; all have one shape."""
+    """Return the largest difference between any two tensors in any element; all have one shape."""
     import torch
 
     wide = [tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in tensors]
-    return max(((one - wide[0]).abs().max().item() for one in wide if one.numel()), default=0.0)
+    pairs = itertools.combinations([one for one in wide if one.numel()], 2)
+    return max(((one - other).abs().max().item() for one, other in pairs), default=0.0)
 
 
 def opened_last() -> OpenRanks | None:

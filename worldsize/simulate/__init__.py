@@ -1,8 +1,7 @@
-"""Simulated time: `simulate(fn, world_size=1000, link=…)` runs a function over the fabric on as many ranks as you like.
+"""Simulated time: `simulate(fn, world_size=1000, link=…)` runs a function over the fabric on any number of ranks.
 
-The function is the same that `launch` takes, unedited; seconds are a clock's that only messages and declared work move.
-The face is imported when a name of it is asked for: whoever plays the cases of a check needs the world and no launch.
-Left out: real processes (`launch`).
+The function is the one that `launch` takes, unedited; only messages and declared work advance the clock. The public names are
+imported on first use, because a check's cases need only `world`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_MESSAGES", "MOST_RANKS", "Nodes", "SimulatedRun", "simulate"]
 
-# imported when asked for: a check's cases use the world alone, and a fresh process should not wait for the rest
+# imported on first use: a check's cases use the world alone, and a fresh process should not wait for the rest
 _FACE = {
     "MOST_MESSAGES": "run", "MOST_RANKS": "api", "Nodes": "topology", "SimulatedRun": "simulated_run", "simulate": "api",
 }  # fmt: skip

@@ -1,10 +1,9 @@
-"""`simulate(fn, world_size)`: run a function over the fabric as simulated ranks, and get back all that they did.
+"""`simulate(fn, world_size)`: run a function over the fabric as simulated ranks, and return the whole run.
 
     run = simulate(ring_all_reduce, 1024, args=(torch.ones(1024),), link=Link("10 GB/s", "5 us"))
     run.simulated_s; run[2]; run.trace
 
-Left out: turns and clocks (`world`), what ranks have of their own (`own_state`), and ranks that stand for others
-(`symmetry`).
+`world.py` has turns and clocks, `own_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
 """
 
 from __future__ import annotations
@@ -41,17 +40,16 @@ def simulate(
     timeout_s: float = 120.0,
     most_messages: int = MOST_MESSAGES,
 ) -> SimulatedRun:
-    """Run `fn(fabric, *args, **kwargs)` on `world_size` simulated ranks of this process, and get the `SimulatedRun`.
+    """Run `fn(fabric, *args, **kwargs)` on `world_size` simulated ranks of this process, and return the `SimulatedRun`.
 
-    `link` is every rank's, or `nodes` says what lies between them. `stragglers` {rank: factor} makes a rank's declared
-    work (`fabric.compute`) take that many times as long; or a function of (generator, world size) draws all factors.
-    `failures_per_s` is a rank's rate of failing. What is drawn depends on `seed` alone, so a run is the same each time.
-    `timeout_s` are real seconds.
+    `link` is every rank's, or `nodes` describes the network. `stragglers` {rank: factor} makes a rank's declared work
+    (`fabric.compute`) take that many times as long; or a function of (generator, world size) draws all factors. `failures_per_s`
+    is a rank's failure rate. Draws depend on `seed` alone, so every run is the same. `timeout_s` is in real seconds.
 
-    Up to `most_messages` are simulated one by one. Beyond that, where all ranks (or nodes) do the same, one of them stands
-    for all others: such a run has times and no values, and its notes say what speaks for the symmetry.
+    Up to `most_messages` are simulated one by one. Beyond that, if all ranks (or nodes) do the same, one of them stands for all
+    others: such a run has times and no values, and its notes give the evidence of symmetry.
 
-    Each rank gets a copy of `args`. Raises ValueError for a wrong argument, `RankFailed`, `Deadlock` and `RunTimedOut` as
+    Each rank gets a copy of `args`. Raises ValueError for a wrong argument, and `RankFailed`, `Deadlock` and `RunTimedOut` as
     `launch` does. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
     check_arguments(fn, args, timeout_s, seed)
@@ -95,7 +93,7 @@ def _check(world_size: Any, link: Any, nodes: Any) -> None:
 
 
 def _slowness(stragglers: Stragglers, generator: np.random.Generator, n: int) -> np.ndarray:
-    """[ranks]: how many times as long declared work takes on each."""
+    """Return each rank's factor on the time of declared work, [ranks]."""
     factors = np.ones(n)
     if callable(stragglers):
         factors = np.asarray(stragglers(generator, n), float)
@@ -112,7 +110,7 @@ def _slowness(stragglers: Stragglers, generator: np.random.Generator, n: int) ->
 
 
 def _moments_of_failure(failures_per_s: Any, generator: np.random.Generator, n: int) -> np.ndarray:
-    """[ranks]: when each fails, in simulated seconds: exponentially distributed, never at a rate of 0."""
+    """Return each rank's moment of failure in simulated seconds, [ranks]: exponentially distributed, infinite at a rate of 0."""
     if not isinstance(failures_per_s, (int, float)) or isinstance(failures_per_s, bool) or not 0 <= failures_per_s < 1e9:
         raise ValueError(f"simulate: expected failures_per_s, a rank's rate, as 0 or more, got {failures_per_s!r}")
     return generator.exponential(1 / failures_per_s, n) if failures_per_s else np.full(n, np.inf)

@@ -1,7 +1,6 @@
-"""The messages of a simulation, kept in columns: nine numbers a message, and no objects until somebody asks for some.
+"""The messages of a simulation in columns: nine numbers per message, and objects only on request.
 
-A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. Left out: when a message is sent
-or taken (`world`).
+A run of 1,024 ranks has millions of messages; as `Transfer`s they would take gigabytes. `world.py` fills the columns.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import numpy as np
 
 from worldsize.trace import Span, Trace, Transfer
 
-NEVER = float("nan")  # of a message that nobody has taken, or whose sender has not waited for it
+NEVER = float("nan")  # no receiver has taken the message, or its sender has not waited for it
 
 
 @dataclass
 class MessageColumns:
-    """A message a place, in the order in which they were sent. Seconds are of the simulated clock.
+    """A row per message, in the order in which they were sent. Seconds are on the simulated clock.
 
-    `start_s`: sent; `wait_s`: the sender began to wait for it; `left_s`: that wait was over; `recv_start_s`: its receiver
-    began to wait; `end_s`: wholly received. The last four are NaN until that has happened.
+    `start_s`: sent; `wait_s`: the sender began to wait for the message; `left_s`: that wait was over; `recv_start_s`: the
+    receiver began to wait; `end_s`: wholly received. The last four are NaN until they happen.
     """
 
     src: array = field(default_factory=lambda: array("i"))
@@ -39,14 +38,15 @@ class MessageColumns:
         return len(self.src)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """{name of the column: its numbers [messages]}, copies."""
+        """Return copies of the columns, {name: numbers [messages]}."""
         return {name: np.array(column) for name, column in vars(self).items()}
 
     def trace(self, world_size: int, spans: Iterable[Span]) -> Trace:
-        """The same as a run of processes has it: a transfer for every message that was taken, and the spans of both sides."""
+        """Return a trace as a run of processes has it: a transfer for every message taken, and the spans of both sides."""
         transfers, found = [], list(spans)
         rows = zip(*(column.tolist() for column in vars(self).values()), strict=True)
         for src, dst, tag, size_bytes, start_s, wait_s, left_s, recv_start_s, end_s in rows:
+            # NaN differs from itself: the sender has not waited
             left_s = start_s if left_s != left_s else left_s
             wait_start_s = None if wait_s != wait_s else wait_s
             found.append(Span(src, "send", start_s, left_s, label=f"to rank {dst}", wait_start_s=wait_start_s))

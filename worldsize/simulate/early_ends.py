@@ -1,13 +1,14 @@
-"""Why a simulation ends before its ranks do: each reason an exception of its own.
+"""The reasons for which a simulation ends before its ranks do, each an exception.
 
-Left out: the words that a caller reads (`outcome`).
+`outcome.py` writes the messages for the caller.
 """
 
 from __future__ import annotations
 
 
 class Abandoned(BaseException):
-    """Ends a simulation from inside a rank; `reason` is what its caller is told. No student's `except Exception` gets it."""
+    """The end of a simulation, raised inside a rank; its caller gets `reason`. A student's `except Exception` does not catch it.
+    """
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -15,7 +16,7 @@ class Abandoned(BaseException):
 
 
 class SimulatedFailure(RuntimeError):
-    """A rank has failed, as its failure rate had it drawn."""
+    """A rank has failed, at a moment drawn from its failure rate."""
 
 
 class TooManyMessages(ValueError):
@@ -26,7 +27,7 @@ class TooManyMessages(ValueError):
 
 
 class WaitsInBackward(RuntimeError):
-    """A rank waits for a message inside of backward, of which torch runs one at a time in a thread."""
+    """A rank waits for a message inside backward, of which torch runs one at a time per thread."""
 
     def __init__(self) -> None:
         super().__init__("a rank waits for a message inside of backward: autograd runs one at a time in a thread")

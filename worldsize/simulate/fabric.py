@@ -1,7 +1,7 @@
-"""The fabric of a simulated rank: the same face, with a short way for the calls that nearly all are.
+"""The fabric of a simulated rank: the same interface, with a fast path for nearly all calls.
 
-A call whose arguments are plainly right goes straight to the simulation; every other one takes the way of real ranks,
-with its checks and its words. Left out: when messages pass (`world`).
+A call with plainly valid arguments goes directly to the simulation; every other call goes through the checks and messages of
+real ranks. `world.py` decides when messages pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worldsize.simulate.world import Sent, World
 
 
 class SimulatedWire:
-    """A rank's wire in simulated time: what lies under a fabric whose calls do not go the short way."""
+    """A rank's wire in simulated time, for calls that do not take the fast path."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.rank = rank
@@ -39,12 +39,12 @@ class SimulatedWire:
 
 
 class SimulatedFabric(Fabric):
-    """One simulated rank's connection to the others."""
+    """A simulated rank's connection to the others."""
 
     def __init__(self, world: World, rank: int) -> None:
         super().__init__(SimulatedWire(world, rank))
         self._world = world
-        self._number = rank  # `rank` itself may count what it is compared with (`witnesses`)
+        self._number = rank  # `rank` itself may count the numbers it is compared with (`witnesses`)
         self._guarded = False
 
     def guard_sends(self) -> None:
@@ -70,7 +70,7 @@ class SimulatedFabric(Fabric):
         return self._world.unwaited[self.rank]
 
     def _plain(self, x: Any, peer: Any, tag: Any) -> bool:
-        """Whether a call is right at first sight: a tensor or an array, the number of another rank, a tag."""
+        """Return True for a plainly valid call: a tensor or an array, another rank's number, a tag."""
         if type(peer) is not int or not 0 <= peer < self.world_size or peer == self._number:
             return False
         return type(tag) is int and 0 <= tag < MAX_TAG and _kind(x)
@@ -88,7 +88,7 @@ def _kind(x: Any) -> bool:
 
 
 def land(message: Sent, out: Any) -> None:
-    """Put the message's values into `out`. Raises ValueError where its dtype or shape is another."""
+    """Put the message's values into `out`. Raises ValueError if its dtype or shape differs."""
     x = message.x
     if type(x) is not type(out):
         x, out = _as_tensor(x), _as_tensor(out)

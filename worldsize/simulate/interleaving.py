@@ -1,4 +1,4 @@
-"""Choose what happens first among what happens at the same moment."""
+"""A random order of simultaneous events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interleaving:
-    """Another order of what happens at the same moment than by the numbers of the ranks, drawn from `seed`.
+    """A drawn order of simultaneous events, in place of the ranks' numbers; it depends on `seed`.
 
-    Each rank begins up to `late_s` seconds late. Which of several ranks has the next turn, and which of several messages is
-    received first from anyone, is drawn anew each time.
+    Each rank begins up to `late_s` seconds late. The rank with the next turn, and the message received first from anyone, are
+    drawn anew each time.
     """
 
     seed: int

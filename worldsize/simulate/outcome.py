@@ -1,6 +1,6 @@
-"""How a simulation ended, and its words: the same as a launch has for the same mistake.
+"""The end of a simulation, and its messages: the same as a launch's for the same mistake.
 
-Left out: the words of one failure (`failures`).
+`failures.py` renders a single failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HINT = "run = last_run(); run.trace has the messages until then"
 
 @dataclass(frozen=True)
 class BrokenOff:
-    """Why a simulation was ended before its ranks had, in which rank's turn, and where that was."""
+    """The reason why a simulation was ended early, the rank whose turn it was, and the place."""
 
     reason: BaseException
     rank: int | None
@@ -30,7 +30,7 @@ class BrokenOff:
 
 @dataclass(frozen=True)
 class Stood:
-    """Where the ranks stood that had not ended, and who waited for whom."""
+    """The standings of the unfinished ranks, and their waits."""
 
     standings: tuple[Standing, ...]
     waits: tuple[Wait, ...]
@@ -39,7 +39,7 @@ class Stood:
 def settle(
     run: SimulatedRun, world: World, timeout_s: float, broken_off: BrokenOff | None, stood: Stood
 ) -> BaseException | None:
-    """Fill in the state of the run, and give back the error that its caller is to get, if any."""
+    """Fill in the run's state, and return the error for the caller, if any."""
     where = failures.render_standings(stood.standings)
     run.state = "failed"
     if broken_off is not None:
@@ -65,7 +65,7 @@ def settle(
 
 
 def notes_on(changed: tuple[str, ...], unwaited: Sequence[int]) -> list[str]:
-    """What is said of a run that ended well: names of the notebook that a rank `changed`, and isends left unwaited."""
+    """Return the notes on a run that ended well: names of the notebook that a rank `changed`, and isends not waited for."""
     notes = notes_of(Outcome("done", returned={rank: Return((), count) for rank, count in enumerate(unwaited) if count}))
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)

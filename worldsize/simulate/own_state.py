@@ -1,8 +1,8 @@
-"""What a rank has of its own in a process, and here only while it has its turn: grad mode, generators, output, reports.
+"""Per-rank process state (grad mode, generators, output, reports), active only during the rank's turn.
 
-`time.sleep` lets the simulated clock go on; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and
-a wait for anything outside of the simulation are refused: nobody else would get a turn. Left out: whose turn it is
-(`world`), and what ends a turn that takes too long (`watch`).
+`time.sleep` advances the simulated clock; `time.monotonic` and `time.perf_counter` read it. Threads, process groups and waits for
+anything outside the simulation are refused, because no other rank would get a turn. `world.py` decides whose turn it is;
+`watch.py` ends a turn that takes too long.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from worldsize.simulate.world import World
 
 
 class GeneratorsUsed(Exception):
-    """A rank drew random numbers while the generators were not kept apart."""
+    """A rank drew random numbers while the generators were shared by all ranks."""
 
 
 class OwnState:
-    """The state of every rank that processes keep apart. `keeps_generators`: whether random generators are too.
+    """Per-rank state that separate processes would isolate. `keeps_generators` includes the random generators.
 
-    That costs some 30 us a turn; without it a draw raises GeneratorsUsed at the end of the turn.
+    Isolating generators costs some 30 us per turn; without that, a draw raises GeneratorsUsed, at the latest when the run ends.
     """
 
     def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:
@@ -49,7 +49,7 @@ class OwnState:
     # ---- turns -----------------------------------------------------------------------------------
 
     def enter(self, rank: int) -> None:
-        """Begin a turn of `rank`. Raises what the watch has kept for it, but not while ranks are only made to leave."""
+        """Begin a turn of `rank`. Raises an exception kept by the watch, unless the world is closing its ranks."""
         if self.watch.due is not None and not self._world.closing:
             raise self.watch.take_due()
 
@@ -74,19 +74,19 @@ class OwnState:
 
         if self._keeps_generators:
             self._generators[rank] = _generators()
-        elif self._world.switches % 64 == 0:
+        elif self._world.switches % 64 == 0:  # comparing at every turn would be slow
             self.look_at_generators()
 
     def look_at_generators(self) -> None:
-        """Raises GeneratorsUsed where one has been drawn from since the simulation began, and they are not kept apart."""
+        """Raise GeneratorsUsed if a shared generator has been drawn from since the simulation began."""
         if not self._keeps_generators and self._before and not _same(self._before, _generators()):
             raise GeneratorsUsed
 
-    # ---- what is one for all in a process ----------------------------------------------------------
+    # ---- state shared by a whole process -----------------------------------------------------------
 
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
-        """Inside, prints and reports go to the rank that has its turn, and clocks are its own."""
+        """Route prints and reports to the rank that has its turn, and let it read its own clock, while inside."""
         with self.watch.set(timeout_s), _callers_state_kept(), self._virtual_clocks(fn), self._own_output(), self._refusals():
             yield
 
@@ -143,7 +143,7 @@ class OwnState:
 
         def refusing(way: Callable, words: str) -> Callable:
             def one(*given: Any, **more: Any) -> Any:
-                if world.current is None or threading.get_ident() != owner:  # a thread of the kernel's, which is no rank
+                if world.current is None or threading.get_ident() != owner:  # another thread of the kernel, which is no rank
                     return way(*given, **more)
                 raise RuntimeError(f"rank {world.current} {words}")
 
@@ -169,7 +169,7 @@ _GROUP = (
 
 
 class _Router(io.TextIOBase):
-    """What a rank prints goes to its own log; what is printed outside of a turn, or in another thread, to `out`."""
+    """A stdout that sends a rank's prints to its log, and prints outside of a turn or from another thread to `out`."""
 
     def __init__(self, world: World, logs: dict[int, io.StringIO], out: Any) -> None:
         self._world = world
@@ -191,7 +191,7 @@ class _Router(io.TextIOBase):
 
 
 class _Buffers:
-    """A `ReportBuffer` that is that of the rank whose turn it is."""
+    """A `ReportBuffer` that stands for the buffer of the rank whose turn it is."""
 
     origin_s = 0.0
 
@@ -215,7 +215,7 @@ class _Buffers:
 
 
 def _named_clocks(fn: Callable, real: dict[str, Callable]) -> list[tuple[dict, str, str]]:
-    """Where the function's cells have a clock under a name of their own: `from time import sleep`."""
+    """Return the places where the function's cells have a clock under their own name (`from time import sleep`)."""
     names = {id(way): name for name, way in real.items()}
     places = [getattr(fn, "__globals__", {})]
     places += [f.__globals__ for f in reachable(fn).values() if hasattr(f, "__globals__")]
@@ -229,7 +229,7 @@ def _named_clocks(fn: Callable, real: dict[str, Callable]) -> list[tuple[dict, s
 
 
 def _generators() -> tuple:
-    """The state of every global generator of this process."""
+    """Return the state of every global generator of this process."""
     torch = sys.modules.get("torch")
     drawn = torch.get_rng_state() if torch is not None else None
     return np.random.get_state(), random.getstate(), drawn  # noqa: NPY002 - students' code draws from it
@@ -247,13 +247,13 @@ def _same(one: tuple, other: tuple) -> bool:
     if one[1] != other[1] or one[0][2:] != other[0][2:] or not np.array_equal(one[0][1], other[0][1]):
         return False
     if one[2] is None or other[2] is None:
-        return one[2] is other[2]  # torch came in between, and may have been drawn from
+        return one[2] is other[2]  # torch was imported in between, and may have been drawn from
     return bool((one[2] == other[2]).all())
 
 
 @contextmanager
 def _callers_state_kept() -> Iterator[None]:
-    """The caller's generators and grad mode are afterwards as they were."""
+    """Restore the caller's generators and grad mode on exit."""
     before, torch = _generators(), sys.modules.get("torch")
     learns = torch is None or torch.is_grad_enabled()
     try:

@@ -1,9 +1,9 @@
-"""Ranks of unequal speed that all do the same calls: their times as vectors over all ranks, call by call.
+"""Ranks of unequal speed that all make the same calls: their times as vectors over all ranks, call by call.
 
-A rank's times hang on its own clock and on the moments of the messages that it takes, and which messages those are does
-not depend on time. So the calls of one rank are gone through once, with a number for every rank at each. Exact where
-every rank has a link of its own and every receive names its source; a network card that ranks share serves them in the
-order of time, which differs then. Left out: what the calls are (`symmetry`).
+A rank's times depend on its own clock and on the times of the messages that it takes; which messages it takes does not depend
+on time. So one rank's calls are replayed once, with a number for every rank at each call. Exact if every rank has its own link
+and every receive names its source; a shared network card serves ranks in order of time, which then differs. `symmetry.py`
+records the calls.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class _Message:
 
 
 def ends(calls: list[Call], world_size: int, link: Link | None, slowness: np.ndarray) -> np.ndarray:
-    """[ranks]: when each ends which does `calls`, on its own `link`, its declared work taking `slowness` times as long.
+    """Return each rank's end in seconds, [ranks]: all make `calls` on their own `link`; declared work takes `slowness` times as
+    long.
 
-    A "wait" among the calls is for the message of its number. Seconds.
+    A "wait" among the calls is for the message of its number.
     """
     latency_s = link.latency_s if link else 0.0
     s_per_byte = 1 / link.bandwidth_bytes_per_s if link else 0.0

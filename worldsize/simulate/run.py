@@ -1,6 +1,6 @@
-"""A simulation from the call to its `SimulatedRun`: in full, or by ranks that stand for others where there are too many.
+"""A simulation from the call to its `SimulatedRun`: in full, or by symmetry where there are too many messages.
 
-Left out: the arguments' checks (`api`), and the words of what went wrong (`outcome`).
+`api.py` checks the arguments; `outcome.py` writes the errors.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from worldsize.simulate.world import World
 from worldsize.trace import Span
 
 MOST_MESSAGES = 3_000_000
-MOST_FULL_RANKS = 20_000  # each has a stack of its own
+MOST_FULL_RANKS = 20_000  # each has its own stack
 MOST_UNEVEN_RANKS = 20_000  # each call is a vector over all of them
 
 
 @dataclass(frozen=True)
 class Setting:
-    """All that a simulation is told beside the function."""
+    """All settings of a simulation except the function."""
 
     world_size: int
     link: Link | None
@@ -61,14 +61,15 @@ class Setting:
         return self.nodes.ranks if self.nodes else 1
 
     def with_ranks(self, world_size: int) -> Setting:
-        """The same with fewer ranks, all of one speed."""
+        """Return the same setting for `world_size` ranks, all of one speed and without failures."""
         return replace(self, world_size=world_size, slowness=np.ones(world_size), dies_s=np.full(world_size, np.inf))
 
 
 def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
-    """The run of `call`: every message where there are few enough, else by symmetry. Raises ValueError for neither."""
+    """Return the run of `call`: every message if they are few enough, else by symmetry. Raises ValueError if neither is possible.
+    """
     began_s, why = time.monotonic(), ""
-    if 2 * setting.world_size * (setting.world_size - 1) > setting.most_messages:  # more than a ring of them has
+    if 2 * setting.world_size * (setting.world_size - 1) > setting.most_messages:  # more than a ring of these ranks sends
         try:
             asked = witnesses.listen(call, setting)
             if asked.messages * setting.world_size > setting.most_messages:
@@ -95,7 +96,7 @@ def _too_large(setting: Setting, what: str, why: str) -> str:
 
 
 def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
-    """Simulate every rank and every message. Raises what `simulate` does, and TooManyMessages."""
+    """Simulate every rank and every message. Raises `simulate`'s errors, and TooManyMessages."""
     began_s, n = time.monotonic(), setting.world_size
 
     def world() -> World:
@@ -116,7 +117,7 @@ def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> Simula
 def by_symmetry(
     call: Payload, setting: Setting, launches: KernelLaunches, asked: Witnesses, began_s: float
 ) -> SimulatedRun:
-    """Simulate the ranks of one node, which stand for all others. Raises NotSymmetric, and what `simulate` does."""
+    """Simulate the ranks of one node, which stand for all others. Raises NotSymmetric and `simulate`'s errors."""
     k, n = setting.node_ranks, setting.world_size
     uneven = bool((setting.slowness != 1).any())
     if uneven and n > MOST_UNEVEN_RANKS:
@@ -163,7 +164,7 @@ def _symmetric_world(setting: Setting) -> SymmetricWorld:
 
 
 def _as_in_full(call: Payload, setting: Setting) -> list[str]:
-    """The evidence that a small world simulated in full has the times that symmetry says. Raises NotSymmetric."""
+    """Return evidence that symmetry gives the times of a small world simulated in full. Raises NotSymmetric if it does not."""
     n = symmetry.small_world(setting.world_size, setting.node_ranks)
     if n is None:
         return []
@@ -178,7 +179,7 @@ def _as_in_full(call: Payload, setting: Setting) -> list[str]:
 
 @dataclass
 class _Ended:
-    """What a simulation left: its world, what ranks have of their own, what they returned, and why it ended early."""
+    """The results of a simulation: its world, the ranks' own state, their results, and the reason if it ended early."""
 
     world: World
     own_state: OwnState
@@ -188,7 +189,7 @@ class _Ended:
 
 
 def _turns(call: Payload, setting: Setting, make_world: Callable[[], World], ranks: range) -> _Ended:
-    """Let `ranks` take their turns in a new world, and once more with generators apart where one was drawn from."""
+    """Run `ranks` in a new world; if one drew random numbers, run again with separate generators."""
     try:
         return _attempt(call, setting, make_world(), ranks, keeps_generators=False)
     except GeneratorsUsed:

@@ -1,6 +1,6 @@
-"""What came of a simulation: a `Run` whose seconds are those of the simulated clock.
+"""The result of a simulation: a `Run` whose seconds are the simulated clock's.
 
-Left out: how it came about (`api`).
+`api.py` makes it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from worldsize.trace import Span, Trace
 
 @dataclass(eq=False)
 class SimulatedRun(Run):
-    """What came of a simulation, as a `Run`: `results`, `log`, `reports` and `trace` are those of simulated ranks.
+    """A simulation's result as a `Run`: `results`, `log`, `reports` and `trace` are those of simulated ranks.
 
-    `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is what
-    the simulation took. `columns`: every message in columns, without making a `Transfer` of each. `recorded_ranks`: of a
-    run by symmetry the ranks whose messages are recorded, which stand for the others, and there are no results; () where all are.
-    `asked_ranks`: of a run by symmetry, how many ranks were asked whether they do the same.
+    `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is the
+    simulation's real time. `columns`: every message in columns, without a `Transfer` for each. In a run by symmetry there are no
+    results; `recorded_ranks` are the ranks whose messages are recorded, which stand for the others (() in any other run), and
+    `asked_ranks` is the number of ranks asked to do the same.
     """
 
     simulated_s: float = 0.0
@@ -39,16 +39,16 @@ class SimulatedRun(Run):
 
     @property
     def trace(self) -> Trace:
-        """The transfers and spans of all ranks on the simulated clock; of a run by symmetry those of `recorded_ranks`."""
+        """The transfers and spans of all ranks on the simulated clock; in a run by symmetry, of `recorded_ranks`."""
         return self._made_trace
 
     @property
     def messages(self) -> int:
-        """How many messages were simulated one by one."""
+        """The number of messages simulated one by one."""
         return len(self.columns)
 
     def show(self) -> None:
-        """Print what came of this run in a line; its pictures are those of any run: `figures.messages(run)`."""
+        """Print this run's result in a line; draw pictures as of any run, with `figures.messages(run)`."""
         print(self)
 
     def _no_result(self, rank: int) -> str:

@@ -1,12 +1,10 @@
-"""Ranks that stand for others: where all nodes do the same, one node is simulated, and its times are those of all.
+"""Ranks that stand for others: if all nodes do the same, one node is simulated, and all others share its times.
 
-If a program and its links do not change when every rank r is called r + k, then rank r does at every moment what rank
-r % k does. So the function runs on ranks 0 to k - 1 alone, with the true world size; a message to rank `to` goes to the
-representative `to % k`, which takes it for the one that the rank at the same distance before it has sent (a quotient of
-the run by that symmetry). Times are exact to the last bit; values are not: a representative gets its own node's numbers.
-
-Left out: whether a program is symmetric, which is tried and not proved (`witnesses`), the simulation itself (`world`), and
-ranks of unequal speed (`replay`).
+If a program and its links do not change when every rank r is renamed r + k, then rank r does at every moment what rank r % k
+does. So the function runs on ranks 0 to k - 1 alone, with the true world size. A message to rank `to` goes to the representative
+`to % k`, which takes it for the message of the rank at the same distance before it (a quotient of the run by that symmetry).
+Times are exact to the last bit; values are not: a representative gets its own node's numbers. `witnesses.py` tests the symmetry,
+without proving it; `replay.py` handles ranks of unequal speed.
 """
 
 from __future__ import annotations
@@ -18,17 +16,17 @@ from worldsize.simulate.world import Sent, World
 
 _SMALL_WORLD = 64
 
-Call = tuple[str, int, int, float]  # what, distance to the other rank, tag, bytes or seconds
+Call = tuple[str, int, int, float]  # kind, distance to the other rank, tag, bytes or seconds
 
 
 class NotSymmetric(ValueError):
-    """Ranks do not do the same; the message says where they part."""
+    """Ranks do not do the same; the message says where they differ."""
 
 
 class SymmetricWorld(World):
     """A world of `world_size` ranks of which the first `len(slowness)` are simulated and stand for the others.
 
-    `calls[r]` is what representative r did, its waits too: of those the first number is that of the message.
+    `calls[r]` has the calls of representative r, its waits included; a wait's first number is the message's.
     """
 
     def __init__(self, *given: Any) -> None:
@@ -62,7 +60,7 @@ class SymmetricWorld(World):
 
 
 def small_world(world_size: int, node_ranks: int) -> int | None:
-    """A world size at which all ranks are quickly simulated, and which divides what the large one does; None if there is none."""
+    """Return a world size that is quick to simulate in full and divides the large one; None if there is none."""
     for n in range(min(_SMALL_WORLD, world_size - 1), 1, -1):
         if world_size % n == 0 and n % node_ranks == 0 and n > node_ranks:
             return n

@@ -1,6 +1,6 @@
-"""What lies between simulated ranks: one link for all, or nodes with a link inside and a network card between them.
+"""The network between simulated ranks: one link for all, or nodes with a link inside and network cards between them.
 
-Left out: how long a message takes on a link, which is `links.LinkClock`'s for real and for simulated ranks.
+`links.LinkClock` times the messages, for real and for simulated ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from worldsize.links import Link, LinkClock
 class Nodes:
     """Machines of `ranks` ranks each: rank r is on node r // ranks.
 
-    `inside` is each rank's own link to the ranks of its node. `between` is a network card to the other nodes, of which a node
-    has `cards`, one as a rule: neighbouring ranks share a card, each way one message at a time.
+    `inside` is each rank's own link to the ranks of its node. `between` is a network card to other nodes. A node has `cards`,
+    usually one: neighboring ranks share a card, which carries one message at a time each way.
     """
 
     ranks: int
@@ -40,7 +40,7 @@ class Nodes:
 
 
 class Clocks:
-    """The link clocks of all simulated ranks: which one a message from `src` to `dst` leaves by, and enters by."""
+    """The link clocks of all simulated ranks."""
 
     def __init__(self, world_size: int, link: Link | None, nodes: Nodes | None) -> None:
         self.node_ranks = nodes.ranks if nodes else 0
@@ -52,10 +52,10 @@ class Clocks:
         self._cards = [LinkClock(nodes.between) for _ in range(cards)] if nodes else []
 
     def shared(self, src: int, dst: int) -> bool:
-        """Whether a message between these goes over network cards, for which other ranks queue up too."""
+        """Return True if a message between these ranks uses network cards, for which other ranks queue up too."""
         size = self.node_ranks
         return bool(size) and src // size != dst // size
 
     def card(self, rank: int) -> LinkClock:
-        """The network card of its node that `rank` uses."""
+        """Return the network card that `rank` uses."""
         return self._cards[rank // self._card_ranks]

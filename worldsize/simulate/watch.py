@@ -1,8 +1,8 @@
-"""Signals while ranks take their turns: the real time limit, a wait for something outside, and the stop button.
+"""Signals while ranks take their turns: the real time limit, waits for something outside, and the stop button.
 
-A handler may run between any two instructions, and what it raises meets whatever code runs there. So a `Watch` raises in
-a rank's greenlet only, from where it comes out at the line that gave the turn. Between turns it keeps what is due, and
-`OwnState.enter` raises it before the next turn. Left out: the words of what came of it (`outcome`).
+A handler may run between any two instructions, and its exception hits whatever code runs there. A `Watch` therefore raises only
+inside a rank's greenlet; the exception leaves it at the line that gave the turn. Between turns the watch keeps the exception, and
+`OwnState.enter` raises it before the next turn. `outcome.py` writes the message.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from greenlet import getcurrent
 
 from worldsize.simulate.early_ends import Abandoned
 
-_TICK_S = 0.5
-_SOON_S = 0.002
+_TICK_S = 0.5  # between two alarms
+_SOON_S = 0.002  # until an alarm that came at a bad moment is repeated
 _TELLS_AFTER_S = 3.0  # and then after twice as long each time
-_STILL_TICKS = 6  # so long without a turn and without computing, and the rank waits for something outside
-_IMPORT_S = 30.0  # an import that is broken off leaves a package that no later import mends: it may end first
-_SWALLOWED = ("__del__", "_remove")  # finalisers, and callbacks of weak references
+_STILL_TICKS = 6  # after so many ticks without a turn and without computing, the rank waits for something outside
+_IMPORT_S = 30.0  # a broken-off import leaves a half-made package that no later import mends, so the import may end first
+_SWALLOWED = ("__del__", "_remove")  # finalizers, and callbacks of weak references
 _FINALIZE = weakref.finalize.__call__.__code__
 
 _real_monotonic = time.monotonic
@@ -51,7 +51,7 @@ class Turns(Protocol):
 
 
 class Watch:
-    """Ends a simulation that takes too long, waits outside, or is interrupted; `due` is what the next turn will raise."""
+    """A guard that ends a simulation if it takes too long, waits outside, or is interrupted; the next turn raises `due`."""
 
     def __init__(self, world: Turns) -> None:
         self.due: BaseException | None = None
@@ -61,9 +61,9 @@ class Watch:
 
     @contextmanager
     def set(self, timeout_s: float) -> Iterator[None]:
-        """Watch what runs inside, which gives the turns. Python handles signals in its main thread only.
+        """Watch the turns run inside. Does nothing on Windows and outside the main thread, the only one that gets signals.
 
-        Raises KeyboardInterrupt at the end where the stop button came between turns and nobody has taken that.
+        Raises KeyboardInterrupt at the end if the stop button came between turns and was not handled.
         """
         if threading.current_thread() is not threading.main_thread() or os.name == "nt":
             yield
@@ -86,18 +86,18 @@ class Watch:
         return due
 
     def take_interrupt(self) -> BaseException | None:
-        """The interrupt that came between turns, once."""
+        """Return, once, the interrupt that came between turns."""
         return self.take_due() if isinstance(self.due, KeyboardInterrupt) else None
 
     def keep(self, error: BaseException) -> None:
-        """Keep an interrupt that came in a turn where it could not be told."""
+        """Keep an interrupt that arrived in a turn in which it could not be raised."""
         if isinstance(error, KeyboardInterrupt):
             self.due = error
 
     @contextmanager
     def _interrupts_kept(self) -> Iterator[None]:
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield  # another handler knows best when it raises
+            yield  # another handler knows best when to raise
             return
 
         signal.signal(signal.SIGINT, self._interrupt)
@@ -121,7 +121,7 @@ class Watch:
 
     @contextmanager
     def _nothing_swallowed(self) -> Iterator[None]:
-        """What is raised in a callback that Python calls by itself gets nowhere: it is raised again soon, elsewhere."""
+        """Raise again, soon and elsewhere, what was raised in a callback whose exceptions Python only prints."""
         before = sys.unraisablehook
 
         def again(unraisable: Any) -> None:
@@ -140,7 +140,7 @@ class Watch:
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
         if getcurrent() is self._outside or _in_swallowed(frame) or _imports(frame):
             self.due = KeyboardInterrupt()
-            return  # the next turn raises it, or the next alarm in this one
+            return  # the next turn raises it, or the next alarm in this turn
         raise KeyboardInterrupt
 
     def _alarm(self, _: int, frame: FrameType | None) -> None:
@@ -154,17 +154,18 @@ class Watch:
             return
 
         may_end = _imports(frame) and _real_monotonic() < self._due_s + _IMPORT_S
-        if _in_swallowed(frame) or may_end:  # Python would print what is raised in a finaliser, and go on
-            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)
+        if _in_swallowed(frame) or may_end:
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would swallow an exception in a finalizer
             return
         if isinstance(self.due, Abandoned):
-            raise Abandoned(self.due.reason)  # what is due stays so: the rank's function may catch this one
+            raise Abandoned(self.due.reason)  # `due` stays set: the rank's function may catch this one
         raise self.take_due()
 
     def _reason(self) -> Exception | None:
-        """Why the simulation has to end, if it has to."""
+        """Return the reason to end the simulation now, or None."""
         now_s = _real_monotonic()
         turns, computed_s, queued_s = seen = (self._world.switches, time.process_time(), _queued_s())
+        # a thread that waited for a core half of the tick was starved, not idle
         starved = queued_s - self._seen[2] > 0.5 * _TICK_S
         moved = turns != self._seen[0] or computed_s - self._seen[1] > 0.02 * _TICK_S or starved
         self._still = 0 if moved else self._still + 1
@@ -178,12 +179,12 @@ class Watch:
         return WaitsOutside() if self._still >= _STILL_TICKS else None
 
     def _tell(self, line: str) -> None:
-        with suppress(OSError, RuntimeError, ValueError):  # the handler may have come into a write to the same stream
+        with suppress(OSError, RuntimeError, ValueError):  # the handler may have interrupted a write to the same stream
             self._told.write(line)
 
 
 def _queued_s() -> float:
-    """Seconds that this thread was ready and had no core, where Linux tells them: a busy machine is no wait outside."""
+    """Return the seconds that this thread was ready without a core (Linux only): a busy machine is no wait outside."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

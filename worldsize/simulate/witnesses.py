@@ -1,9 +1,8 @@
-"""Ranks that run alone, so that one can be held against another: is what they send and receive alike?
+"""Ranks that run alone, so that their calls can be compared: do all send and receive alike?
 
-A witness sends into nothing and receives zeros at once. All ranks are asked where that takes few enough calls. Where it
-does not, some are: the last, the middle, neighbours of powers of two, ranks whose number the function compares its own
-with, and ranks that are drawn from the run's seed; then a rank that nobody asked may do something else, and the run says
-so. Left out: what follows from symmetry (`symmetry`).
+A witness sends into nothing and receives zeros at once. All ranks are asked if that takes few enough calls. Otherwise a sample is
+asked: the last, the middle, neighbors of powers of two, ranks whose number the function compares with its own, and ranks drawn
+from the run's seed; an unasked rank may then differ, and the run says so. `symmetry.py` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from worldsize.simulate.symmetry import Call, NotSymmetric
 from worldsize.simulate.watch import TimeIsUp
 
 MOST_WITNESSED_CALLS = 400_000  # of a sample together
-MOST_CALLS_OF_ONE = 800_000
-CALLS_PER_MESSAGE = 3  # all ranks are asked up to so many calls for each message that may be simulated one by one
-_FEW = 10  # so many are asked even where `most_messages` would have fewer
+MOST_CALLS_OF_ONE = 800_000  # of a single rank
+CALLS_PER_MESSAGE = 3  # all ranks are asked if that takes at most so many calls for each message that may be simulated
+_FEW = 10  # ranks that are asked even where `most_messages` would allow fewer
 _MOST_NAMED = 16
-_MOST_NAMING = 8  # ranks that are asked for names
+_MOST_NAMING = 8  # ranks that record the numbers they compare their own with
 _MOST_LISTED = 12
 
 
 class _TooManyCalls(Exception):
-    """A witness has done as much as it may."""
+    """A witness has reached its limit of calls."""
 
 
 class _Taken:
@@ -52,7 +51,7 @@ _TAKEN = _Taken()
 
 
 class WitnessWorld:
-    """Ranks alone, one after the other: what a rank sends is noted, and what it receives is filled in. It has no time."""
+    """A world without time in which ranks run alone, one after another; it notes each send and fills in each receive."""
 
     switches = 0
     closing = False
@@ -106,7 +105,7 @@ class _Zeros:
 
 
 class _ComparedRank(int):
-    """A rank's number that counts in `seen` what it is compared with: who does something else is often named so."""
+    """A rank's number that counts in `seen` the numbers it is compared with, because special ranks are often named that way."""
 
     seen: Counter | None = None
 
@@ -143,7 +142,7 @@ class _ComparedRank(int):
 
 @dataclass
 class Witnesses:
-    """What ranks do alone: the `calls` of each representative, and how many ranks were `asked` whether they do the same."""
+    """The witnesses' results: the `calls` of each representative, and the number of ranks `asked` to match them."""
 
     calls: dict[int, list[Call]] = field(default_factory=dict)
     asked: int = 0
@@ -151,13 +150,13 @@ class Witnesses:
 
     @property
     def messages(self) -> int:
-        """How many messages a rank sends, the mean over the representatives."""
+        """The mean number of messages that a representative sends, rounded up."""
         sent = [sum(what == "send" for what, *_ in calls) for calls in self.calls.values()]
         return math.ceil(sum(sent) / len(sent)) if sent else 0
 
 
 class Asked(Protocol):
-    """What of a simulation's setting its witnesses need."""
+    """The part of a simulation's setting that its witnesses need."""
 
     world_size: int
     seed: int
@@ -167,9 +166,9 @@ class Asked(Protocol):
 
 
 def listen(call: Payload, setting: Asked) -> Witnesses:
-    """Let ranks run alone and compare what they do. Raises NotSymmetric where two that should be alike are not.
+    """Run ranks alone and compare their calls. Raises NotSymmetric if two that should be alike differ.
 
-    How many are asked follows from how many calls they make, never from seconds. Raises RunTimedOut.
+    The number of ranks asked depends on how many calls they make, never on seconds. Raises RunTimedOut.
     """
     found, n, node_ranks = Witnesses(), setting.world_size, setting.node_ranks
     with _alone(call, setting) as ask:
@@ -196,13 +195,13 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
 
 
 def _how_many(longest: int, most_messages: int) -> int:
-    """How many ranks a sample has, of which each makes up to `longest` calls."""
+    """Return the sample's number of ranks, each of which makes up to `longest` calls."""
     few = min(_FEW, MOST_WITNESSED_CALLS // longest)
     return max(2, few, min(MOST_WITNESSED_CALLS, most_messages) // longest)
 
 
 def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) -> list[int]:
-    """Ask about `count` ranks, those first that are most likely to differ, and return their numbers."""
+    """Ask about `count` ranks, the likeliest to differ first, and return their numbers."""
     n, seen = setting.world_size, Counter()
     asked: dict[int, None] = {}
 
@@ -220,17 +219,17 @@ def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) 
 
 
 def _with_names(ask: Callable, compare: Callable, rank: int, seen: Counter) -> list[Call]:
-    """The calls of `rank`, which counts in `seen` the numbers that it compares its own with."""
+    """Return the calls of `rank`, and count in `seen` the numbers that it compares its own with."""
     try:
         theirs = ask(rank, seen=seen)
         compare(rank, theirs)
         return theirs
     except NotSymmetric:
-        return ask(rank)  # a rank that counts is not quite an int: only a plain one is evidence
+        return ask(rank)  # a counting rank is not quite an int: only a plain int is evidence
 
 
 def _round_powers(n: int) -> tuple[int, int, int]:
-    """The largest power of two below `n`, and its neighbours."""
+    """Return the largest power of two below `n`, and its neighbors."""
     power = 2 ** int(math.log2(n - 1)) if n > 2 else 1
     return power, power - 1, power + 1
 
@@ -263,7 +262,7 @@ def _random_numbers(out: Any) -> None:
 
 @contextmanager
 def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]:
-    """Inside, `ask(rank)` is what `rank` calls alone. Each runs in a greenlet, where the watch may end it."""
+    """Yield `ask(rank)`, which returns the calls of `rank` alone. Each rank runs in a greenlet, so that the watch can end it."""
     world = WitnessWorld(setting.world_size, MOST_CALLS_OF_ONE)
     own_state = OwnState(world, setting.seed, keeps_generators=True)
 
@@ -295,7 +294,7 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
 
 
 def _refused(rank: int, error: BaseException, world: WitnessWorld, timeout_s: float) -> Exception:
-    """What is made of an error of a rank that runs alone."""
+    """Return the exception to raise for an error of a rank that runs alone."""
     if isinstance(error, _TooManyCalls):
         return NotSymmetric(f"rank {rank:,} alone makes more than {MOST_CALLS_OF_ONE:,} calls: too many to compare")
     if isinstance(error, Abandoned):
@@ -306,7 +305,7 @@ def _refused(rank: int, error: BaseException, world: WitnessWorld, timeout_s: fl
 
 
 def _same_calls(one: list[Call], other: list[Call], rank: int, other_rank: int, call: Payload, n: int) -> None:
-    """Raises NotSymmetric at the first difference, and says what it is."""
+    """Raise NotSymmetric at the first difference, and describe it."""
     if one == other:
         return
 
@@ -326,7 +325,7 @@ def _words(call: Call) -> str:
 
 
 def _lengths(call: Payload, n: int) -> str:
-    """Whether an argument has a length that the world size does not divide, and the nearest that it does."""
+    """Return advice if an argument's length is not divisible by the world size: the nearest length that is."""
     for place, value in enumerate(call.args):
         length = getattr(value, "shape", (0,))
         if length and length[0] % n:

@@ -1,12 +1,10 @@
-"""Simulated time: ranks are greenlets of one thread, each with a clock of its own, and a heap says whose turn it is.
+"""Simulated time: ranks are greenlets of one thread, each with its own clock; a heap decides whose turn it is.
 
-A rank runs until it has to wait. That is exact where every receive names its source, because its link's clocks are its
-own: nobody else can change when its messages pass. Where it is not, a rank waits until its clock is the earliest of
-all: to receive from anyone, and to use a network card that its node shares. So no message can still come that would
-have been before (conservative simulation: K. M. Chandy and J. Misra, IEEE TSE SE-5, 1979). Two ranks at the same moment
-go in the order of their numbers, so a run is the same each time.
-
-Left out: what a rank has of its own in a process (`own_state`), the face (`api`), symmetry (`symmetry`).
+A rank runs until it must wait. Running ahead is exact where every receive names its source: a link's clocks belong to that link,
+so no other rank can change when its messages pass. To receive from anyone, or to use a network card shared by a node, a rank
+first waits until its clock is the earliest of all, so that no earlier message can still come (conservative simulation: K. M.
+Chandy and J. Misra, IEEE TSE SE-5, 1979). Ranks at the same moment go in order of their numbers, so every run is the same. See
+also `own_state` (per-rank process state), `api` (the public interface) and `symmetry`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ ANYONE = None
 
 
 class Sent(Handle):
-    """A message on its way, and the handle of its isend."""
+    """A message on its way, which is also the handle of its isend."""
 
     def __init__(
         self, world: World, rank: int, to: int, tag: int, number: int, x: Any, first_s: float, last_s: float
@@ -44,8 +42,8 @@ class Sent(Handle):
         self.tag = tag
         self.number = number
         self.x = x
-        self.first_s = first_s  # its first byte leaves
-        self.last_s = last_s  # its last byte has left
+        self.first_s = first_s  # when its first byte leaves
+        self.last_s = last_s  # when its last byte has left
         self.taken_s = NEVER
         self.awaited = False
         self._world = world
@@ -62,12 +60,12 @@ class Sent(Handle):
 
 
 class World:
-    """All that the ranks of one simulation share: `len(slowness)` of them, which is the world size where all are simulated.
+    """The shared state of one simulation of `len(slowness)` ranks: the world size, if all ranks are simulated.
 
-    `limit` is how many messages it takes before it gives up. A message takes `step_s` of its sender's and of its receiver's
-    time beside what its link takes, so that what a rank does one after the other has one moment each. `interleaving` is
-    None where ranks at the same moment go in the order of their numbers. Where it does not stop at a failure, the other
-    ranks go on until none can.
+    `limit` is the number of messages after which the simulation gives up. A message takes `step_s` of its sender's and of its
+    receiver's time, beside the link's time, so that successive calls of a rank have distinct moments. `interleaving` is None
+    where ranks at the same moment go in order of their numbers. If not `stops_at_failure`, the other ranks go on after a
+    failure until none can.
     """
 
     def __init__(
@@ -101,17 +99,17 @@ class World:
         self._inbox: list[dict[tuple[int, int], deque[Sent]]] = [defaultdict(deque) for _ in range(ranks)]
         self._from_anyone: list[dict[int, list]] = [{} for _ in range(ranks)]  # by tag: (first byte, key, source) heaps
         self._waits: list[tuple[str, int | None, int] | None] = [None] * ranks
-        self._wanted: list[tuple[int | None, int] | None] = [None] * ranks  # the key of what it waits to receive
+        self._wanted: list[tuple[int | None, int] | None] = [None] * ranks  # the inbox key of the message that a rank waits for
         self._turns: list[tuple[float, float, int]] = []  # (moment, key, rank)
         self._due_s = [NEVER] * ranks
 
-    # ---- what a rank calls -----------------------------------------------------------------------
+    # ---- calls of a rank -------------------------------------------------------------------------
 
     def now(self, rank: int) -> float:
         return self.clock_s[rank]
 
     def pass_time(self, rank: int, seconds: float) -> None:
-        """The clock of `rank` goes on, as it does in `time.sleep`."""
+        """Advance the clock of `rank`, as `time.sleep` does. Raises SimulatedFailure if the rank dies on the way."""
         self.clock_s[rank] += seconds
         if self.clock_s[rank] > self._dies_s[rank]:
             self.clock_s[rank] = self._dies_s[rank]
@@ -157,11 +155,11 @@ class World:
         return message
 
     def _address(self, rank: int, to: int, tag: int) -> tuple[int, tuple[int, int]]:
-        """In whose inbox a message of `rank` is put, and under which key."""
+        """Return the receiver whose inbox takes a message of `rank`, and the key in that inbox."""
         return to, (rank, tag)
 
     def _key(self, rank: int, frm: int, tag: int) -> tuple[int, int]:
-        """Under which key the next message from `frm` is in the inbox of `rank`."""
+        """Return the key of the next message from `frm` in the inbox of `rank`."""
         return frm, tag
 
     def _tell_who_takes_from_anyone(self, rank: int, to: int, tag: int, first_s: float) -> None:
@@ -175,7 +173,7 @@ class World:
             self._turn(to, max(self.clock_s[to], enters_s))
 
     def _enters_s(self, src: int, dst: int, first_s: float) -> float:
-        """When the first byte is at the receiver."""
+        """Return the moment at which the first byte reaches the receiver."""
         clock = self._clocks.card(dst) if self._clocks.shared(src, dst) else self._clocks.own[dst]
         return first_s + clock.latency_s
 
@@ -217,7 +215,7 @@ class World:
         return frm, size_bytes, message.first_s
 
     def _first_come(self, rank: int, tag: int) -> int:
-        """Whose message with this tag is here first; known when no other rank can send an earlier one any more."""
+        """Return the source of the earliest message with this tag, once no other rank can send an earlier one."""
         heap = self._from_anyone[rank].get(tag)
         if heap is None:
             heap = self._from_anyone[rank][tag] = []
@@ -239,7 +237,7 @@ class World:
                 return heappop(heap)[2]
 
     def _forget_taken(self, rank: int, tag: int, heap: list[tuple[float, float, int]]) -> None:
-        """Drop from `heap` what was received by the name of its source meanwhile."""
+        """Drop from `heap` the messages that were meanwhile received by their source's name."""
         while heap:
             enters_s, _, source = heap[0]
             queue = self._inbox[rank][source, tag]
@@ -251,6 +249,7 @@ class World:
         rank = message.rank
         self.unwaited[rank] -= 1
         self.columns.wait_s[message.number] = self.clock_s[rank]
+        # NaN (`NEVER`) differs from itself: the message is not taken yet
         if message.taken_s != message.taken_s:
             message.awaited = True
             self._block(rank, ("send", message.to, message.tag))
@@ -261,7 +260,7 @@ class World:
     # ---- turns -----------------------------------------------------------------------------------
 
     def _turn(self, rank: int, at_s: float) -> None:
-        if not self._due_s[rank] <= at_s:  # not due yet, or later
+        if not self._due_s[rank] <= at_s:  # not due yet, or due later
             self._due_s[rank] = at_s
             heappush(self._turns, (at_s, self._key_of_turn(), rank))
 
@@ -281,9 +280,10 @@ class World:
             self._block(rank, None)
 
     def run(self, work: Callable[[int], None], own_state: Any, ranks: range) -> None:
-        """Let `work(rank)` run for every rank until all have ended, or the run has failed or is stuck.
+        """Run `work(rank)` for every rank until all have ended, or the run has failed or is stuck.
 
-        Afterwards `failure` has the first failure, and `stuck()` who waits for whom. Raises the reason of an `Abandoned`.
+        Afterwards `failure` holds the first failure, and `waits()` the blocked calls. Raises an `Abandoned` if a rank called
+        `abandon`.
         """
         self._hub = greenlet.getcurrent()
         self._ranks = {rank: greenlet(self._rank_main) for rank in ranks}
@@ -294,7 +294,7 @@ class World:
         while turns:
             self._moment_s, _, rank = heappop(turns)
             if self._due_s[rank] != self._moment_s:
-                continue  # it was due earlier, and had its turn
+                continue  # a stale entry: the rank had its turn earlier
             if self.failure is not None and self._stops_at_failure and self._moment_s > self.failure.at_s:
                 break
 
@@ -309,7 +309,7 @@ class World:
                 one.switch(work, rank)
             own_state.leave(rank)
             self.current = None
-            if self.abandoned is not None:  # the rank's function has caught it, and gone on
+            if self.abandoned is not None:  # the rank's function caught the exception and went on
                 raise self.abandoned
 
     def _rank_main(self, work: Callable[[int], None], rank: int) -> None:
@@ -318,12 +318,12 @@ class World:
         except (Abandoned, GreenletExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if not self.closing:  # what fails while it leaves is no failure of the run
+            if not self.closing:  # errors while a rank is being closed are no failures of the run
                 self._note_failure(rank, error)
         self.ended.add(rank)
 
     def abandon(self, reason: Exception) -> NoReturn:
-        """End the simulation from inside a rank's turn, also where the rank's function catches every exception."""
+        """End the simulation from inside a rank's turn, even if the rank's function catches every exception."""
         self.abandoned = Abandoned(reason)
         raise self.abandoned
 
@@ -334,11 +334,11 @@ class World:
             self.failure, self.first_error = failure, error
 
     def progress(self) -> str:
-        """How far the simulation is, in words."""
+        """Return the simulation's progress in words."""
         return f"{len(self.columns):,} messages, {len(self.ended):,} of {len(self.clock_s):,} ranks done"
 
     def close(self, own_state: Any) -> None:
-        """End the ranks that have not ended: each leaves its function from where it waits."""
+        """End the unfinished ranks: each leaves its function from where it waits."""
         self.closing = True
         for rank, one in self._ranks.items():
             if one:
@@ -346,13 +346,13 @@ class World:
                 own_state.enter(rank)
                 try:
                     one.throw(GreenletExit)
-                except (Abandoned, KeyboardInterrupt) as stop:  # out of what its function does to clean up
+                except (Abandoned, KeyboardInterrupt) as stop:  # raised by the cleanup code of the rank's function
                     own_state.watch.keep(stop)
                 own_state.leave(rank)
         self.current = None
 
     def standings(self) -> tuple[Standing, ...]:
-        """Where the ranks stand that have begun and not ended."""
+        """Return the standings of the ranks that have begun and not ended."""
         waits = {wait.rank: wait for wait in self.waits()}
         found = []
         for rank, one in self._ranks.items():
@@ -361,7 +361,7 @@ class World:
         return tuple(found)
 
     def waits(self) -> tuple[Wait, ...]:
-        """Who waits for whom, of the ranks that have not ended."""
+        """Return the blocked calls of the ranks that have not ended."""
         found = []
         for rank in sorted(self._ranks.keys() - self.ended):
             wait = self._waits[rank]
@@ -377,12 +377,12 @@ def in_backward() -> bool:
 
 
 def _in_order() -> float:
-    """Return the key of every turn where ranks at the same moment go in the order of their numbers."""
+    """Return the same key for every turn, so that ranks at the same moment go in order of their numbers."""
     return 0.0
 
 
 def _frames(innermost: Any) -> tuple[Frame, ...]:
-    """The frames of a rank that waits, from its function on."""
+    """Return the frames of a waiting rank, from its function on."""
     found, frame = [], innermost
     while frame is not None:
         found.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

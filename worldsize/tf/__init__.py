@@ -1,6 +1,6 @@
 """`launch(fn, …)` for TensorFlow: one fresh process with logical devices, or a cluster of tasks with `TF_CONFIG`.
 
-This is the room's face: the calls are in `api`, and what labs on TensorFlow are given stands beside it.
+The calls are in `api`; the other modules are helpers for labs on TensorFlow.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     run = launch(train, cluster=Cluster(chief=1, worker=2, ps=1))
     run["worker:1"]; run.log("worker:1"); run.results
 
-Its fork server has imported tensorflow and never started its runtime, so every task may still choose its devices; the
-notebook itself need not import tensorflow. The seam is `worldsize.launch`'s: first failure wins, a time limit on
-everything, nothing left behind. Left out: messages (TensorFlow's do not pass through the fabric: the trace is empty).
+The fork server has imported tensorflow but never started its runtime, so every task may still choose its devices; the notebook
+itself need not import tensorflow. As in `worldsize.launch`, the first failure wins, everything has a time limit, and nothing is
+left behind. TensorFlow's messages bypass the fabric, so the trace is empty.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ _MAX_DEVICES = 64
 
 
 def warm() -> None:
-    """TensorFlow's call ahead of its first launch: begin to import it in the background, and return at once.
-
-    It is imported in the background.
-    """
+    """Begin to import TensorFlow in the background, ahead of the first launch, and return at once."""
     local_engine("tensorflow").warm()
 
 
@@ -49,15 +46,13 @@ def launch(
     env: Mapping[str, str] | None = None,
     **unknown: Any,
 ) -> Run:
-    """TensorFlow's call for students: run `fn` in one fresh process, or in one for each task of a `cluster`.
+    """Run `fn(*args, **kwargs)` with TensorFlow in one fresh process, or in one for each task of a `cluster`.
 
-    What runs is `fn(*args, **kwargs)`, with TensorFlow. Returns the `Run`.
-
-    `logical_devices`: into how many logical CPUs TensorFlow splits the machine's. A first parameter named `task`
-    gets the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended when all
-    others are done; by default ("worker", "ps") where there are a chief and a ps, else ("ps",). `legacy_keras`:
-    `tf.keras` is tf_keras. `env`: environment variables of the tasks; the tasks of a cluster see no GPU, which they
-    would share, unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
+    Returns the `Run`. `logical_devices`: the number of logical CPUs into which TensorFlow splits the machine's. A first
+    parameter named `task` gets the `Task`. `servers`: the types whose tasks run a `tf.distribute.Server` in place of `fn`, ended
+    when all others are done; by default ("worker", "ps") if there are a chief and a ps, else ("ps",). `legacy_keras`:
+    `tf.keras` is tf_keras. `env`: environment variables of the tasks. The tasks of a cluster see no GPU, which they would share,
+    unless `env` has CUDA_VISIBLE_DEVICES. Raises as `worldsize.launch.launch` does.
     """
     if unknown:
         raise _unknown(next(iter(unknown)))
@@ -79,7 +74,7 @@ def quiet_launch(
     timeout_s: float = 120.0,
     env: Mapping[str, str] | None = None,
 ) -> Run:
-    """TensorFlow's call for checks: tasks run as by its launch, and observers are not told.
+    """Launch for a check: as `launch` does, but observers are not told.
 
     `last_run` stays the student's own.
     """

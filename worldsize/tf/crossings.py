@@ -1,10 +1,10 @@
-"""What one step of a traced TensorFlow program moves between devices, and where its variables are.
+"""Transfers between devices in one step of a traced TensorFlow program, and the devices of its variables.
 
-TensorFlow cuts a traced function into one graph a device, and puts a send and a receive where a tensor has to cross.
-`crossings` runs the function, takes the graphs that really ran, and gives each send with the bytes of its tensor. Of the
-graph optimisers all but pruning are off meanwhile, so that a tensor keeps the name and the shape that it was traced with.
-Left out: what a collective op sends (such ops are listed; their messages are in no graph), time, and sessions (`graphs`).
-M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016, section 3.3.
+TensorFlow cuts a traced function into one graph per device, with a send and a receive where a tensor has to cross.
+`crossings` runs the function, takes the graphs that really ran, and returns each send with the bytes of its tensor. All graph
+optimizers except pruning are off meanwhile, so that a tensor keeps the name and shape with which it was traced. Collective ops
+are listed, but their messages are in no graph; `graphs.py` reads sessions. M. Abadi et al., "TensorFlow: a system for
+large-scale machine learning", OSDI 2016, section 3.3.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ RENAMING = (
 
 
 def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dict[str, Any]:
-    """Run a traced TensorFlow step once, and tell which tensors crossed between devices, and where its variables are.
+    """Run a traced TensorFlow step once, and return its transfers between devices and its variables' devices.
 
-    `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size.
-
+    `step(*args)` is a `tf.function` that has not run before. Batches must be of a fixed size. The result is plain data:
     {"holds": {device: bytes of `variables` there}, "sends": [{"src", "dst", "bytes", "kind"}], "collectives":
-    {device: bytes}}, all of it plain. `kind` is "weights" for a variable that was read, "inputs" for an argument,
-    "scalars" for what is of 8 bytes or less, "gradients" for the rest.
+    {device: bytes}}. `kind` is "weights" for a variable that was read, "inputs" for an argument, "scalars" for at most 8 bytes,
+    "gradients" for the rest.
     """
     import tensorflow as tf
 
@@ -44,7 +43,7 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
 
 
 def held(variables: Iterable[Any]) -> dict[str, int]:
-    """Beside a step's crossings in TensorFlow, what each device holds in variables, in bytes: every copy counts.
+    """Return the bytes of variables on each device; every copy counts.
 
     {device: bytes}. TensorFlow's variables, a strategy's, or Keras's.
     """
@@ -59,15 +58,15 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
 
 
 def device(name: str) -> str:
-    """How traffic between devices names its ends: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
+    """Return a device's short name: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
     return name.rpartition("device:")[2]
 
 
 def _ran(step: Callable, args: tuple) -> list[Any]:
-    """The graphs, one a device, of the function's first run; those of its inputs' iterators may be among them."""
-    from tensorflow.python.eager import context  # there is no public way to a run's own graphs
+    """Return the function's graphs in its first run, one per device; its inputs' iterators may add theirs."""
+    from tensorflow.python.eager import context  # there is no public access to a run's own graphs
 
-    context.enable_run_metadata()  # before the first run: graphs are kept when a function is made ready
+    context.enable_run_metadata()  # before the first run: graphs are kept when a function is prepared
     try:
         step(*args)
         return list(context.export_run_metadata().partition_graphs)
@@ -86,7 +85,7 @@ def _sends(nodes: Iterable[Any], names: dict[str, Any]) -> Iterator[dict[str, An
         dst = device(node.attr["recv_device"].s.decode())
         key = src, dst, node.input[0]
         if source not in names or src == dst or key in seen:
-            continue  # an iterator's own, a second listing, or an order without a tensor
+            continue  # an iterator's own, a second listing, or a control dependency without a tensor
 
         seen.add(key)
         size = _bytes(names[source].outputs[int(port or 0)])
@@ -112,5 +111,5 @@ def _collectives(nodes: Iterable[Any], names: dict[str, Any]) -> dict[str, int]:
 
 
 def _bytes(tensor: Any) -> int:
-    """Of a traced tensor; 0 where it holds no numbers or its shape is not known."""
+    """Return the bytes of a traced tensor; 0 if it holds no numbers or its shape is unknown."""
     return (tensor.shape.num_elements() or 0) * max(0, tensor.dtype.size)

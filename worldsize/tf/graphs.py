@@ -1,10 +1,8 @@
-"""What TensorFlow says of a graph that ran: which device held what, and which tensors went from device to device.
+"""Placement and transfers in a TensorFlow graph that ran, as plain data for other processes.
 
-Read from the partitions that the runtime cut the graph into, with a `_Send` and a `_Recv` wherever an edge crosses
-devices, and from the trace of a step; nothing is guessed from the source. Plain data comes out, to leave a process with.
-Left out: drawing (`figures.placement_and_route`).
-M. Abadi et al., "TensorFlow: a system for large-scale machine learning", OSDI 2016,
-section 3.3.
+The runtime cuts a graph into partitions with a `_Send` and a `_Recv` wherever an edge crosses devices. These partitions and the
+trace of a step are read here; nothing is guessed from the source. M. Abadi et al., "TensorFlow: a system for large-scale machine
+learning", OSDI 2016, section 3.3.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ _PART = re.compile(r"/(job|task|device):([^/]+)")
 
 
 class Move(NamedTuple):
-    """A tensor that went from one device to another in a step. `what` is its operation's name, or the variable's that was
-    read; `at` orders the moves of the step."""
+    """A tensor that went from one device to another in a step. `what` names its operation, or the variable that was read; `at`
+    orders the moves of the step."""
 
     src: str
     dst: str
@@ -31,14 +29,14 @@ class Move(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The first part of its name: "gradients" of "gradients_1/MatMul_grad/MatMul_1"."""
+        """The first part of the name: "gradients" of "gradients_1/MatMul_grad/MatMul_1"."""
         return re.sub(r"_\d+$", "", self.what.split("/")[0])
 
 
 def short(device: str) -> str:
-    """Of TensorFlow graphs that ran: a device's name in short, such as "worker 1, CPU:2".
+    """Return a TensorFlow device's short name, such as "worker 1, CPU:2".
 
-    "/job:worker/replica:0/task:1/device:CPU:2" gives that one; "" where no device is said.
+    That is the result for "/job:worker/replica:0/task:1/device:CPU:2". Without a device the result is "".
     """
     parts = dict(_PART.findall(device))
     job = ""
@@ -48,12 +46,11 @@ def short(device: str) -> str:
 
 
 def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, dict[str, dict[str, int]]]:
-    """Read from TensorFlow graphs that ran: what each device held, variables with their bytes, operations by type.
+    """Return each device's variables with their bytes, and its operations by type, from graphs that ran.
 
     {device: {"variables": {name: bytes}, "operations": {type: count}}} from GraphDefs.
-
-    `variables` are those that were made outside these graphs, as a `tf.function` uses them: TensorFlow's or
-    Keras's. Operations that no device was asked for are left out.
+    `variables` are made outside these graphs, for a `tf.function` for instance: TensorFlow's or Keras's. Operations without a
+    requested device are left out.
     """
     from tensorflow import TensorShape, as_dtype
 
@@ -81,7 +78,7 @@ def placed(graphs: Iterable[Any], variables: Iterable[Any] = ()) -> dict[str, di
 
 
 def moves(metadata: Any, graph: Any) -> list[Move]:
-    """Read from the graphs of a TensorFlow session's run: the tensors that went from device to device, in order.
+    """Return the tensors that went from device to device in a session's run, in order.
 
     `metadata` is the step's RunMetadata, with trace and partition graphs.
     """
@@ -96,7 +93,7 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
 
             name, _, slot = node.input[0].partition(":")
             sizes, at = made.get(name, ({}, 0.0))
-            fed = re.fullmatch(r"_recv_(.+)_(\d+)", name)  # what a client feeds comes in under such a name
+            fed = re.fullmatch(r"_recv_(.+)_(\d+)", name)  # a tensor fed by a client arrives under such a name
             if fed:
                 what, size_bytes = fed[1], _size(graph, fed[1], int(fed[2]))
             else:
@@ -110,7 +107,7 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
 
 
 def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
-    """{operation: ({output: bytes}, when it ended)} of a step."""
+    """Return {operation: ({output: bytes}, its end)} of a step."""
     from tensorflow import as_dtype
 
     found = {}
@@ -127,11 +124,11 @@ def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
 
 
 def _size(graph: Any, name: str, slot: int) -> int:
-    """The bytes of a tensor of known shape."""
+    """Return the bytes of a tensor of known shape."""
     tensor = graph.get_tensor_by_name(f"{name}:{slot}")
     return (tensor.shape.num_elements() or 0) * tensor.dtype.size
 
 
 def order(device: str) -> tuple[bool, str]:
-    """For graphs that TensorFlow ran, the sort key of devices: parameter servers and the chief first."""
+    """Return the sort key of a device: parameter servers and the chief first."""
     return (not device.startswith(("ps", "chief")), device)

@@ -1,7 +1,7 @@
 """Sessions of TensorFlow 1 that begin and end together, in a cluster with parameter servers.
 
-A worker that comes before the chief has filled the variables would sleep 30 s, and one that leaves early takes its
-server with it while others may still need it. Left out: what a session runs (the labs).
+A worker that starts before the chief has filled the variables would sleep 30 s, and a worker that leaves early takes its server
+with it while others may still need that. The labs decide what a session runs.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_S = 0.02
-LONG_S = 10.0  # a session that would wait longer for threads at its end is stopped: nobody would know what it waits for
+LONG_S = 10.0  # a session that would wait longer for threads at its end is stopped, because its user would not see why it waits
 
 
 def together(is_chief: bool, patience_s: float = 20.0) -> Any:
-    """A hook for sessions (`MonitoredTrainingSession`) by which workers begin and end at the same time.
+    """Return a hook for `MonitoredTrainingSession` by which workers begin and end at the same time.
 
-    They wait until the chief has filled the variables, and then for each other, before their first step and after their
-    last. Raises TimeoutError after `patience_s` in vain, and at the end where the session is about to wait longer than
-    LONG_S for threads that are still there: it was not told `stop_grace_period_secs`.
+    Workers wait until the chief has filled the variables, and then for each other, before their first step and after their
+    last. Raises TimeoutError after `patience_s` in vain, and at the end if the session would wait longer than LONG_S for
+    threads that still run, because it lacks `stop_grace_period_secs`.
     """
     import tensorflow.compat.v1 as tf
 
@@ -78,7 +78,7 @@ def _refuse_long_waits(coord: Any) -> None:
 
 
 def _hush_helpers(cancelled: type[Exception]) -> None:
-    """A chief's helper thread is cut off when its session closes, which is no failure and needs no traceback."""
+    """Silence a chief's helper thread: its session's close cancels it, which is no failure and needs no traceback."""
     told = threading.excepthook
 
     def hook(args: Any) -> None:

@@ -1,8 +1,8 @@
-"""The support matrix: every strategy of tf.distribute in every way to train, really run, with versions and a date.
+"""The support matrix: every tf.distribute strategy with every way to train, really run, with versions and a date.
 
-`run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m
-worldsize.tf.support` writes it anew. The guide of TensorFlow 2.0 stands beside it as it was published in 2019. Left out:
-what a cell does (`support_trials`, `support_trials_tf1`), and drawing (`figures.outcome_table`).
+`run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m worldsize.tf.support`
+rewrites that file. Beside the matrix stands the table of the TensorFlow 2.0 guide of 2019. The trials are in `support_trials.py`
+and `support_trials_tf1.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy")
 
 @dataclass(frozen=True)
 class SupportLaunch:
-    """Rows that share processes: `fn(cells)` runs in the tasks, and a cell is as its worst task says."""
+    """Rows that share processes: `fn(cells)` runs in the tasks, and a cell's outcome is its worst task's."""
 
     fn: Callable
-    rows: dict[str, tuple[str, ...]]  # row -> the ways that it has
+    rows: dict[str, tuple[str, ...]]  # row -> its ways
     way: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 240.0
 
@@ -77,12 +77,12 @@ LAUNCHES = (
         },
         {"logical_devices": 2},
     ),
-    # in a process of its own: one in which 2 devices have met refuses a group of 4 (collectives keep their group)
+    # in a separate process: once 2 devices have met, a process refuses a group of 4 (collectives keep their group)
     SupportLaunch(support_trials.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
     SupportLaunch(
         support_trials.on_devices, {"Mirrored, HierarchicalCopyAllReduce, 3 devices": WAYS}, {"logical_devices": 3}
     ),
-    # one strategy a process: the second one opens the collectives anew, and a worker that is ahead then waits for ever
+    # one strategy per process: a second one reopens the collectives, and a worker that is ahead then waits forever
     *(
         SupportLaunch(support_trials.on_workers, {f"MultiWorkerMirrored, {kind}": WAYS}, {"cluster": Cluster(worker=2)})
         for kind in ("RING", "AUTO", "NCCL on CPUs")
@@ -101,7 +101,7 @@ LAUNCHES = (
     between_graphs("v1 between-graph, SyncReplicas"),
 )
 
-# "Distributed training with TensorFlow", guide of TensorFlow 2.0 (2019), its table of what is supported
+# "Distributed training with TensorFlow", guide of TensorFlow 2.0 (2019), its support table
 GUIDE_2_0 = {
     "Keras API": {
         "Mirrored": "supported", "TPU": "experimental", "MultiWorkerMirrored": "experimental",
@@ -120,7 +120,7 @@ GUIDE_2_0 = {
 
 @dataclass(frozen=True)
 class Matrix:
-    """What came of each cell, as (outcome, words); when, and with which versions."""
+    """The result of each cell, as (outcome, words), with the date and the versions."""
 
     date: str
     versions: dict[str, str]
@@ -135,7 +135,7 @@ class Matrix:
 
 
 def cells() -> tuple[SupportCell, ...]:
-    """All rows and ways of the support matrix: every cell that there is, whichever launch runs it, row by row."""
+    """Return every cell of the support matrix, row by row, whichever launch runs it."""
     every = {cell for launch in LAUNCHES for cell in _cells(launch, WAYS)}
     return tuple(sorted(every, key=lambda cell: (_order(cell[0]), WAYS.index(cell[1]))))
 
@@ -149,9 +149,9 @@ def _cells(launch: SupportLaunch, ways: Iterable[str]) -> tuple[SupportCell, ...
 
 
 def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES) -> Matrix:
-    """Run the support matrix, every cell of these ways, and return it with what came of each.
+    """Run every cell of these ways, and return the matrix of results.
 
-    Raises ValueError for a way that there is not.
+    Raises ValueError for an unknown way.
     """
     ways = (ways,) if isinstance(ways, str) else tuple(ways)
     for way in ways:
@@ -186,14 +186,14 @@ def _versions() -> dict[str, str]:
 
 
 def save(matrix: Matrix, path: Path = RECORD) -> None:
-    """Write a support matrix to its file with its date and versions, whole or not at all."""
+    """Write a support matrix to its file with its date and versions, all or nothing."""
     rows = {row: {way: list(matrix.cells[row, way]) for way in WAYS if (row, way) in matrix.cells} for row in matrix.rows}
     text = json.dumps({"date": matrix.date, "versions": matrix.versions, "cells": rows}, indent=1)
     write_whole(path, text + "\n")
 
 
 def recorded(path: Path | None = None) -> Matrix:
-    """The support matrix of tf.distribute's strategies as it was last run whole."""
+    """Return the last recorded support matrix."""
     read = json.loads((path or data.shipped(RECORD.name)).read_text(encoding="utf-8"))
     found = {(row, way): tuple(said) for row, ways in read["cells"].items() for way, said in ways.items()}
     return Matrix(read["date"], read["versions"], found)

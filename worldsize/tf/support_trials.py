@@ -1,8 +1,8 @@
-"""The cells of the support matrix as code: one layer, trained under one strategy in one way, and what came of it.
+"""Trials for the cells of the support matrix: one layer, trained under one strategy in one way, and the result.
 
-A synchronous strategy works where its weights are NumPy's after the same steps; a parameter server, where every update
-is in the weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain
-data. Left out: which cells there are (`support`), and TensorFlow 1 (`support_trials_tf1`).
+A synchronous strategy works if its weights equal NumPy's after the same steps; a parameter server, if every update is in the
+weights and in the optimizer's counter. The functions run in tasks of `worldsize.tf.launch` and return plain data. `support.py`
+lists the cells; `support_trials_tf1.py` holds TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from worldsize.tf import worker_devices
 
 SupportCell = tuple[str, str]  # (row, way)
-Found = dict[SupportCell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; in words)
+Found = dict[SupportCell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; explanation)
 Others = Mapping[str, Callable[[], tuple[str, str]]]
 NO_OTHERS: Others = MappingProxyType({})
 
 KERAS_3_FIT, TF_KERAS_FIT = "Keras 3 fit", "tf_keras fit"
 RAW, LOOP_KERAS_3, LOOP_TF_KERAS = "loop, variables", "loop, Keras 3", "loop, tf_keras"
 RATE, STEPS = 0.1, 3
-EXAMPLES = 24  # so that 2, 3 and 4 replicas have parts of one size
+EXAMPLES = 24  # divisible into equal parts for 2, 3 and 4 replicas
 FITTED, SCHEDULED = 20, 150
-TOLD = 110  # letters of an error
+TOLD = 110  # characters of an error
 
 
 def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
@@ -37,9 +37,9 @@ def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 
 
 def first_words(error: Exception) -> str:
-    """What a trial for the support matrix says of its error: the line that tells what is the matter.
+    """Return the line of an error that explains it, without the tensors and addresses in it.
 
-    Without the tensors and addresses in it.
+    The result has at most `TOLD` characters.
     """
     text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
     lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
@@ -65,9 +65,9 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference() -> np.ndarray:
-    """Weights that cells of the support matrix should arrive at: `STEPS` steps of gradient descent in NumPy.
+    """Return the expected weights: `STEPS` steps of gradient descent in NumPy.
 
-    On the mean square error of all examples.
+    The loss is the mean square error of all examples.
     """
     x, y = examples()
     w = np.zeros((3, 1))
@@ -92,7 +92,7 @@ def keras_of(way: str) -> Any:
 
 
 def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
-    """The model that cells of the support matrix train: one layer without bias, and plain gradient descent."""
+    """Return the model and optimizer of the trials: one layer without bias, plain gradient descent."""
     with strategy.scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
         model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(rate)
@@ -104,9 +104,9 @@ def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
 
 
 def batches() -> Any:
-    """The data that cells of the support matrix train on: all examples as one batch.
+    """Return the training data of the trials: all examples as one batch.
 
-    Sharded by DATA where there are several workers, so that no file is looked for.
+    Several workers shard the batch by DATA, since sharding by file would look for files.
     """
     import tensorflow as tf
 
@@ -125,7 +125,7 @@ def synchronous(strategy: Any, way: str) -> tuple[str, str]:
 
 
 def looped(strategy: Any, way: str, **options: Any) -> Any:
-    """The variable after the custom loop of a cell of the support matrix; `options` are those of a raw variable."""
+    """Return the variable after the custom training loop of a cell; `options` go to a raw variable."""
     import tensorflow as tf
 
     if way == RAW:
@@ -156,7 +156,7 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
 
 
 def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
-    """A cell of the support matrix as code: a `fit` of a model with these layers."""
+    """Run `fit` on a model with these layers, as a cell of the support matrix."""
     keras = keras_of(way)
     kinds = {
         "Conv2D": lambda: keras.layers.Conv2D(2, 3),
@@ -179,9 +179,9 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
 
 
 def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Trials for the support matrix on one machine's devices: by cell what came of it.
+    """Run trials on one machine's devices, and return the result of each cell.
 
-    `others` are rows that are run elsewhere.
+    `others` are rows whose trials the caller supplies.
     """
     import tensorflow as tf
 
@@ -219,7 +219,7 @@ GONE = ("fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are go
 
 
 def on_workers(cells: Iterable[SupportCell]) -> Found:
-    """Run the code of the support matrix's cells of MultiWorkerMirrored, on each worker: by cell what came of it."""
+    """Run trials of MultiWorkerMirrored on each worker, and return the result of each cell."""
     import tensorflow as tf
 
     kinds = tf.distribute.experimental.CommunicationImplementation
@@ -235,7 +235,7 @@ def on_workers(cells: Iterable[SupportCell]) -> Found:
 
 
 def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
-    """The same with every logical CPU of a worker as a replica."""
+    """Run the trials of `on_workers` with every logical CPU of a worker as a replica."""
     worker_devices.use_logical_cpus()
     return on_workers(cells)
 
@@ -244,9 +244,9 @@ def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
 
 
 def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Trials for the support matrix with ParameterServerStrategy, run on the chief: by cell what came of it.
+    """Run trials with ParameterServerStrategy on the chief, and return the result of each cell.
 
-    `others` are rows that are run elsewhere.
+    `others` are rows whose trials the caller supplies.
     """
     import tensorflow as tf
 
@@ -270,7 +270,7 @@ def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Fo
 
 
 def fitted(coordinator: Any, way: str) -> tuple[str, str]:
-    """A cell of the support matrix with parameter servers: a `fit` whose weights count the updates.
+    """Run a `fit` with parameter servers whose weights count the updates.
 
     The gradient is 1 at every step.
     """
@@ -285,9 +285,9 @@ def fitted(coordinator: Any, way: str) -> tuple[str, str]:
 
 
 def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
-    """A cell of the support matrix with parameter servers: scheduled closures whose updates the weights count.
+    """Run closures scheduled on parameter servers; the weights count their updates.
 
-    There are `SCHEDULED` of them, and the gradient of each is 1.
+    There are `SCHEDULED` closures, each with gradient 1.
     """
     import tensorflow as tf
 
@@ -321,9 +321,9 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
 
 
 def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[str, str]:
-    """What came of a cell of the support matrix with parameter servers: whether every update is in the weights.
+    """Return the result of a trial with parameter servers: "works" if the weights hold every update.
 
-    Every element of the weights has moved by `RATE` an update; the optimizer has counted them.
+    Each update moves every element of the weights by `RATE`; the optimizer counts the updates.
     """
     landed = round(float(-weights.min()) / RATE)
     if (landed, iterations or updates) == (updates, updates):

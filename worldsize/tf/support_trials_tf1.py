@@ -1,6 +1,6 @@
-"""The cells of the support matrix that are TensorFlow 1's: towers, in-graph and between-graph replication.
+"""The support matrix's trials for TensorFlow 1: towers, in-graph and between-graph replication.
 
-All on `tf.compat.v1`, with the model and the data of `support_trials`. Left out: queues, savers, summaries.
+All use `tf.compat.v1`, with the model and data of `support_trials`. Left out: queues, savers, summaries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Found, attempt, 
 
 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
-    """For TensorFlow 1's cells of the support matrix: the gradient of half the examples on each of two places."""
+    """Return the gradients of the two halves of the examples, one on each of two places."""
     x, y = examples()
     half = len(x) // 2
     found = []
@@ -28,7 +28,7 @@ def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
 
 
 def split(server: str, places: tuple[str, ...], target: str = "", config: Any = None) -> tuple[str, str]:
-    """TensorFlow 1's cell of the support matrix in one graph and one session, split over two places.
+    """Train in one graph and one session, split over two places.
 
     The weights are on `server`, half the examples on each place.
     """
@@ -62,9 +62,9 @@ def in_graph() -> tuple[str, str]:
 
 
 def between_graphs(task: Any, row: str, way: str) -> Found:
-    """TensorFlow 1's cell of the support matrix for between-graph replication, on each worker.
+    """Run between-graph replication on this worker, as a cell of the support matrix.
 
-    A graph of its own, which shares the variables with the others'.
+    Each worker has its own graph, which shares the variables with the others'.
     """
     return {(row, way): attempt(lambda: replicated(task, "Sync" in row))}
 

@@ -1,8 +1,8 @@
-"""Several devices for each worker of MultiWorkerMirroredStrategy, also where a worker has no GPU.
+"""Several devices for each worker of MultiWorkerMirroredStrategy, even without GPUs.
 
-TensorFlow's strategy makes a replica of every GPU of a worker, and one replica of a worker without GPUs, into however many
-logical CPUs its CPU is split (`CollectiveAllReduceExtended._initialize_local_devices`, TensorFlow 2.21). Left out:
-splitting the CPU (`launch(…, logical_devices=2)`).
+TensorFlow's strategy makes a replica of every GPU of a worker, but only one replica of a worker without GPUs, into however many
+logical CPUs its CPU is split (`CollectiveAllReduceExtended._initialize_local_devices`, TensorFlow 2.21).
+`launch(…, logical_devices=2)` splits the CPU.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def use_logical_cpus() -> None:
-    """In this process, make MultiWorkerMirroredStrategy count a worker's logical CPUs where it has no GPU or TPU.
+    """Make MultiWorkerMirroredStrategy count a worker's logical CPUs if it has no GPU or TPU, in this process.
 
-    To be called before the strategy is made. All workers need the same number of devices.
+    Call this before the strategy is made. All workers need the same number of devices.
     """
     import tensorflow as tf
     from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended as Strategy

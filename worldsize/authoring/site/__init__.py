@@ -1,1 +1,1 @@
-"""The course's site: pages of the executed labs with their exercises left open, and what stands beside them."""
+"""The course's site: pages of the executed labs with their exercises left open, and the other pages."""

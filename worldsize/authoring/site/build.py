@@ -1,7 +1,7 @@
-"""The site as a folder of HTML: what Sphinx is given, and Sphinx. Needs the extra `site`.
+"""The site as a folder of HTML: Sphinx's input, and Sphinx itself. Needs the extra `site`.
 
-Executed notebooks are taken from `build/executed/`, where the soak leaves full runs; a lab that has none, or one of another
-source or with other parameters, is run first. Nothing is fetched. Left out: publishing, which the workflow does.
+Executed notebooks come from `build/executed/`, where the soak leaves full runs; a lab without one, or with one of another
+source or other parameters, is run first. Nothing is fetched. A workflow publishes the site.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.thumbnails import thumbnail, with_card
 
-# the replay of the cover plays by itself, unless the reader's system asks for rest; its buttons stop it
+# the replay of the cover starts by itself, unless the reader's system asks for reduced motion; its buttons stop it
 PLAYS = """<script>
 if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
   addEventListener("load", () => document.querySelector(".ws-replay").shadowRoot.querySelector("button").click());
@@ -35,7 +35,7 @@ INSTRUCTORS, TEACHING = "instructors.md", "teaching"  # a page of docs/, and the
 
 
 def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
-    """The executed solution of a lab's `source`, if need be from a run now (without `run`, None)."""
+    """Return the executed solution of a lab's `source`, running it if need be (without `run`, None instead)."""
     kept = root / "build" / "executed" / f"{source.stem}.ipynb"
     text = notebooks(source)[0]
     if kept.is_file():
@@ -55,14 +55,14 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Return each code cell's id and source; a run with other parameters has a cell more, which papermill put in."""
+    """Return each code cell's id and source; papermill adds a cell to a run with other parameters."""
     return [(cell.id, cell.source) for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:
-    """Write the site of the repository `root` to the folder `out`; `numbers` are of labs, else all.
+    """Write the site of the repository `root` to the folder `out`; `numbers` selects labs, else all.
 
-    Returns its HTML pages. Raises ValueError where Sphinx could not, NotebookFailed where a lab had to be run and failed.
+    Returns its HTML pages. Raises ValueError if Sphinx fails, NotebookFailed if a lab had to be run and failed.
     """
     wanted = set(numbers)
     sources = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
@@ -87,7 +87,7 @@ def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnL
 
 
 def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
-    """Put all that Sphinx reads into the folder `staged`."""
+    """Put everything that Sphinx reads into the folder `staged`."""
     shutil.copytree(root / "docs" / "site", staged)
     shutil.copytree(root / "labs" / "covers", staged / "labs" / "covers")
     shutil.copytree(root / "labs" / "covers", staged / "_extra" / "covers")
@@ -134,13 +134,13 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
 
 
 def glossary_terms(glossary: str) -> list[str]:
-    """The terms that the glossary's page explains."""
+    """Return the terms that the glossary's page explains."""
     block = re.search(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
     return [line for line in block[1].splitlines() if line and not line.startswith(" ")] if block else []
 
 
 def _cover(runs: dict[Path, NotebookNode]) -> str:
-    """The replay of lab 06's run, with its buttons; where that lab is left out, its film."""
+    """Return the replay of lab 06's run, with its buttons; without that lab, its film."""
     for source, run in runs.items():
         shown = players(run, FILM_TAG) if source.stem.startswith("06") else []
         if shown:
@@ -149,7 +149,7 @@ def _cover(runs: dict[Path, NotebookNode]) -> str:
 
 
 def _raw(text: str) -> str:
-    """HTML in a page of Markdown."""
+    """Wrap HTML for a page of Markdown."""
     return f"````{{raw}} html\n{text}\n````"
 
 

@@ -1,8 +1,7 @@
-"""A lab as the site shows it: the student's cells, with the outputs of a run of the solution.
+"""A lab's page on the site: the student's cells, with the outputs of a run of the solution.
 
-An exercise and its check stand without outputs: they are the reader's. They and helpers are folded under their titles.
-The summary is what the reader guessed on the page. Left out: that no answer is on the page after all, which a test looks
-for in every lab.
+Exercises and checks have no outputs, because these are the reader's work; helpers, exercises and checks are folded under their
+titles. The summary shows the reader's guesses on the page. A test checks that no lab's page contains an answer.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ from worldsize.authoring.site.questions import UNANSWERED, questions_of
 from worldsize.authoring.site.readable import with_least_widths
 from worldsize.titles import title_of
 
-# what a link may not begin in: code, formulas, other links and pictures, headings
+# places in which no link may begin: code, formulas, other links and pictures, headings
 _NOT_PROSE = re.compile(
     r"```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$|!?\[[^\]]*\]\([^)]*\)|^#+ [^\n]*$|<[^>]+>", re.DOTALL | re.MULTILINE
 )
 _KNOBS = re.compile(r"^knobs\(", re.MULTILINE)
 _RECORDED = '<p class="ws-recorded">The recorded run. In JupyterLab the knobs of this cell start a run with other values.</p>'
-# the script of the page fills it
+# the page's script fills it
 _GUESSES = '<div class="ws-guesses"></div>'
 _SUMMARY = re.compile(r"\blab\.summary\(")
 
 
 def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = ()) -> NotebookNode:
-    """The page of a `lab` as students get it, from its solution's `executed` notebook.
+    """Return the page of a student's `lab`, with outputs of its solution's `executed` notebook.
 
-    Where a cell is the first to use one of `terms`, it becomes a link to the glossary; a common word, such as "stage",
-    where it is the first to introduce it, in bold or italics. Raises ValueError for a code
-    cell that was not executed.
+    The first use of each of `terms` becomes a link to the glossary; a term that is a common word, such as "stage", is linked only
+    where bold or italics introduce it. Raises ValueError for a code cell that was not executed.
     """
     page = copy.deepcopy(lab)
     outputs = {cell.id: cell.get("outputs", []) for cell in executed.cells if cell.cell_type == "code"}
@@ -61,7 +59,7 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
 
 
 def _fold(cell: NotebookNode) -> None:
-    """Fold a helper, an exercise or a check under its title; what only asks shows no code."""
+    """Fold a helper, an exercise or a check under its title; a cell that only asks shows no code."""
     if cell.source.startswith(PREDICTION):
         _tag(cell, "remove-input")
     elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
@@ -73,7 +71,7 @@ def _fold(cell: NotebookNode) -> None:
 
 
 def _ask(cells: list[NotebookNode]) -> None:
-    """Put the place of a field where a question was printed, and mark the cells that answer it."""
+    """Put a field's place where a question was printed, and mark the cells that answer the question."""
     for number, question in enumerate(questions_of(cells)):
         field = nbformat.v4.new_output("display_data", {"text/html": question.html(number), "text/plain": question.text})
         cells[question.asked_in].outputs.append(field)
@@ -96,7 +94,7 @@ def _tag(cell: NotebookNode, tag: str) -> None:
 
 
 def linked(text: str, unlinked: dict[str, None]) -> str:
-    """Markdown with a link where one of the terms `unlinked` stands first; takes those off that it found."""
+    """Return Markdown with a link at the first use of each term in `unlinked`; remove the linked terms from it."""
     for term in list(unlinked):
         found = _first(term, text)
         if found:
@@ -115,7 +113,7 @@ def _first(term: str, text: str) -> re.Match[str] | None:
 
 
 def _light(output: NotebookNode) -> NotebookNode:
-    """Without the PNG of a picture that is there as SVG too, which says how wide it has to be."""
+    """Return the output without the PNG of a picture that is also an SVG; set the SVG's least width."""
     output = copy.deepcopy(output)
     data = output.get("data", {})
     if "text/html" in data:

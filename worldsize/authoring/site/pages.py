@@ -1,4 +1,4 @@
-"""Pages of the site that are made from what is there: the course map, the API of the faces, the support matrix, papers."""
+"""Generated pages of the site: the course map, the API pages, the support matrix, the papers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from worldsize.lab.lab_list import LABS
 
-# what a lab may import, and so what a reader may want to look up; the modules below those of the second row too
+# the modules that a lab may import, and so those a reader may look up; for ROOMS, also the modules inside
 FACES = (
     "notebook", "launch", "ranks", "simulate", "fabric", "fabric.collectives", "fabric.background", "fabric.watched", "hosts",
     "machine", "data", "figures",
@@ -26,7 +26,8 @@ _READING = re.compile(r"\*\*Further reading\.\*\*\s*(.+)", re.DOTALL)
 
 
 def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collection[str] = ()) -> str:
-    """HTML: a card for each lab, by the name of its notebook, with cover, minutes and points; `top` leads to the site's top.
+    """Return HTML with a card for each lab, by its notebook's name, with cover, minutes and points; `top` leads to the site's
+    top.
 
     Labs whose numbers are in `drawn` have a cover drawn for a card.
     """
@@ -46,7 +47,7 @@ def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collectio
 
 
 def api_modules() -> Iterator[str]:
-    """The modules that have a page, by their names below `worldsize`."""
+    """Yield the modules that have a page, by their names below `worldsize`."""
     yield from FACES
     for room in ROOMS:
         yield room
@@ -57,12 +58,12 @@ def api_modules() -> Iterator[str]:
 
 
 def api_pages(modules: Iterable[str]) -> dict[str, str]:
-    """Markdown for Sphinx by the name of the file, the first one with the list of all."""
+    """Return Markdown for Sphinx by file name; the first file lists all modules."""
     modules = list(modules)
     opening = ["# API", "", "What a notebook may import: a function's shapes, units and errors stand in its text."]
     pages = {"index.md": "\n".join([*opening, "", "```{toctree}", *modules, "```"]) + "\n"}
     for module in modules:
-        # what the notebook's front hands on has its place elsewhere in the index
+        # re-exports of the notebook module are indexed where they are defined
         members = ["   :members:", "   :no-index:" if module == "notebook" else "   :show-inheritance:"]
         auto = ["```{eval-rst}", f".. automodule:: worldsize.{module}", *members, "```"]
         pages[f"{module}.md"] = "\n".join([f"# worldsize.{module}", "", *auto]) + "\n"
@@ -70,7 +71,7 @@ def api_pages(modules: Iterable[str]) -> dict[str, str]:
 
 
 def papers_page(labs: Mapping[str, NotebookNode]) -> str:
-    """What the labs end with: their further reading."""
+    """Return the page with every lab's further reading."""
     parts = ["# Papers", "", "What each lab stands on, and where to read on."]
     for stem, lab in labs.items():
         for cell in lab.cells:
@@ -81,7 +82,7 @@ def papers_page(labs: Mapping[str, NotebookNode]) -> str:
 
 
 def support_page(record: Mapping, where: str) -> str:
-    """Where the course runs, by the table of docs/platforms.md, and which ways to train each strategy of TensorFlow supports."""
+    """Return the page of tested platforms (`where`, from docs/platforms.md) and of TensorFlow's strategies by way to train."""
     ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     cells = {strategy: [_said(row.get(way)) for way in ways] for strategy, row in record["cells"].items()}
@@ -101,7 +102,7 @@ def _said(cell: list[str] | None) -> str:
 
 
 def section_of(text: str, heading: str) -> str:
-    """The text under `## heading`. Raises ValueError where there is none."""
+    """Return the text under `## heading`. Raises ValueError if there is no such heading."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if not found:
         raise ValueError(f"expected a section ## {heading}, which the site shows, got none")
@@ -109,7 +110,7 @@ def section_of(text: str, heading: str) -> str:
 
 
 def on_the_site(text: str, pages: Mapping[str, str]) -> str:
-    """Markdown whose links to files lead to the pages made of them, by the file's name; a link to another file is its words."""
+    """Redirect links to files to their pages, by file name; a link to any other file becomes its text."""
 
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found[1], found[2], found[3] or ""
@@ -122,11 +123,11 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
 
 
 def with_pages_below(text: str, folder: str, names: Iterable[str]) -> str:
-    """Markdown of a page with the pages of a folder below it in the site's tree; its links to them are those of the text."""
+    """Add the pages of a folder below a Markdown page in the site's tree, without adding visible links."""
     entries = [f"{folder}/{Path(name).stem}" for name in names]
     return "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```"]) + "\n" if entries else text
 
 
 def read_record(root: Path) -> dict:
-    """The support matrix that lab 09 shows."""
+    """Return the support matrix that lab 09 shows."""
     return json.loads((root / "datasets" / "support.json").read_text(encoding="utf-8"))

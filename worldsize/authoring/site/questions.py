@@ -1,7 +1,7 @@
-"""A lab's questions on its page: which cells answer one, what the run measured, and the place of its field.
+"""A lab's questions on its page: the cells that answer each, its measurement, and the place of its field.
 
-A question and what came of it are read from what the run printed (`Lab.predict` and `Lab.measure`). Left out: the field, and
-covering the answers, which the page's script does; without one all is open.
+Questions and answers are read from the run's printed output (`Lab.predict` and `Lab.measure`). The page's script makes the
+fields and covers the answers; without a script everything is open.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from nbformat import NotebookNode
 from worldsize import pages
 from worldsize.authoring.folding import PREDICTION
 
-# what a run without a reader prints for a question
+# printed for a question by a run without a reader
 UNANSWERED = re.compile(r"^(.+) no prediction$", re.MULTILINE)
 _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)(?: (.*))?")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question in a cell, and what the run measured, as text such as "0.51 s". `answered_in`: places of code cells."""
+    """A question in a cell, and the run's measurement, as text such as "0.51 s". `answered_in`: places of code cells."""
 
     text: str
     asked_in: int
@@ -45,7 +45,7 @@ class Question:
         return found[1], found[2] or ""
 
     def html(self, number: int) -> str:
-        """The place of the field of a page's question `number`."""
+        """Return the place of the field of a page's question `number`."""
         return (
             f'<div class="ws-question" data-question="{number}" data-value="{self.value!r}"'
             f' data-unit="{html.escape(self.unit)}" data-measured="{html.escape(self.measured)}">'
@@ -54,9 +54,9 @@ class Question:
 
 
 def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
-    """The questions that these cells of a page ask and whose answer they measure, in their order.
+    """Return the questions that these cells of a page ask and whose answer they measure, in order.
 
-    What answers one are the code cells that follow, up to the next heading or question below its measurement.
+    A question is answered by the following code cells, up to the next heading or question below its measurement.
     """
     found = []
     for place, cell in enumerate(cells):
@@ -76,7 +76,7 @@ def printed(cell: NotebookNode) -> str:
 
 
 def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] | None:
-    """The place of the first cell that says what came of `question`, and what it says."""
+    """Return the place of the first cell that prints the result of `question`, and the result."""
     says = re.compile(rf"^{re.escape(question)}\n  it was (.+)$", re.MULTILINE)
     for place, cell in enumerate(cells):
         found = says.search(printed(cell))
@@ -86,7 +86,7 @@ def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] |
 
 
 def _end(cells: Sequence[NotebookNode], place: int) -> int:
-    """The place of the first cell from `place` on that begins a part or asks."""
+    """Return the place of the first cell from `place` on that begins a part or asks."""
     while place < len(cells) and not cells[place].source.startswith("#" if _is_prose(cells[place]) else PREDICTION):
         place += 1
     return place

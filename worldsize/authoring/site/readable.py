@@ -1,7 +1,7 @@
-"""Pictures whose text can be read on a phone: each says how wide it has to be, and scrolls sideways where there is less room.
+"""Pictures whose text stays readable on a phone: each has a least width, and scrolls sideways on a narrower screen.
 
-The style sheet of the site reads the width, `--ws-least`, and shows a picture's head as a paragraph there, which is no wider
-than the screen. Left out: players, which lay themselves out anew.
+The site's style sheet reads the width, `--ws-least`, and shows a picture's head as a paragraph there, no wider than the screen.
+Players are left out, because they adapt their own layout.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ LEAST_PX = 11
 _SVG = re.compile(r'(<svg [^>]*width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) [\d.]+"[^>]* style=")(?P<rest>.*?</svg>)', re.DOTALL)
 _IMAGE = re.compile(r'(<img alt="[^"]*" width="(?P<width>\d+)" style=")')
 _FONT_SIZE = re.compile(r"font(?:-size)?:\s*(?:[\w ]+ )?([\d.]+)px")
-# a line that begins at its place; one of several lines has its place in a transform
+# a left-aligned line; a line of several has its place in a transform
 _TEXT = re.compile(
     r'<text (?P<style>style="font-size: ?(?P<size>[\d.]+)px;(?!text-anchor: ?(?:middle|end))[^"]*" '
     r'(?:x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)"|transform="translate\((?P<left>[\d.]+) (?P<top>[\d.]+)\)"))'
     r"[^>]*>(?P<said>[^<]*)</text>"
 )
-_NEXT_LINE = 18  # units of a picture: a line of its head is no further below the line before
+_NEXT_LINE = 18  # units of a picture: the greatest distance between two lines of its head
 # an image has the pixels of its picture, whose smallest text may be this
 _SMALLEST_PX = tokens.TINY_PT * 96 / 72
 
 
 def with_least_widths(html: str) -> str:
-    """The HTML of an output, each of whose pictures has the width at which its smallest text is `LEAST_PX` high."""
+    """Return an output's HTML; each picture gets the width at which its smallest text is `LEAST_PX` high."""
     html = _SVG.sub(_svg, html)
     return _IMAGE.sub(lambda found: f"{found[1]}{_least(float(found['width']), _SMALLEST_PX)}", html)
 

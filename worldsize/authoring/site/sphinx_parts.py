@@ -1,4 +1,4 @@
-"""A Sphinx extension: formulas as MathML, which browsers show by themselves, and docstrings as the plain text they are.
+"""A Sphinx extension: formulas as MathML, which browsers render by themselves, and docstrings as plain text.
 
 Left out: macros and numbered equations, which no lab has.
 """
@@ -16,7 +16,7 @@ _OUTSIDE_CODE = re.compile(r"(`[^`]*`)")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Set up the extension; Sphinx calls this."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
     app.connect("autodoc-process-docstring", _plain)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -28,14 +28,14 @@ def _inline(self: Any, node: nodes.Element) -> None:
 
 
 def _block(self: Any, node: nodes.Element) -> None:
-    # a long one scrolls by itself, also from the keyboard
+    # a long formula scrolls by itself, also from the keyboard
     formula = convert(node.astext(), display="block")
     self.body.append(f'<div class="formula" tabindex="0" role="group" aria-label="formula">{formula}</div>')
     raise nodes.SkipNode
 
 
 def _plain(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Our docstrings know backticks and nothing else: a star or a bar is a star or a bar."""
+    """Escape RST markup except backticks, since our docstrings use no other: a star or a bar is literal."""
     for number, line in enumerate(lines):
         parts = _OUTSIDE_CODE.split(line)
         parts[::2] = [re.sub(r"([*|_\\])", r"\\\1", part) for part in parts[::2]]

@@ -1,6 +1,6 @@
-"""A lab's cover at the size of a card: its picture without words, which nobody could read there, and with lines of full width.
+"""A lab's cover at the size of a card: its picture without words, unreadable at that size, and with lines of full width.
 
-Left out: covers that are no SVG, whose card shows the cover as it is.
+A cover that is no SVG is shown as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POINTS = 72
 
 
 def thumbnail(run: NotebookNode) -> str | None:
-    """The picture of the cover in a lab's executed notebook as an SVG of its own, on light paper; None where it is no SVG."""
+    """Return the picture of the cover in a lab's executed notebook as a standalone SVG, on light paper; None if it is no SVG."""
     for shown in outputs_of(run, TAG):
         found = re.search(r'<div class="worldsize-picture">.*?(<svg .*?</svg>)', shown, re.DOTALL)
         if found:
@@ -34,7 +34,7 @@ def thumbnail(run: NotebookNode) -> str | None:
 
 
 def with_card(text: str, number: str) -> str:
-    """A lab's Markdown whose cover has no words where a screen is too narrow to read them."""
+    """Return a lab's Markdown whose cover has no words on screens too narrow to read them."""
     return _COVER.sub(
         lambda cover: '<picture>'
         f'<source media="(max-width: 959px)" srcset="../cards/{number}.svg">'
@@ -44,7 +44,7 @@ def with_card(text: str, number: str) -> str:
 
 
 def small(svg: str) -> str:
-    """A picture's SVG without its words and the head over it."""
+    """Return a picture's SVG without its words and the head over it."""
     root = ElementTree.fromstring(_VARIABLE.sub(r"\1", svg))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     top = _head(root)
@@ -64,7 +64,7 @@ def small(svg: str) -> str:
 
 
 def _head(root: ElementTree.Element) -> float:
-    """Where the lines of the head end, which begin at the picture's left edge."""
+    """Return the lower end of the head's lines, which begin at the picture's left edge."""
     ends = [0.0]
     for text in root.iter(f"{{{_SVG}}}text"):
         place = _PLACE.search(text.get("transform", ""))

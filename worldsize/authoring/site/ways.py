@@ -1,6 +1,6 @@
-"""The buttons of a lab's page: get its notebook, and open it where this repository is known to lie.
+"""The buttons of a lab's page: get its notebook, and open it on services where this repository is known.
 
-A repository on GitHub opens in Colab and in Codespaces. Left out: Kaggle and Binder, whose ways are in docs/platforms.md.
+A repository on GitHub opens in Colab and in Codespaces. `docs/platforms.md` covers Kaggle and Binder.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-FOLDER = "notebooks"  # of the site, where the students' notebooks lie
+FOLDER = "notebooks"  # of the site, with the students' notebooks
 
 _OWNER_AND_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _ON_GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:|ssh://git@github\.com/)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 
 def repository(root: Path, environment: Mapping[str, str]) -> str | None:
-    """Return owner and name of the repository `root` on GitHub, as GitHub's own builds say or its remote does; else None."""
+    """Return owner and name of the repository `root` on GitHub, from GitHub's build variables or the remote; else None."""
     named = environment.get("GITHUB_REPOSITORY", "")
     if _OWNER_AND_NAME.fullmatch(named):
         return named
@@ -31,7 +31,7 @@ def repository(root: Path, environment: Mapping[str, str]) -> str | None:
 
 
 def buttons(stem: str, repository: str | None) -> NotebookNode:
-    """The cell with the buttons of the lab `stem`; without a `repository` one gets the notebook alone."""
+    """Return the cell with the buttons of the lab `stem`; without a `repository`, the notebook's button alone."""
     links = [f'<a href="../{FOLDER}/{stem}.ipynb" download>Get the notebook</a>']
     note = '<a href="../platforms.html">What it needs</a>'
     if repository:

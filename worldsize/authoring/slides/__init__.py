@@ -1,1 +1,1 @@
-"""Slides of the executed labs, for whoever teaches them: questions, pictures, sentences, and the prose as speaker notes."""
+"""Slides of the executed labs, for teachers: questions, pictures, sentences, and the prose as speaker notes."""

@@ -24,10 +24,10 @@ PDF_TIMEOUT_S = 300  # ends a browser that hangs
 
 
 def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: Callable[[str], None] | None = None) -> list[Path]:
-    """Write the slides of the labs of the repository `root` to the folder `out`; `numbers` are of labs, else all.
+    """Write the slides of the labs of the repository `root` to the folder `out`; `numbers` selects labs, else all.
 
-    Returns the pages, and a PDF beside each where Chromium is installed. Raises ValueError for a number that no lab has, and
-    where Chromium made no PDF; NotebookFailed where a lab had to be run and failed.
+    Returns the pages, and a PDF beside each if Chromium is installed. Raises ValueError for a number that no lab has, and if
+    Chromium made no PDF; NotebookFailed if a lab had to be run and failed.
     """
     sources = {source.stem[:2]: source for source in sorted((root / "solutions").glob("[0-9][0-9]_*.py"))}
     wanted = list(numbers) or list(sources)
@@ -57,7 +57,7 @@ def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: C
 
 
 def as_pdf(page: Path, browser: str) -> Path:
-    """Print the slides of `page` with Chromium, one on a page of the PDF beside it. Returns the PDF's path."""
+    """Print the slides of `page` with Chromium, one per page of the PDF beside it. Returns the PDF's path."""
     pdf = page.with_suffix(".pdf")
     pdf.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="worldsize-slides-") as profile:

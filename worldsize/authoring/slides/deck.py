@@ -1,7 +1,7 @@
-"""A lab's slides as one page of HTML that asks nobody for anything: from 10 to 20, from its executed solution notebook.
+"""A lab's slides as one self-contained page of HTML: 10 to 20 slides, from its executed solution notebook.
 
-A part takes three slides: its question, the picture that answers it, its sentence. Where that makes too many, optional
-parts are left out, then headings of level 3 have no slides of their own; then what is short joins its picture.
+A part takes three slides: its question, the picture that answers it, its sentence. If that makes too many, optional parts are
+left out, then headings of level 3 lose their own slides; then short texts join their picture.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABLE = re.compile(r"^\*\*After this lab.*?(?=\n\n|\Z)", re.DOTALL | re.MULTILIN
 
 @dataclass(frozen=True)
 class Slide:
-    """Hold what stands on a slide, from top to bottom, as HTML but for `measured` and `alt`; `notes` are for the speaker."""
+    """A slide's content from top to bottom, as HTML except `measured` and `alt`; `notes` are for the speaker."""
 
     heading: str
     kind: str = "part"
@@ -43,7 +43,7 @@ class Slide:
     measured: str = ""
     shown: Shown | None = None
     printed: str = ""
-    answer_waits: bool = False  # picture or print, until the speaker goes on
+    answer_waits: bool = False  # hide the picture or print until the speaker goes on
     sentence: str = ""
     compare: str = ""
     exercises: Sequence[str] = ()
@@ -53,7 +53,7 @@ class Slide:
 
 
 def deck(lab: NotebookNode, executed: NotebookNode) -> str:
-    """The HTML of the slides of a `lab` as students get it, with what its solution's `executed` notebook showed.
+    """Return the HTML of the slides of a student's `lab`, with the output of its solution's `executed` notebook.
 
     Raises ValueError for a code cell that was not executed.
     """
@@ -63,7 +63,7 @@ def deck(lab: NotebookNode, executed: NotebookNode) -> str:
 
 
 def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
-    """The slides of a lab, the title first and what came out last."""
+    """Return the slides of a lab, from the title to the results."""
     opening, parts = parts_of(lab, executed)
     needed = [part for part in parts if not part.is_optional]
     for chosen in (parts, needed, joined(needed)):
@@ -81,12 +81,13 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
 
 
 def _beside_the_picture(part: LabPart) -> list[str]:
-    """Return what of a part with a picture may have a slide of its own."""
+    """Return the texts of a part with a picture that may have a slide of their own."""
     return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
 
 
 def _crowding(part: LabPart, what: str) -> float:
-    """Return what a part loses if its question or sentence stands on its picture's slide: room, and a question its lead."""
+    """Return the cost of moving a text to its picture's slide: its length, a question's with its lead, times the picture's
+    steepness squared."""
     _, shown = part.picture
     if shown.is_player:
         return math.inf
@@ -105,7 +106,7 @@ def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
 
 
 def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
-    """The slides of a part: its question, its picture, its sentence; those of `together` stand on the picture's slide."""
+    """Yield the slides of a part: question, picture, sentence; the texts in `together` stand on the picture's slide."""
     question, picture, sentence = part.question, part.picture, part.sentence
     asks = {"question": question.text, "measured": question.measured} if question else {}
     says = {"sentence": sentence.text, "compare": sentence.compare} if sentence else {}
@@ -129,7 +130,7 @@ def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
 
 
 def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Slide]:
-    """Make the slides of what the run measured, as many as it takes; the notes say what of the lab has no slide."""
+    """Yield as many slides of the run's measurements as needed; the notes name the parts without a slide."""
     heading = next((part.heading for part in parts if part.is_summary), "What came out")
     kept = {part.heading for part in joined(chosen)} | {part.heading for part in chosen}
     left_out = [part.heading for part in parts if part.is_optional and part.heading not in kept]
@@ -167,10 +168,10 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table").use(dollarm
 
 
 def as_html(text: str) -> Markup:
-    """Markdown of the labs as HTML; a link to another file is its words."""
+    """Convert the labs' Markdown to HTML; a link to another file becomes its text."""
     return Markup(_MARKDOWN.render(on_the_site(text, {})))
 
 
 def as_inline_html(text: str) -> Markup:
-    """One paragraph of Markdown as HTML without the paragraph."""
+    """Convert one paragraph of Markdown to HTML without the paragraph tag."""
     return Markup(_MARKDOWN.renderInline(on_the_site(text, {})))

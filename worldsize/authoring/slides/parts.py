@@ -1,7 +1,7 @@
-"""The parts of a lab that its slides show: under each heading a question, the picture that answers it, and a sentence.
+"""The parts of a lab as its slides show them: under each heading a question, the picture that answers it, and a sentence.
 
-All is found by structure. A cell tagged `slide` names a part's picture where another than the first below the question is
-better. Left out: exercises' code and outputs, which `lab_page` has left out before.
+Everything is found by structure; a cell tagged `slide` overrides the choice of a part's picture. `lab_page` has already removed
+exercises' code and outputs.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SUMMARY = re.compile(r"^lab\.summary\(", re.MULTILINE)
 _SENTENCE = re.compile(r"\*\*In one sentence:\*\*\s*(?P<asked>.+?)(?=\n\n|\Z)", re.DOTALL)
 _COMPARE = re.compile(r"<details>\s*<summary>Compare</summary>(?P<said>.*?)</details>", re.DOTALL)
 _FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
-# how a paragraph begins that is no list, table, picture or formula
+# the beginning of a paragraph that is no list, table, picture or formula
 _WORDS = re.compile(r"(?!\* )[\w*`“\"(]")
-# a launch's own line, and what came of a prediction
+# a launch's own line, and a prediction's result
 _NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
-# where one sentence ends and another begins
+# the gap between two sentences
 _NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
 
 
 @dataclass(frozen=True)
 class AskedInClass:
-    """A question in the cell at `place`, and what the run measured, as text such as "0.51 s"; "" where it is no number."""
+    """A question in the cell at `place`, and the measurement as text such as "0.51 s"; "" if it is no number."""
 
     place: int
     text: str
@@ -47,7 +47,7 @@ class AskedInClass:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Hold what a student is asked to say in one sentence, and a sentence to compare it with; Markdown."""
+    """A one-sentence explanation asked of a student, and a sentence to compare it with; Markdown."""
 
     text: str
     compare: str
@@ -55,7 +55,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class LabPart:
-    """The `cells` below a heading of `level` 2 or 3, as the site shows them, and the questions that were `asked` in them."""
+    """The `cells` below a heading of `level` 2 or 3, as the site shows them, and the questions `asked` in them."""
 
     heading: str
     level: int
@@ -77,7 +77,7 @@ class LabPart:
 
     @property
     def picture(self) -> tuple[int, Shown] | None:
-        """The one with a tag, else the first below the first question, else the last; a player where there is no picture."""
+        """The tagged picture, else the first below the first question, else the last; a player if there is no still picture."""
         stills = [(place, shown) for place, shown in self.pictures if not shown.is_player]
         found = stills or self.pictures
         for tag in (TAG, COVER):
@@ -91,7 +91,8 @@ class LabPart:
 
     @property
     def question(self) -> AskedInClass | None:
-        """The first one of the last cell that asks above the picture, else of the first one; none that goes on from another."""
+        """The first question of the last cell that asks above the picture, else the part's first; follow-ups ("And …") are
+        skipped."""
         asked = [asked for asked in self.asked if not asked.text.startswith("And ")] or list(self.asked)
         at = self.picture[0] if self.picture else -1
         above = [one.place for one in asked if one.place < at]
@@ -99,7 +100,7 @@ class LabPart:
 
     @property
     def sentence(self) -> Sentence | None:
-        """The first one below the picture, else the last."""
+        """The first sentence below the picture, else the last."""
         found = []
         for place, cell in self._prose():
             for asked in _SENTENCE.finditer(cell.source):
@@ -111,7 +112,7 @@ class LabPart:
 
     @property
     def printed(self) -> str:
-        """The last lines that a cell printed, two at least and as many as fit below a question; "" where there are none."""
+        """The last printed lines of a cell, at least two and at most as many as fit below a question; "" if there are none."""
         most_lines = MOST_PRINTED_LINES // 2 if self.asked else MOST_PRINTED_LINES
         for cell in reversed(self.cells):
             lines = _NOT_A_TABLE.sub("", printed(cell)).strip("\n").splitlines()
@@ -121,20 +122,20 @@ class LabPart:
 
     @property
     def exercises(self) -> list[str]:
-        """Their titles, such as "Exercise 6.1: a parameter server"."""
+        """The exercises' titles, such as "Exercise 6.1: a parameter server"."""
         titles = [title_of(cell.source) for cell in self.cells if cell.cell_type == "code" and "nbgrader" in cell.metadata]
         return [title.whole for title in titles if title and title.kind == "Exercise"]
 
     @property
     def lead(self) -> str:
-        """The first sentences of the last paragraph above the question, else of the first one, Markdown; "" where none is."""
+        """The first sentences of the last paragraph above the question, else of the first paragraph, Markdown; "" if none."""
         stop = self.question.place if self.question else len(self.cells)
         above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
         paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
         return _first_sentences(paragraphs[-1 if self.question else 0]) if paragraphs else ""
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:
-        """The prose of the cells from `start` to `stop`, without what is folded but for sentences to compare with."""
+        """Return the prose of the cells from `start` to `stop`, without folded text except sentences to compare with."""
         texts = []
         for place, cell in self._prose():
             if start <= place < (len(self.cells) if stop is None else stop):
@@ -147,7 +148,7 @@ class LabPart:
 
 
 def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNode], list[LabPart]]:
-    """The cells above the first heading, and the parts, of a `lab` as students get it and its solution's `executed` notebook.
+    """Return the cells above the first heading, and the parts, of a student's `lab` and its solution's `executed` notebook.
 
     Raises ValueError for a code cell that was not executed.
     """
@@ -164,7 +165,7 @@ def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNo
 
 
 def joined(parts: Sequence[LabPart]) -> list[LabPart]:
-    """The parts of level 2, each with the parts of level 3 that follow it."""
+    """Return the parts of level 2, each with the parts of level 3 that follow it."""
     whole: list[LabPart] = []
     for part in parts:
         if part.level == 2 or not whole:
@@ -177,7 +178,7 @@ def joined(parts: Sequence[LabPart]) -> list[LabPart]:
 
 
 def _asked(cells: Sequence[NotebookNode]) -> dict[str, list[tuple[str, str]]]:
-    """Of each cell that asks, by its id, the questions and what was measured."""
+    """Return the questions of each cell and their measurements, by the cell's id."""
     measured = {(question.asked_in, question.text): question.measured for question in questions_of(cells)}
     found = {}
     for place, cell in enumerate(cells):

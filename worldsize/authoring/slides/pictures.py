@@ -1,4 +1,4 @@
-"""A cell's pictures for a slide: an SVG cut free of the head over it, whose words a slide shows large; a bitmap; a player.
+"""A cell's pictures for a slide: an SVG without its head, whose words the slide shows large; a bitmap; or a player.
 
 Left out: pictures at a knob's other values.
 """
@@ -30,7 +30,7 @@ _NAME = re.compile(r'(?<=\bid=")[^"]+(?=")')
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture as HTML, and the words of its head: what it is asked, what it finds, how to read it; "" where there are none."""
+    """A picture as HTML, and its head's words: its question, its finding, and how to read it; "" if absent."""
 
     html: str
     asks: str = ""
@@ -40,7 +40,7 @@ class Shown:
 
     @property
     def caption(self) -> str:
-        """As much of what it finds as fits beside the question, clause by clause."""
+        """As much of the finding as fits beside the question, clause by clause."""
         kept, *more = self.finds.split("; ")
         for clause in more:
             if len(f"{self.asks} {kept}; {clause}") > MOST_CAPTION_LETTERS:
@@ -50,13 +50,13 @@ class Shown:
 
     @property
     def steepness(self) -> float:
-        """Its height in parts of its width, 1 where the HTML doesn't say: how much it loses where it has less room."""
+        """The picture's height divided by its width, 1 if the HTML does not say: a steep picture loses more in less room."""
         view = _VIEW_BOX.search(self.html)
         return float(view["height"]) / float(view["width"]) if view else 1.0
 
 
 def shown_in(cell: NotebookNode) -> list[Shown]:
-    """The pictures that a cell of a lab's page shows."""
+    """Return the pictures that a cell of a lab's page shows."""
     found = []
     for output in cell.get("outputs", []):
         shown = _shown("".join(output.get("data", {}).get("text/html", "")))
@@ -79,7 +79,7 @@ def _shown(output: str) -> Shown | None:
 
 
 def _without_head(svg: str) -> str:
-    """The SVG below its head's last line, without a width of its own. A legend beside that line stays."""
+    """Return the SVG below its head's last line, without a width of its own. A legend beside that line stays."""
     head, rest = [], []
     for text in _TEXT.finditer(svg):
         baseline, size = float(text["y"] or text["top"]), float(text["size"])
@@ -94,7 +94,7 @@ def _without_head(svg: str) -> str:
 
 
 def with_own_names(svg: str, number: int) -> str:
-    """The SVG with names that no other one has: what a hidden slide defines, a shown one can't use."""
+    """Return the SVG with unique names: a shown picture cannot use definitions from a hidden slide."""
     for name in sorted(set(_NAME.findall(svg))):
         svg = re.sub(rf'(\bid="|href="#|url\(#){re.escape(name)}(?=["\)])', rf"\g<1>s{number}-{name}", svg)
     return svg

@@ -140,8 +140,8 @@ def _mistakes(
             "Adam's 8 bytes were taken; use optimizer_bytes": count * ADAM,
             "It is as large as the weights; use optimizer_bytes per parameter": count * width,
             "The state does not grow with the batch": count * kept * batch,
-            "A tensor of shape () is one number too": no_scalars * kept,
             **every,
+            "A tensor of shape () is one number too": no_scalars * kept,
         }
 
     if part == "activations":

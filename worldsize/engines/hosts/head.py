@@ -41,7 +41,7 @@ _TAKEN = (
     "launch: the hosts have ranks that stay, and ranks of one run at a time. Close those first: world.close(), or "
     "worldsize.hosts.close() to launch on this machine."
 )
-_AGAIN = "The next launch runs on the hosts that are left; open hosts again (worldsize.hosts.open) to have all."
+
 
 def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
     """Serve the kernel until it is gone: the entry point of the head's process."""

@@ -117,8 +117,8 @@ def level(one: Sequence[float], other: Sequence[float], paired: bool = False) ->
     each.
     """
     if paired and len(one) == len(other) >= 3:
-        lower = [a < b for a, b in zip(one, other, strict=True)]
-        return any(lower) and not all(lower)
+        pairs = list(zip(one, other, strict=True))
+        return not all(a < b for a, b in pairs) and not all(a > b for a, b in pairs)
     return not apart(one, other) or tie(median(one), median(other))
 
 

@@ -28,12 +28,14 @@ NOTE = "bold: first, or too near to it to tell; all panels share one scale"
 def races(rows: Iterable[Timing], asks: str = "") -> Picture:
     """Draw a panel for each `group` of timings, a bar for each name; `measured_s` is None where a name has not finished.
 
-    Timings of one group must follow each other. The finding says who is first in which panel. `asks` is the question above
+    The finding says who is first in which panel. `asks` is the question above
     the picture; ValueError unless it ends in "?".
     """
     rows = tuple(rows)
     names = list(dict.fromkeys(map(attrgetter("name"), rows)))
-    panels = {at: {row.name: row for row in members} for at, members in groupby(rows, attrgetter("group"))}
+    panels: dict[str, dict[str, Timing]] = {}
+    for row in rows:
+        panels.setdefault(row.group, {})[row.name] = row
     if not any(row.measured_s for row in rows):
         return base.not_yet(", ".join(names))
 

@@ -1,1 +1,1 @@
-"""Inside a sandbox: the server, a rank, a task of TensorFlow, and their way to the broker."""
+"""Inside a sandbox: the server, a rank, a TensorFlow task, and their channel to the broker."""

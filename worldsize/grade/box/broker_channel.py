@@ -1,8 +1,7 @@
 """A rank's channel to the broker: requests and their answers over one line.
 
-The same code serves a submission's rank in its sandbox and a rank that the check plays in the grader. Several
-threads of a rank may wait at once: whoever reads hands the others their answers. Left out: the wire that the fabric
-sees on it (`broker_wire`), and what is true (`broker`).
+The same code serves a submission's rank in its sandbox and a rank that the check plays in the grader. Several threads
+of a rank may wait at once: the thread that reads hands the others their answers.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 class ChannelLost(ConnectionError):
-    """The run is over for everybody."""
+    """The end of the run for every rank."""
 
 
 class BrokerChannel:
-    """Frames to the broker and back. `is_alone` says whether no other thread of this rank could send meanwhile."""
+    """Frames to the broker and back. `is_alone` tells whether no other thread of this rank can send."""
 
     def __init__(self, line: PipeEnds, is_alone: Callable[[], bool]) -> None:
         self._line = line
@@ -40,7 +39,7 @@ class BrokerChannel:
                 left = left[os.write(self._line.writes, left) :]
 
     def ask(self, message: dict[str, Any], blob: Any = b"") -> tuple[dict, bytes]:
-        """The broker's answer, whenever it comes."""
+        """Send a request, and return the broker's answer when it comes."""
         with self._waking:
             self._asked += 1
             number = self._asked
@@ -69,7 +68,7 @@ class BrokerChannel:
             self._waking.notify_all()
 
     def read(self) -> tuple[dict, bytes]:
-        """The next frame. Raises ChannelLost."""
+        """Return the next frame. Raises ChannelLost if the line is closed."""
         while (frame := self._reader.next()) is None:
             data = os.read(self._line.reads, CHUNK)
             if not data:

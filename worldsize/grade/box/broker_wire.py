@@ -1,6 +1,6 @@
 """The wire below a graded rank's fabric: every message is a frame to the broker and back.
 
-Left out: how frames travel (`broker_channel`).
+`broker_channel.py` carries the frames.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worldsize.fabric.tensor_kinds import TensorKind, kind_mismatch
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import MAX_BLOB_BYTES
 
-WEIGHED = (torch.float32, torch.float64)  # what declared work can be on
+WEIGHED = (torch.float32, torch.float64)  # dtypes of declared work
 
 
 class _Posted:
@@ -29,7 +29,7 @@ class _Posted:
 
 
 class BrokerWire:
-    """A wire whose every message goes through the broker, which matches, shapes and records it."""
+    """A wire that sends every message through the broker, which matches, shapes and records it."""
 
     def __init__(self, channel: BrokerChannel, rank: int, world_size: int) -> None:
         self.rank = rank
@@ -67,7 +67,10 @@ class BrokerWire:
         return Arrival(source, out.nbytes, 0.0)
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """The work begins and ends where the broker says so; only then it tells by what the columns of `x` are multiplied."""
+        """Do declared work, which begins and ends when the broker says so.
+
+        Only then does the broker tell the weights on the columns of `x`, so no rank can skip the wait.
+        """
         message: dict[str, Any] = {"op": "compute", "seconds": float(seconds)}
         if x is None or x.dtype not in WEIGHED or not x.dim():
             self._channel.ask(message)

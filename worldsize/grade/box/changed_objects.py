@@ -1,7 +1,7 @@
-"""Which functions, classes and properties of the course's package are no longer what they were when a rank was started.
+"""Find functions, classes and properties of this package that changed since a rank was started.
 
-A submission that replaces them is for a person to look at. It is a hint and no wall: it is found in the submission's own
-process, which can put everything back. What earns points is seen elsewhere. Left out: other packages, and plain values.
+The result is a hint for a person, and never decides points: it is found in the submission's own process, which can put
+everything back.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _before: dict[tuple[str, str], tuple[Any, Any]] = {}
 
 
 def remember() -> None:
-    """Keep how everything is now; a process that is forked later knows it too."""
+    """Keep the present state; a process that is forked later inherits the record."""
     _before.clear()
     for place, name, value in _members():
         _before[place, name] = value, _code(value)
 
 
 def names() -> list[str]:
-    """The first few things that were replaced, added to a class, or removed, by their full names."""
+    """Return the full names of the first few objects that were replaced, added to a class, or removed."""
     now = {(place, name): value for place, name, value in _members()}
     found = {f"{place}.{name}" for (place, name), value in now.items() if _is_changed(place, name, value)}
     found |= {f"{place}.{name}" for place, name in _before.keys() - now.keys()}
@@ -39,11 +39,11 @@ def _is_changed(place: str, name: str, value: Any) -> bool:
         kept, code = _before[place, name]
         defined_here = place.startswith(getattr(_function(value), "__module__", "") or place)
         return value is not kept or (defined_here and _code(value) is not code)
-    return getattr(_function(value), "__module__", None) == _STUDENTS  # of a module that was imported later
+    return getattr(_function(value), "__module__", None) == _STUDENTS  # a new name counts only if it is the student's
 
 
 def _members() -> Iterator[tuple[str, str, Any]]:
-    """(where, name, value) of the package's functions and classes, and of what those classes are made of."""
+    """Yield (where, name, value) of the package's functions and classes, and of those classes' members."""
     for module in list(sys.modules.values()):
         if not isinstance(module, ModuleType) or not f"{module.__name__}.".startswith(f"{_PACKAGE}."):
             continue
@@ -58,7 +58,10 @@ def _members() -> Iterator[tuple[str, str, Any]]:
 
 
 def _shadowed() -> Iterator[str]:
-    """Methods that an object of the package's hides behind something of its own. Objects of before the fork are not listed."""
+    """Yield methods that an object of the package hides behind an attribute of its own.
+
+    Objects from before the fork are not listed: the server has frozen them.
+    """
     for one in gc.get_objects():
         kind = type(one)
         if not str(getattr(kind, "__module__", "")).startswith(f"{_PACKAGE}."):
@@ -69,7 +72,7 @@ def _shadowed() -> Iterator[str]:
 
 
 def _function(value: Any) -> Any:
-    """What a property, a static method or a class method is made of."""
+    """Return the function inside a property, a static method or a class method."""
     if isinstance(value, property):
         return value.fget
     return getattr(value, "__func__", value)

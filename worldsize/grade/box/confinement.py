@@ -1,6 +1,6 @@
-"""What the process of a submission gives up before it reads a byte of one: namespaces of its own, small folders, limits.
+"""Confine a submission's process before it reads a byte of the submission: own namespaces, small folders, limits.
 
-Left out: the rules on its system calls, which come last (`isolation.seccomp`).
+The filter on system calls comes last (`isolation.seccomp`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Isolation = Literal["own", "fresh", "unsafe"]
 
 
 def confine(order: dict[str, Any], isolated: Isolation) -> None:
-    """Give up, for good, what the server's `order` to start a rank says."""
+    """Confine this process for good, as the server's `order` to start a rank says."""
     privileges.be_ended_first()
     address_bytes = order.get("address_bytes") or limits.size_bytes() + order["memory_bytes"]
     if isolated == "own":
@@ -42,16 +42,16 @@ def confine(order: dict[str, Any], isolated: Isolation) -> None:
 
 
 def hide_for_many(order: dict[str, Any]) -> None:
-    """In a fresh sandbox that serves several processes of one submission: hide other processes for all of them.
+    """Hide other processes from all processes of one submission, in a fresh sandbox that serves several.
 
-    None of them can see its own size then, so that each is told its limit in `order`.
+    Afterwards no process can read its own size, so `order` gets the address limit of each.
     """
     order["address_bytes"] = limits.size_bytes() + order["memory_bytes"]
     namespaces.hide_processes(order["named"])
 
 
 def close_all_but(lines: Sequence[PipeEnds], *others: int) -> None:
-    """Close every descriptor above stderr, but these."""
+    """Close every descriptor above stderr except these."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     edges = [2, *sorted([*chain.from_iterable(lines), *others]), most]
     for below, above in pairwise(edges):

@@ -1,7 +1,7 @@
-"""What a warden knows of the folder of a writer: its files, what of them is on disk, and how often it has changed.
+"""The warden's record of a writer's folder: its files, what of them is on disk, and how often it has changed.
 
-The folder is read through a descriptor, between the writer's calls. On disk is what a file held when it was synced, by a
-call on that very file, or what went into a file that is written synchronously. Left out: who is killed when (`warden`).
+The folder is read through a descriptor, between the writer's calls. Content is on disk if a sync call covered it, or if
+the file is written synchronously.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from worldsize.checks.drivers.killed_writer import MOST_FILES
 from worldsize.grade.isolation.notifications import Call, copied
 
-_AT_FDCWD = -100
-_RENAMES = {"rename": (0, 1), "renameat": (1, 3), "renameat2": (1, 3)}  # where the two paths are
+_RENAMES = {"rename": (0, 1), "renameat": (1, 3), "renameat2": (1, 3)}  # which arguments are the two paths
 _WRITES = ("write", "writev", "pwrite64")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -28,14 +27,14 @@ Inode = tuple[int, int]  # device, number
 class FolderRecord:
     """A folder by its descriptor, and `place`, its path as the writer knows it. `getfd` is pidfd_getfd's number.
 
-    `on_disk`: whether the data were on disk when the watched file had them for the first time; None where it never had.
-    `elsewhere`: the folder of another file that was renamed to it, "" for its own.
+    `on_disk` tells whether the data was on disk when the watched file first held it, None if the file never did.
+    `elsewhere` is the folder of another file that was renamed to the watched one, "" if none was.
     """
 
     def __init__(self, descriptor: int, place: str, getfd: int) -> None:
         self._folder, self._place, self._getfd = descriptor, place, getfd
         self._disk: dict[Inode, bytes] = {}
-        self._settling: Inode | None = None  # a file that a synchronous write is under way to
+        self._settling: Inode | None = None  # a file with a synchronous write under way
         self.changes, self.elsewhere = 0, ""
         self.on_disk: bool | None = None
 
@@ -50,7 +49,7 @@ class FolderRecord:
                 file.write(data.tobytes())
 
     def files(self) -> dict[str, np.ndarray]:
-        """What is in the folder: {name: bytes as uint8}; of a folder in it the name alone."""
+        """Return the folder's files, {name: bytes as uint8}; a subfolder has no bytes."""
         found = {}
         for name in sorted(os.listdir(self._folder))[:MOST_FILES]:
             content, _ = self._read(name)
@@ -60,13 +59,13 @@ class FolderRecord:
     # ---- changes -----------------------------------------------------------------------------
 
     def watch(self, name: str, data: bytes) -> None:
-        """From now on count changes of the file of this name, and of the names beside it; `data` is what it should get."""
+        """Count changes of this file, and of the folder's names, from now on; `data` is what the file should get."""
         self._name, self._data = name, data
         self._seen = self._state()[0]
         self.changes = 0
 
     def look(self) -> bool:
-        """Whether the folder has changed since the last look."""
+        """Return whether the folder has changed since the last look."""
         self._settle()
         now, inode = self._state()
         if now == self._seen:
@@ -83,7 +82,7 @@ class FolderRecord:
         return (content, frozenset(os.listdir(self._folder))), inode
 
     def _read(self, name: str) -> tuple[bytes | None, Inode | None]:
-        """The bytes of a file of the folder, None for what is no file, and which one it is."""
+        """Return a file's bytes and its inode; None for bytes if it is not a plain file."""
         try:
             descriptor = os.open(name, _READ, dir_fd=self._folder)
         except OSError:
@@ -96,7 +95,7 @@ class FolderRecord:
     # ---- calls -------------------------------------------------------------------------------
 
     def note(self, call: Call, name: str) -> None:
-        """Note what a call that is about to be carried out does to what is on disk. Raises KernelRefused."""
+        """Note what a call that is about to run does to what is on disk. Raises KernelRefused."""
         self._settle()
         if name in ("sync", "syncfs"):
             for one in os.listdir(self._folder):
@@ -118,13 +117,14 @@ class FolderRecord:
             if synced:
                 self._disk[inode] = self._content(descriptor)
             elif fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DSYNC:
+                # a synchronous write brings only its own bytes to disk
                 if self._disk.get(inode, b"") == self._content(descriptor):
                     self._settling = inode
         finally:
             os.close(descriptor)
 
     def _settle(self) -> None:
-        """Take a synchronous write for done: its writer has come to another call."""
+        """Count a synchronous write as done, since its writer has made another call."""
         if self._settling is None:
             return
         for name in os.listdir(self._folder):
@@ -134,7 +134,7 @@ class FolderRecord:
         self._settling = None
 
     def _content(self, descriptor: int) -> bytes | None:
-        """What a writer's open file holds, though it may be open for writing alone."""
+        """Return the content of a writer's open file, which may be open for writing alone."""
         wanted = inode_of(descriptor)
         for name in os.listdir(self._folder):
             content, inode = self._read(name)
@@ -158,7 +158,7 @@ class FolderRecord:
         return os.path.normpath(os.path.join(os.path.dirname(self._place), call.text_at(place)))
 
     def goes_beyond(self, call: Call, name: str, most_bytes: int) -> bool:
-        """Whether the call would write behind byte number `most_bytes` of a file, where the system writes no more."""
+        """Return whether the call would write past byte `most_bytes` of a file, where the kernel writes no more."""
         if name == "ftruncate" or name == "truncate":
             return call.arguments[1] > most_bytes
         if name not in _WRITES or (name == "write" and call.arguments[2] == 0):
@@ -186,7 +186,7 @@ def inode_of(descriptor: int) -> Inode:
 
 
 def content_of(descriptor: int) -> bytes | None:
-    """All bytes of an open file, None for what is no file."""
+    """Return all bytes of an open file, None if it is not a plain file."""
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
         return None

@@ -1,8 +1,8 @@
-"""In a sandbox: one process plays all ranks of a case in simulated time, and tells how they ended.
+"""Play all ranks of a case in one sandboxed process, in simulated time, and report how they ended.
 
-Each rank has the submission's cells to itself, so that names of a cell are shared no more than between processes. All of
-it runs beside a submission's code, so nothing here is believed: the grader takes what comes back for words and arrays
-(`host.played_result`), and for points only where real ranks have earned them. Left out: turns and clocks (`simulate`).
+Each rank has its own copy of the submission's cells, so ranks share names no more than separate processes do.
+Everything runs beside the submission's code, so the grader takes the report as unproven text and arrays
+(`host.played_result`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLOCKS = ("sleep", "monotonic", "perf_counter")
 
 
 def play_job(job: dict, blob: bytes) -> dict[str, Any]:
-    """Play the case of a job of mode "play" and return what is to be told of it, as plain values."""
+    """Play the case of a job of mode "play", and return its report as plain values."""
     try:
         result = play(_case(job, blob))
     except NotPlayable as refused:
@@ -54,7 +54,7 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
         inputs=decode(inputs, blob),
         more=tuple(map(ByRank, zip(*more, strict=True))),
         link=Link(*job["link"]) if job["link"] else None,
-        played=dict(enumerate(works)),  # a function of each rank's own cells
+        played=dict(enumerate(works)),  # each rank's own cells define its function
         interleaving=Interleaving(job["interleaving"]),
         limit_s=job["limit_s"],
         own_variables=True,
@@ -62,11 +62,11 @@ def _case(job: dict, blob: bytes) -> PlayedCase:
 
 
 def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
-    """Run the cells once more, for this rank, and return the way to a function of theirs by its name."""
+    """Run the cells again, for this rank, and return the lookup of their functions by name."""
     box_rank.seed_rank(job["seed"], job["run"], rank)
     module, errors = box_rank.run_cells(job["cells"])
 
-    # `from time import sleep` keeps the real one: look it up anew, where simulated time puts its own
+    # `from time import sleep` binds the real clock; look it up at each call, to find simulated time's
     late = {getattr(time, name): _late(name) for name in _CLOCKS}
     for name, value in list(vars(module).items()):
         if value.__class__ is time.sleep.__class__ and value in late:
@@ -78,7 +78,7 @@ def _late(clock: str) -> Callable:
     return lambda *given: getattr(time, clock)(*given)
 
 
-# ---- what is told ----------------------------------------------------------------------------
+# ---- the report ------------------------------------------------------------------------------
 
 
 def _told(result: ArenaResult) -> dict[str, Any]:
@@ -95,13 +95,13 @@ def _told(result: ArenaResult) -> dict[str, Any]:
 
 
 def _transfers(trace: Trace) -> dict[str, np.ndarray]:
-    """The messages that were taken, a column for each field."""
+    """Return the messages that were received, one column per field."""
     names = ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
     return _columns(trace.transfers, *names)
 
 
 def _work(trace: Trace) -> dict[str, np.ndarray]:
-    """The declared work, a column for each field."""
+    """Return the declared work, one column per field."""
     return _columns([span for span in trace.spans if span.declared], ("rank",), ("start_s", "end_s"))
 
 

@@ -1,8 +1,7 @@
-"""One rank of a submission, isolated: its cells in order, its function, and what came of it.
+"""A rank of a submission, isolated: its cells in order, its function, and the result.
 
-All of this runs in the submission's own process, so nothing here is believed: the grader's broker keeps the record and
-checks every frame. torch is imported only where a mode needs it: a server of TensorFlow has none. Left out: how the
-process came to be (`server`), what a task of TensorFlow has beside this (`tensorflow_task`), and what an answer is worth.
+All of this runs in the submission's own process, so the grader trusts none of it: the broker keeps the record and
+checks every frame. torch is imported only where a mode needs it, since TensorFlow's server has none.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _DRIVERS = "worldsize.checks.drivers."
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
-    """A submission's rank in its sandbox takes one job from the grader, does it, tells how it ended, and leaves.
+    """Take one job from the grader, do it, report how it ended, and exit. Never returns.
 
-    Never returns. `addresses` has one for each rank where they share a sandbox.
+    `addresses` has one entry per rank if ranks share a sandbox.
     """
     try:
         job, blob = channel.read()
@@ -54,7 +53,7 @@ def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
 def tell_end(
     channel: BrokerChannel, rank: int, work: Callable[[], dict[str, Any]], changed: Callable[[], list[str]] = list
 ) -> None:
-    """A rank does its `work`, and tells the grader what came of it, by name, or how it failed; and what it has `changed`."""
+    """Do a rank's `work`; report its values by name or its failure, and the objects `changed`."""
     try:
         blob = bytearray()
         told = {name: encode(value, blob) for name, value in work().items()}
@@ -64,7 +63,7 @@ def tell_end(
 
 
 def _told_failure(failure: Failure) -> dict[str, Any]:
-    """The failure as plain data for the grader, which believes it as words and nothing more."""
+    """Return the failure as plain data, which the grader takes only as text."""
     told = asdict(failure)
     told["frames"] = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
     return told
@@ -114,7 +113,7 @@ def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: li
 def play_rank(
     channel: BrokerChannel, rank: int, world_size: int, function: Callable, args: list, driver: Callable | None = None
 ) -> dict[str, Any]:
-    """A rank over the broker's fabric, a submission's or one that the check plays: what is to be told of it."""
+    """Run a rank over the broker's fabric, whether a submission's or the check's, and return its report."""
     from worldsize.fabric.interface import Fabric
     from worldsize.grade.box.broker_wire import BrokerWire
 
@@ -134,9 +133,10 @@ def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: lis
 
 
 def driver_of(job: dict) -> Callable | None:
-    """The check's own function that a rank in a sandbox calls in place of the submission's, which it gets.
+    """Return the check's function that a rank calls in place of the submission's, which becomes its argument.
 
-    What it returns is worth no more than what the submission returns: both run in the same process.
+    A driver's results deserve no more trust than the submission's: both run in one process. Raises ValueError for other
+    modules.
     """
     if not job["driver"]:
         return None
@@ -158,20 +158,17 @@ _MODES: dict[JobMode, Callable[[BrokerChannel, dict, Callable, list], dict[str, 
 
 
 def seed_rank(*numbers: int) -> int:
-    """Random numbers of this rank's and this run's own, the same when the grading is replayed; and a framework's seed."""
+    """Seed Python, NumPy and torch for this rank and run, alike in a replay; return a seed for a framework."""
     message = np.random.SeedSequence(numbers).generate_state(3)
     if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(int(message[0]))  # that of all devices takes a millisecond
+        sys.modules["torch"].default_generator.manual_seed(int(message[0]))  # seeding all devices takes a millisecond
     np.random.seed(message[1])  # noqa: NPY002 - students' code draws from the global generator
     random.seed(int(message[2]))
     return int(message[0])
 
 
 def warm(framework: str) -> None:
-    """What a rank of a submission is slow at the first time (seeding, tensors, cells), done once before ranks are forked.
-
-    It is called in the server, so that ranks need not do what is slow the first time.
-    """
+    """Do, in the server and before ranks are forked, what is slow the first time: seeding, tensors, cells."""
     seed_rank(0)
     if framework != "torch":  # TensorFlow's runtime must not start before the fork
         run_cells([["warm", "import numpy"]])
@@ -189,9 +186,9 @@ def warm(framework: str) -> None:
 
 
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
-    """A rank runs the cells of a submission, [[title, source], …], in order: the module that they make, and errors.
+    """Run a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
 
-    The errors are what each cell that failed said, by its title.
+    The errors are by title, for the cells that failed.
     """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
@@ -205,18 +202,18 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
             python_cell.run(_compiled(source, file), vars(module))
-        except BaseException as error:  # a cell that leaves costs what it would have made, not the others
+        except BaseException as error:  # even a cell that exits costs only its own names
             errors[title] = f"{type(error).__name__}: {message_of(error)}"
     return module, errors
 
 
 @cache
 def _compiled(source: str, file: str) -> CodeType:
-    return python_cell.compiled(source, file)  # all ranks of a case that is played run the same cells
+    return python_cell.compiled(source, file)  # cached: all ranks of a played case run the same cells
 
 
 def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
-    """Find a function of the submission by its name. Raises NameError that says which cells failed."""
+    """Return a function of the submission by name. Raises NameError, which names the cells that failed."""
     found = namespace.get(name)
     if callable(found):
         return found
@@ -227,7 +224,7 @@ def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
 
 
 def _theirs(channel: BrokerChannel, number: int) -> Callable:
-    """A callable of the check: the call goes to the grader, and its value comes back."""
+    """Return a stand-in for a callable of the check: each call goes to the grader, and its value comes back."""
 
     def call(*args: Any) -> Any:
         blob = bytearray()
@@ -245,10 +242,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
 
 
 def silence_output() -> None:
-    """A submission's rank gets /dev/null for its input, output and errors: what it prints goes nowhere.
-
-    That holds however much it prints.
-    """
+    """Redirect a rank's input, output and errors to /dev/null, since a submission may print any amount."""
     nowhere = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -256,5 +250,5 @@ def silence_output() -> None:
 
 
 def is_only_thread() -> bool:
-    """Whether this thread is the only one left of a submission's rank, so that no other could still send something."""
+    """Return whether this is the rank's only thread, so that no other thread can still send."""
     return threading.active_count() == 1

@@ -1,9 +1,7 @@
-"""The server inside a sandbox: it imports torch, or TensorFlow, before any byte of a submission comes, then forks a rank
-at a time.
+"""The server inside a sandbox: it imports torch or TensorFlow before any submission comes, then forks ranks on request.
 
-It never sees a submission itself. The grader hands it the far ends of a rank's line; a process is
-forked, the first of its own PID namespace, which enters namespaces of its own and only then reads from that line. Orders come
-as JSON over a packet socket. Left out: what a rank does (`rank`), and what is mounted here (`bubblewrap`).
+Orders come as JSON over a packet socket, with the far ends of a rank's line. A forked process is the first of its own
+PID namespace, enters its other namespaces, and only then reads from that line; the server reads no submission.
 """
 
 from __future__ import annotations
@@ -30,24 +28,21 @@ if TYPE_CHECKING:
 
 MAX_ORDER_BYTES = 65536
 _MOST_DESCRIPTORS = 128
-_FAILED = 70  # what a rank's process exits with where it does not come to its job
+_FAILED = 70  # exit code of a rank's process that fails before its job
 
 _FRAMEWORKS: dict[Framework, tuple[str, ...]] = {
     "torch": ("torch", "torch.distributed", "worldsize.grade.box.broker_wire", "worldsize.grade.box.played_case",
               "worldsize.grade.box.warden"),
     "tensorflow": ("tensorflow", "keras", "tf_keras", "worldsize.grade.box.tensorflow_task"),
 }
-# what is imported late, for seconds: the first DistributedDataParallel, optimizer and backward(gradient) do
+# the first DistributedDataParallel, optimizer and backward(gradient) import these late, for seconds
 _LATE = dict.fromkeys(("torch.nn.parallel", "torch.optim"), ("torch.fx.experimental.symbolic_shapes", "torch._dynamo"))
 _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
 def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
-    """Entry point of the server in the sandbox's box.
-
-    Serve orders from the descriptor `control` until it closes.
-    """
-    gc.disable()  # a fifth of the time that the imports take
+    """Serve orders from the descriptor `control` until it closes, as the server's entry point."""
+    gc.disable()  # collections take a fifth of the imports' time
     isolated = _isolation(own_namespaces, nobody)
     if isolated == "own":
         privileges.become_nobody()
@@ -75,9 +70,9 @@ class _Server:
         self._control = control
         self._isolated = isolated
         self._pid_namespace = namespaces.PidNamespace() if isolated != "unsafe" else None
-        self._ranks: dict[int, int] = {}  # process: number
+        self._ranks: dict[int, int] = {}  # {process: number}
         self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only a signal with a handler writes to `wakes`
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
     def say(self, message: dict[str, Any]) -> None:
@@ -126,7 +121,7 @@ class _Server:
     def _kill(self, number: int) -> None:
         for process, its in self._ranks.items():
             if its == number:
-                with suppress(ProcessLookupError):  # it may not be a group yet
+                with suppress(ProcessLookupError):  # it may not have called setsid yet
                     os.killpg(process, signal.SIGKILL)
                 os.kill(process, signal.SIGKILL)
 
@@ -143,7 +138,7 @@ class _Server:
             if number is not None:
                 code = os.waitstatus_to_exitcode(status)
                 if code < 0:
-                    code = 128 - code  # the number of a signal, as a shell tells it
+                    code = 128 - code  # 128 + signal, as a shell reports it
                 self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
 
 
@@ -159,7 +154,7 @@ def _preload(modules: Sequence[str]) -> None:
 
 
 def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoReturn:
-    """A rank's process, from the fork on: isolation, then the job."""
+    """Run a rank's process from the fork on: isolation, then the job."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
 
@@ -180,7 +175,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
 def _oversee(
     order: dict, lines: Sequence[PipeEnds], isolated: Isolation, pid_namespace: namespaces.PidNamespace
 ) -> NoReturn:
-    """The warden's process: it keeps what the server may do, and starts the processes of the submission itself."""
+    """Run the warden's process, which keeps the server's rights and starts the submission's processes itself."""
     from worldsize.grade.box import rank, warden
     from worldsize.grade.box.broker_channel import BrokerChannel
 
@@ -197,7 +192,7 @@ def _oversee(
 
 
 def _begin_process() -> None:
-    os.setsid()  # a group of its own: what it signals to its group stays inside
+    os.setsid()  # its own group, so that signals to the group stay inside
     privileges.end_with_parent()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
@@ -210,11 +205,11 @@ def _refuse_calls(order: dict) -> None:
 
 
 def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
-    """Ranks that share these namespaces, because they share a process group; this process only waits for them."""
+    """Fork the ranks that share these namespaces, because they share a process group, and wait for them."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
 
-    kept = [_bound() for _ in lines]  # an address for each, which nobody else is given
+    kept = [_bound() for _ in lines]  # one reserved address per rank
     addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
 
     for line in lines:
@@ -231,7 +226,7 @@ def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
 
 
 def _bound() -> socket.socket:
-    """A port that is taken, and that a server which sets SO_REUSEADDR, as gRPC's does, can still bind."""
+    """Reserve a port that a server which sets SO_REUSEADDR, as gRPC's does, can still bind."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", 0))

@@ -1,8 +1,7 @@
-"""What stands for `worldsize.notebook` and `worldsize.tf` in a sandbox: the same names, and nothing that starts, draws or
-keeps.
+"""Stubs of `worldsize.notebook` and `worldsize.tf` in a sandbox: the same names, but nothing starts, draws or keeps.
 
-Set-up cells import the front; a grade needs its data and its errors, and neither its agent nor its widgets. The names
-are read from the front's own `__all__`, without importing it.
+Set-up cells import the front; grading needs its data and its errors, not its agent and widgets. The names are read from
+the front's own `__all__`, without importing it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _REAL = ("errors", "failures", "links", "report")  # modules whose names are pla
 
 
 class Stub:
-    """Takes every attribute and every call, and is nothing: a picture, a lab, a launch that nobody sees."""
+    """An object that takes every attribute and every call, in place of a picture, a lab or a launch."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -35,17 +34,14 @@ class Stub:
         return self
 
     def __iter__(self) -> Any:
-        return iter((self, self))  # lab, check = open_lab("06")
+        return iter((self, self))  # for `lab, check = open_lab("06")`
 
     def __bool__(self) -> bool:
         return False
 
 
 def names() -> list[str]:
-    """What the stub of the notebook's front has to stand for.
-
-    The front's `__all__`.
-    """
+    """Return the names that the stub of the notebook's front provides: the front's `__all__`."""
     spec = find_spec("worldsize")
     tree = ast.parse((Path(spec.origin).parent / "notebook.py").read_text(encoding="utf-8"))
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "__all__"]
@@ -53,9 +49,9 @@ def names() -> list[str]:
 
 
 def install() -> None:
-    """Put the stubs in the place of the notebook's front and of TensorFlow's launch.
+    """Put the stubs in place of the notebook's front and TensorFlow's launch.
 
-    From now on `from worldsize.notebook import *` and `from worldsize.tf import …` give the stand-ins.
+    From now on, `from worldsize.notebook import *` and `from worldsize.tf import …` give the stubs.
     """
     known: dict[str, Any] = {"data": import_module("worldsize.data")}
     for name in _REAL:

@@ -1,7 +1,6 @@
-"""What a task of TensorFlow has in a sandbox beside a rank's: its devices and its place in a cluster, or it is a server.
+"""Set up a TensorFlow task in a sandbox: its devices and its place in a cluster, or its server.
 
-The processes of a cluster share one sandbox and its loopback; another submission's are in another world. Left out: a
-rank's way through the cells (`rank`).
+The processes of a cluster share one sandbox and its loopback, which no other submission can reach.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from worldsize.engines.cluster import Cluster, fail_fast, prepare_tensorflow, st
 
 
 def prepare(job: dict, seed: int) -> bool:
-    """Set up a task of TensorFlow in a sandbox before any cell runs: its devices, its seed, its place in a cluster.
+    """Set up a TensorFlow task before any cell runs: its devices, its seed, its place in a cluster.
 
-    All of it has to be set before TensorFlow's runtime starts. True where this task is a server, which now serves.
+    All of this must precede the start of TensorFlow's runtime. Returns True if this task is a server, which now serves.
     """
     os.environ["RANK"] = str(job["rank"])
     os.environ["TF_USE_LEGACY_KERAS"] = "1" if job["legacy_keras"] else "0"
@@ -33,4 +32,4 @@ def prepare(job: dict, seed: int) -> bool:
     return True
 
 
-_serving: list = []  # a server stops when nobody refers to it
+_serving: list = []  # an unreferenced server stops

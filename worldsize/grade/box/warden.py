@@ -1,9 +1,8 @@
-"""The warden of writers: it starts each in a process of its own, sees every call by which it touches files, and kills it.
+"""The warden of writers: start each in its own process, see every call by which it touches files, and kill it.
 
-It lies in the sandbox, beside the submission and out of its reach, and runs none of its code. A writer's kernel asks it
-before each call that could change a folder (`isolation.notifications`); meanwhile the writer stands still, and the folder
-is read from here. So "killed", "left" and "on disk" are seen, whatever the writer's process says of itself. What is told
-is what `checks.drivers.killed_writer` tells of a notebook's writers. Left out: what it sees of files (`folder_record`).
+The warden runs in the sandbox, out of the submission's reach, and runs none of its code. The kernel holds a writer
+before each call that could change a folder (`isolation.notifications`), so "killed", "left" and "on disk" are observed,
+not reported. A warden's rows have the form of `checks.drivers.killed_writer`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _MOST_FRAME_BYTES = 1_000_000
 
 
 def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, fork: Callable[[], int]) -> NoReturn:
-    """Take one job, run its scenarios, tell what was left after each, and leave. Never returns.
+    """Take one job, run its scenarios, report what was left after each, and exit. Never returns.
 
-    `fork` makes a process that is the first of its own world, where the machine has such.
+    `fork` makes the first process of a PID namespace, where the machine has such.
     """
     try:
         job, blob = channel.read()
@@ -55,10 +54,11 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, 
 def _tried(
     trees: Callable[..., WriterTree], scenarios: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each scenario, and what the writers say that they have changed in their processes."""
+    """Return a row for each scenario, and what the writers report as changed in their processes."""
     rows: list[dict[str, Any]] = []
     changed: set[str] = set()
     for scenario in scenarios:
+        # the folder never changes that often: this save would end like the last one
         if rows and is_past_the_last_change(scenario, rows[-1]):
             rows.append(rows[-1])
             continue
@@ -74,7 +74,7 @@ def _tried(
 
 
 class SaveFailed(Exception):
-    """A save of which the error is to be told with its place; `frame` is what the writer said."""
+    """A save's error, to be reported with its place; `frame` is the writer's report."""
 
     def __init__(self, frame: dict[str, Any]) -> None:
         self.frame = frame
@@ -83,7 +83,7 @@ class SaveFailed(Exception):
 def _saved(
     trees: Callable[..., WriterTree], save: dict[str, Any], files: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
-    """One save, and another beside it where it `meets` one: how it ended, the files that were left, what was changed."""
+    """Run one save, and another beside it if it `meets` one; return how it ended, the files left, and what was changed."""
     wanted = [(save["name"], save["data"].tobytes())]
     if save["meets"]:
         _, name, data = save["meets"]
@@ -105,14 +105,14 @@ def _rows_of(value: Any) -> list[Any]:
 
 
 class _WatchedSave:
-    """One save from its beginning to its end, or to its death at a byte or a change of the folder."""
+    """A save from its beginning to its end, or to its death at a byte or at a change of the folder."""
 
     def __init__(self, tree: WriterTree, save: dict[str, Any]) -> None:
         self._tree, self._record, self._here = tree, tree.record, save["dies"] == "here"
         self._first = tree.writers[0]
         kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
         self._most_bytes = int(number) if kind in ("byte", "full") else None
-        self._dies_beyond = kind == "byte"  # on a full disk it gets an error
+        self._dies_beyond = kind == "byte"  # a full disk gives an error instead
         self._dies_at = int(number) if kind == "change" else 0
         self._stands_at = int(save["meets"][0]) if save["meets"] else 0
         self._killed = False
@@ -160,11 +160,11 @@ class _WatchedSave:
         self._answer(one, call, name)
 
     def _looked(self, one: WatchedWriter) -> bool:
-        """Whether the folder has changed since the last look. The first writer's folder alone is watched, and by its calls."""
+        """Return whether the folder has changed since the last look; only the first writer is watched."""
         return one is self._first and self._record.look()
 
     def _answer(self, one: WatchedWriter, call: notifications.Call, name: str) -> None:
-        if name in ("sync", "syncfs"):  # the record has it; the machine need not wait for its disks
+        if name in ("sync", "syncfs"):  # already in the record; the machine need not wait for its disks
             notifications.succeed(one.listener, call)
         else:
             notifications.go_on(one.listener, call)
@@ -194,7 +194,7 @@ class _WatchedSave:
                 raise SaveFailed(frame)
 
     def _begin(self, one: WatchedWriter) -> None:
-        """Let a writer make its save from now on."""
+        """Tell a writer to make its save."""
         one.begun = True
         if one is self._first and self._most_bytes is not None:
             resource.prlimit(one.process, resource.RLIMIT_FSIZE, (self._most_bytes, self._most_bytes))
@@ -224,7 +224,7 @@ class _WatchedSave:
                 self._record.note(call, name)
                 self._answer(self._first, call, name)
 
-    # ---- what is told ------------------------------------------------------------------------
+    # ---- the report --------------------------------------------------------------------------
 
     def _row(self) -> dict[str, Any]:
         row = _ended(self._first, self._killed)

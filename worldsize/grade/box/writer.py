@@ -1,7 +1,7 @@
-"""A submission's writer: it runs the cells, waits for a save to make, makes it, and says how that ended.
+"""A submission's writer: it runs the cells, waits for a save to make, makes it, and reports how the save ended.
 
-All of this runs in the submission's own process, so what it says is believed as words alone: what the save did to its
-folder is seen by the warden, which stands outside. Left out: the warden (`warden`).
+All of this runs in the submission's own process, so its report is only text. The warden, outside, sees what the save
+does to its folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worldsize.grade.box.broker_channel import BrokerChannel
 
 
 def serve(channel: BrokerChannel, folder: str) -> NoReturn:
-    """Take one job, then one save in `folder`; tell how the save ended, and leave. Never returns."""
+    """Take one job, then one save in `folder`; report how the save ended, and exit. Never returns."""
     try:
         rank.tell_end(channel, 0, lambda: _do(channel, folder), changed_objects.names)
     finally:
@@ -35,12 +35,12 @@ def _do(channel: BrokerChannel, folder: str) -> dict[str, Any]:
     try:
         function(path, data)
     except Exception as error:
-        if save["here"]:  # an error is told with its place
+        if save["here"]:  # the error is reported with its place
             raise
         return {"how": "raised", "error": error_in_words(error, path)}
     return {"how": "returned"}
 
 
 def error_in_words(error: Exception, path: Path) -> str:
-    """The error of a save, without the folder, which has another name each time."""
+    """Return a save's error as text without the folder, whose name differs each time."""
     return f"{type(error).__name__}: {str(error)[:200]}".replace(f"{path.parent}{os.sep}", "")

@@ -1,8 +1,8 @@
-"""Processes of a submission that save files into one folder: started, heard, killed together.
+"""Processes of a submission that save files into one folder: started, watched and killed together.
 
-The first process of a tree gives up what a rank gives up, starts the writers and says how they ended; it runs no line of
-the submission's. Each writer hands over, before it runs a cell, the descriptor from which its calls are heard. Left out: who
-answers them (`warden`).
+The root process gives up what a rank gives up, starts the writers and reports how they ended; it runs no line of the
+submission's. Before a writer runs a cell, it hands over the listener, the descriptor that receives its calls
+(`warden`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _POST_BYTES = 1024
 
 @dataclass
 class WatchedWriter:
-    """A writer as the warden knows it: the file that it should save, and how far it has come.
+    """A writer as the warden knows it: the file to save, and how far the writer has come.
 
-    Its calls are heard from `listener`; one that is `held` is not answered yet. It is `ready` when its cells have run, and
-    `begun` when it was told to save. `told` is what it said at its end, `code` its exit status.
+    `listener` receives its calls; a call that is `held` has no answer yet. `ready` means that its cells have run,
+    `begun` that it was told to save. `told` is its last report, `code` its exit status.
     """
 
     name: str
@@ -56,7 +56,7 @@ class WatchedWriter:
 
 
 class WriterTree:
-    """The processes of writers that share a folder of their own: killed together, read from outside."""
+    """Writers that share a folder of their own: read from outside, killed together."""
 
     def __init__(
         self, order: dict[str, Any], job: dict[str, Any], isolated: Isolation, fork: Callable[[], int],
@@ -83,7 +83,7 @@ class WriterTree:
             write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
     def _hear_of_them(self) -> None:
-        """The folder, and from each writer, before it runs a cell, its number and from where its calls are heard."""
+        """Receive the folder and, before a writer runs a cell, its number and its listener."""
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
@@ -98,7 +98,7 @@ class WriterTree:
                 one.listener, one.process = descriptors[0], process
 
     def end(self) -> None:
-        """Kill what is left, and wait until nothing is."""
+        """Kill the remaining processes, and wait until all are gone."""
         with suppress(ProcessLookupError):
             os.kill(self._root, signal.SIGKILL)
         for one in self.writers:
@@ -128,7 +128,7 @@ class WriterTree:
 def _begin(
     order: dict[str, Any], isolated: Isolation, post: socket.socket, said: int, lines: Sequence[PipeEnds]
 ) -> NoReturn:
-    """The first process of a tree: it gives up what ranks give up, starts the writers, and says how each of them ended."""
+    """Run the root process: give up what ranks give up, start the writers, and report how each ended."""
     try:
         os.setsid()
         privileges.end_with_parent()
@@ -171,9 +171,9 @@ def _write_as(order: dict[str, Any], number: int, line: PipeEnds, post: socket.s
 
 
 def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
-    """From now on this thread's calls wait for the warden, which gets the descriptor that they are heard from.
+    """Make this thread's calls wait for the warden, and send it the listener, which receives them.
 
-    A filter is one thread's, and lets no descriptor be sent: so another thread, which ends at once, sends it.
+    A filter covers one thread and lets it send no descriptor, so another thread, which ends at once, sends it.
     """
     came = threading.Event()
     listeners: list[int] = []
@@ -192,7 +192,7 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
     finally:
         came.set()
         helper.join()
-    os.close(listeners[0])  # else a writer could answer itself
+    os.close(listeners[0])  # else a writer could answer its own calls
 
 
 # ---- lines -----------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> N
 
 
 def _received(post: socket.socket) -> tuple[bytes, list[int], int]:
-    """A message of a process that starts: its bytes, its descriptors, and the number of the process that sent it."""
+    """Return a starting process's message: its bytes, its descriptors, and its sender's process number."""
     room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(struct.calcsize("i"))
     data, more, _, _ = post.recvmsg(_POST_BYTES, room)
     descriptors: list[int] = []

@@ -1,7 +1,7 @@
-"""The grader's arena: the same four ways to run a student's function, each in fresh sandboxes, nothing kept between.
+"""The grader's arena: every way to run a student's function, in fresh sandboxes, with nothing kept between runs.
 
-A check hands out plain values and gets plain values back; a callable among what `call` or `tensorflow` hands out stays
-here and is called from afar. Left out: the run itself (`run`).
+A check passes plain values and gets plain values back. A callable that `call` or `tensorflow` passes stays in the
+grader, and is called remotely.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Cells = list[list[str]]  # [[title, source], …]
 
 
 class Submitted:
-    """A function of a submission, by its name; it is never here."""
+    """A submission's function, by its name; the function itself is never in the grader."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -40,13 +40,13 @@ class Submitted:
 
 
 class FromAfar:
-    """The check's own callables among what goes into a sandbox: they stay here, and are called by their numbers."""
+    """The check's callables among a sandbox's arguments: they stay here, and are called by number."""
 
     def __init__(self) -> None:
         self._theirs: list[Callable] = []
 
     def name_of(self, value: Any) -> str | int | None:
-        """The name of a submission's function, the number of a callable of the check's, None for what is neither."""
+        """Return a submitted function's name, the number of a check's callable, or None for anything else."""
         if isinstance(value, Submitted):
             return value.__name__
         if not callable(value):
@@ -55,16 +55,16 @@ class FromAfar:
         return len(self._theirs) - 1
 
     def answer(self, number: int, values: list) -> Any:
-        """What a callable says to a call from a sandbox."""
+        """Call the check's callable of this number, for a sandbox, and return its value."""
         if not 0 <= number < len(self._theirs):
             raise ValueError(f"expected the number of a callable, from 0 to {len(self._theirs) - 1}, got {number}")
         return self._theirs[number](*values)
 
 
 class SandboxArena:
-    """Runs the functions that `cells` make. `incidents` are the timeouts and crashes so far.
+    """An arena that runs the functions that `cells` make. `incidents` are the timeouts and crashes so far.
 
-    `changed` are the objects of the package that were changed in a process of the submission.
+    `changed` are objects of this package that changed in a process of the submission.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class SandboxArena:
         self.incidents: list[Incident] = []
         self.changed: set[str] = set()
         self._runs = 0
-        self._secret = hashlib.blake2b(repr(self.draws.getstate()).encode()).hexdigest()  # follows from the seed of the draws
+        self._secret = hashlib.blake2b(repr(self.draws.getstate()).encode()).hexdigest()  # derives from the draws' seed
 
-        for title, source in cells:
+        for title, source in cells:  # tracebacks show the cells' lines
             file = f"<{title}>"
             linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
@@ -142,7 +142,7 @@ class SandboxArena:
         )
 
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        if self._sandbox.mode == UNSAFE:  # nobody watches there, and the row says so
+        if self._sandbox.mode == UNSAFE:  # no warden there, and the row says so
             return self.ranks(fn, [scenarios], driver=killed_writer.tried)
 
         blob = bytearray()
@@ -157,7 +157,7 @@ class SandboxArena:
         return ended
 
     def try_cells(self) -> RunResult:
-        """Run the cells alone: which of them failed, and, where the process did not survive, in which it was."""
+        """Run the cells alone; report which failed, or in which of them the process ended."""
         return self._run([self._job("cells", 0, 1, [])], alone="the process")
 
     def _job(
@@ -184,7 +184,7 @@ def _name(value: Any) -> str | None:
 
 
 def path_of(driver: Callable | None) -> str:
-    """Where a sandbox finds the check's driver: module:name; empty where there is none."""
+    """Return "module:name", by which a sandbox finds the check's driver; empty if there is none."""
     if driver is None:
         return ""
     return f"{driver.__module__}:{driver.__qualname__}"
@@ -199,20 +199,20 @@ def _ended(result: RunResult) -> ArenaResult:
     return ArenaResult("done", returned=returned, inputs=inputs, trace=result.trace, unwaited=result.unwaited, work=result.work)
 
 
-# ---- which run of a check it is ---------------------------------------------------------------
+# ---- counting a check's runs ------------------------------------------------------------------
 
 
 class LastRunReached(Exception):
-    """The run that was asked for has ended; `ended` is what came of it."""
+    """The end of the run that was asked for; `ended` is its result."""
 
     def __init__(self, ended: ArenaResult) -> None:
         self.ended = ended
 
 
 class CountingArena:
-    """`arena`, whose runs so far are `runs`, the latest one `over_fabric` or not, in the `ways` that are named here.
+    """A wrapper of `arena` that counts its `runs`, and notes the `ways` used.
 
-    The run number `last` raises LastRunReached.
+    `over_fabric` tells of the latest run. Run number `last` raises LastRunReached.
     """
 
     def __init__(self, arena: Arena, last: int | None = None) -> None:
@@ -223,7 +223,7 @@ class CountingArena:
         self.over_fabric = False
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever the arena has; a call of one of its ways to run a function counts."""
+        """Return the arena's attribute; a call of one of its ways to run a function counts."""
         found = getattr(self._arena, name)
         if not callable(found):
             return found

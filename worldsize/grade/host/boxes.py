@@ -1,6 +1,6 @@
-"""The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, heard, ended.
+"""The servers of a job (`box.server`), each in its sandbox: started ahead of need, given orders, watched, ended.
 
-Left out: what crosses a rank's own line (`broker`).
+`broker.py` handles what crosses a rank's own line.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
 _END_S = 5.0
-# where a sandbox serves one rank, or the tasks of one cluster: how many of them are started ahead
+# sandboxes started ahead, where each serves one rank or the tasks of one cluster
 _SPARES: dict[Framework, int] = {"torch": 4, "tensorflow": 1}
 _ORDER_BYTES = 65536
-_CROWD = 8  # TensorFlow's tasks have many threads, and the limit counts those
-_NEED_TENSORFLOW = ("tensorflow.", "keras.", "tf_keras.", "worldsize.tf.")  # modules, and those below them
+_CROWD = 8  # TensorFlow's tasks have many threads, which the limit on processes counts
+_NEED_TENSORFLOW = ("tensorflow.", "keras.", "tf_keras.", "worldsize.tf.")  # prefixes of modules
 
 
 class SandboxLost(RuntimeError):
-    """A sandbox ended by itself."""
+    """A sandbox that ended by itself."""
 
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """A rank's process is gone: `code` is its exit status, or 128 + the signal that ended it."""
+    """The end of a rank's process: `code` is its exit status, or 128 + the signal that ended it."""
 
     number: int
     code: int
@@ -46,7 +46,7 @@ class ProcessExit:
 
 
 class Server:
-    """One sandbox and the server in it, which has imported a framework."""
+    """A sandbox and the server in it, which has imported a framework."""
 
     def __init__(self, mode: SandboxMode, limits: Limits, framework: Framework) -> None:
         self.framework = framework
@@ -68,7 +68,7 @@ class Server:
         self.pid = self.process.pid
 
     def wait_ready(self) -> None:
-        """Raises NoSandbox, with what it said instead, where it does not come to it."""
+        """Wait for the server. Raises NoSandbox, with the server's last words, if it does not start."""
         left_s = max(0.0, self._deadline_s - time.monotonic())
         heard, _, _ = select.select([self.control], [], [], left_s)
         if not heard or not self.control.recv(_ORDER_BYTES):
@@ -76,23 +76,23 @@ class Server:
             self.close()
             raise NoSandbox(bubblewrap.refused(said))
 
-        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # bubblewrap's child's child
+        self.pid = [self.process.pid, *descendants(self.process.pid)][-1]  # the server is bubblewrap's child's child
 
     def _last_words(self) -> str:
-        """The last line that the server itself said; no rank can write there."""
+        """Return the last line that the server itself wrote; no rank can write there."""
         self._said.seek(0)
         rows = self._said.read().decode(errors="replace").strip().splitlines() or [""]
         return rows[-1][:300]
 
     def order(self, message: dict, lines: Sequence[PipeEnds] = ()) -> None:
-        """Hand the server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
+        """Send the server an order, with copies of the descriptors of `lines`. Raises SandboxLost."""
         try:
             socket.send_fds(self.control, [json.dumps(message).encode()], list(chain.from_iterable(lines)))
         except OSError as error:
             raise SandboxLost(f"a sandbox is gone: {error}. {self._last_words()}".strip()) from None
 
     def ended(self) -> ProcessExit:
-        """The next rank that ended; call it when `control` can be read. Raises SandboxLost."""
+        """Return the next rank's exit; call this when `control` is readable. Raises SandboxLost."""
         data = self.control.recv(_ORDER_BYTES)
         if not data:
             raise SandboxLost(f"a sandbox ended by itself. {self._last_words()}".strip())
@@ -101,12 +101,12 @@ class Server:
         return ProcessExit(number=said["number"], code=said["code"], cpu_s=said["cpu_s"])
 
     def close(self) -> None:
-        """End it and everything in it."""
+        """End the server, its sandbox and everything inside."""
         inside = descendants(self.process.pid)
         self.process.kill()
         self.process.wait()
 
-        for process in inside:  # bubblewrap takes them along; where there is none, this does
+        for process in inside:  # needed only without bubblewrap, which ends them itself
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
 
@@ -115,15 +115,17 @@ class Server:
 
 
 class Sandbox:
-    """Ranks in sandboxes, whatever the machine allows. One submission at a time. The server that has imported TensorFlow
-    starts when it is first asked for."""
+    """Ranks in sandboxes, by whatever means the machine allows, for one submission at a time.
+
+    TensorFlow's server starts when it is first asked for.
+    """
 
     def __init__(self, mode: SandboxMode, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen
         self.mode = mode
         self.limits = limits
         self._servers: list[Server] = []
-        self._server_of: dict[int, Server] = {}  # by the number of what runs in it
-        self._latest = 0  # of those numbers
+        self._server_of: dict[int, Server] = {}  # by the number of the rank or ranks inside
+        self._latest = 0  # the highest number so far
         self._modules: tuple[str, ...] = ()
         self._folders = bubblewrap.folders()  # looked up once: a submission has hundreds of ranks
         self.cgroup = SandboxCgroup(limits)
@@ -133,7 +135,7 @@ class Sandbox:
         return Server(self.mode, self.limits, framework)
 
     def preload(self, modules: Sequence[str]) -> None:
-        """What the release's set-up cells import, to be imported once."""
+        """Have the modules that the release's set-up cells import imported once, by the servers."""
         self._modules = tuple(modules)
         for server in self._servers:
             self._have_imported(server)
@@ -143,7 +145,7 @@ class Sandbox:
             server.order({"op": "import", "modules": self._modules})
 
     def _framework(self, asked: Framework) -> Framework:
-        """Where the set-up cells themselves import tensorflow, every rank needs a server that has it."""
+        """Return the framework that ranks need: TensorFlow whenever the set-up cells import it."""
         if any(f"{name}.".startswith(_NEED_TENSORFLOW) for name in self._modules):
             return "tensorflow"
         return asked
@@ -151,9 +153,9 @@ class Sandbox:
     def spawn(
         self, count: int = 1, framework: Framework = "torch", together: bool = False, watched: bool = False
     ) -> tuple[int, list[PipeEnds]]:
-        """A rank in namespaces of its own, or `count` ranks `together` in the same: its number, and a line to each.
+        """Start a rank in its own namespaces, or `count` ranks `together` in the same.
 
-        Of `watched` writers the line goes to their warden.
+        Returns a number and a line to each rank; with `watched`, the line leads to the writers' warden.
         """
         server = self._server(self._framework(framework))
         self._latest += 1
@@ -180,7 +182,7 @@ class Sandbox:
         return self._latest, [ours for ours, _ in pairs]
 
     def _server(self, framework: Framework) -> Server:
-        """One that is ready: that which runs, or a new one for each rank where the mode asks for it."""
+        """Return a ready server: the running one, or a new one for each rank in mode `FRESH`."""
         running = [server for server in self._servers if server.framework == framework]
         if running and self.mode != FRESH:
             return running[0]
@@ -188,7 +190,7 @@ class Sandbox:
         server = self._spare(framework)
         server.wait_ready()
         if self.mode != UNSAFE:
-            self.cgroup.take_in(server.pid)  # what it has by now is not the submission's
+            self.cgroup.take_in(server.pid)  # after its imports, which are not the submission's memory
         self._servers.append(server)
         self._have_imported(server)
         return server
@@ -203,7 +205,7 @@ class Sandbox:
 
         if self.mode == FRESH:
             for _ in range(len(spares), _SPARES[framework]):
-                self._spares.append(self._new(framework))  # they warm up meanwhile
+                self._spares.append(self._new(framework))  # they import meanwhile
         return server
 
     def kill(self, number: int) -> None:
@@ -212,7 +214,7 @@ class Sandbox:
             server.order({"op": "kill", "number": number})
 
     def channels(self) -> dict[socket.socket, Server]:
-        """What to wait on for `heard`."""
+        """Return the sockets to wait on, each with its server for `heard`."""
         return {server.control: server for server in self._servers}
 
     def heard(self, server: Server) -> ProcessExit:
@@ -224,11 +226,14 @@ class Sandbox:
         return ended
 
     def processes(self) -> list[int]:
-        """The servers as this machine numbers them: every rank is below one."""
+        """Return the servers' process numbers on this machine; every rank descends from one."""
         return [server.pid for server in self._servers]
 
     def end(self, numbers: Iterable[int], wait: bool) -> list[ProcessExit]:
-        """End these ranks, and say which have gone where there was time to `wait`. One that stays ends its sandbox."""
+        """Kill these ranks; with `wait`, return the exits of those that ended.
+
+        If a rank does not end in time, every sandbox is renewed.
+        """
         left = self._server_of.keys() & numbers
         for number in left:
             self.kill(number)
@@ -245,11 +250,11 @@ class Sandbox:
         return gone
 
     def settle(self) -> list[ProcessExit]:
-        """Wait until no rank of the submission is left."""
+        """Kill the submission's remaining ranks, and wait until they are gone."""
         return self.end(list(self._server_of), wait=True)
 
     def renew(self) -> None:
-        """Throw away every server, and begin to start a new one."""
+        """Close every server, and begin to start a new one."""
         self.close()
         self._spares = [self._new("torch")]
 

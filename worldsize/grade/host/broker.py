@@ -1,10 +1,8 @@
 """The broker: the fabric of graded ranks. It matches their messages, shapes them to a link, and keeps the only record.
 
-A `send` is a rendezvous, as on every fabric. All frames are read by one thread, so who waits for whom is known exactly,
-and a deadlock at once. A rank can lie only about what it sends: who it is, to whom a message goes, how large it is and
-when it was taken are seen here, and the record is made when a message is handed over, whether or not it fits. A frame costs the
-same however many messages wait. Left out: the ranks' processes (`boxes`), and what a run was for (`arena`).
-The matching rules are MPI's (MPI 4.1, section 3.5).
+One thread reads all frames, so it knows exactly which rank waits for which, and a deadlock at once. A rank can lie only
+about what it sends: the sender, receiver, size and time of a message are observed here. A `send` is a rendezvous, as on
+every fabric; the matching rules are MPI's (MPI 4.1, section 3.5).
 """
 
 from __future__ import annotations
@@ -32,15 +30,15 @@ from worldsize.links import Link, LinkClock
 from worldsize.trace import END_S, PEER, TAG, WAIT_START_S, EventRow, Trace, merge, record
 
 _MOST_MESSAGES = 50_000
-_WEIGHTS = 0.6, 1.4  # the least and the most by which a column of what work is on is multiplied
-_QUIET_S = 1.0  # so long a rank with several threads may be silent before it counts as waiting
+_WEIGHTS = 0.6, 1.4  # range of the weights on the columns of declared work
+_QUIET_S = 1.0  # silence after which a rank with several threads counts as waiting
 
 
 @dataclass
 class PostedMessage:
-    """A message on its way: from whom, its number there, what it is, and its row in the sender's record.
+    """A message on its way: its sender, its number there, its kind, and its row in the sender's record.
 
-    Its first byte leaves at `leaves_s`, its last one has left at `left_s`.
+    The first byte leaves at `leaves_s`, the last byte at `left_s`.
     """
 
     src: int
@@ -53,12 +51,12 @@ class PostedMessage:
     event: EventRow
     taken_s: float | None = None
     waited: bool = False
-    waiters: list[PendingRequest] = field(default_factory=list)  # until it is taken
+    waiters: list[PendingRequest] = field(default_factory=list)  # until the message is taken
 
 
 @dataclass
 class PendingRequest:
-    """A request that a rank waits for: "send" (its message `number` is taken) or "recv"."""
+    """A request that a rank waits for: "send", until its message is taken, or "recv"."""
 
     op: Literal["send", "recv"]
     peer: int | None
@@ -66,12 +64,12 @@ class PendingRequest:
     ask: int
     order: int
     began_s: float
-    kind: TensorKind | None = None  # that fits; of a "recv"
+    kind: TensorKind | None = None  # expected, of a "recv"
 
 
 @dataclass
 class RankState:
-    """What the broker knows of one rank."""
+    """The broker's record of a rank."""
 
     events: list[EventRow] = field(default_factory=list)
     spans: list[tuple] = field(default_factory=list)
@@ -81,14 +79,14 @@ class RankState:
     posted: dict[int, PostedMessage] = field(default_factory=dict)
     counts: dict[str, Counter] = field(default_factory=lambda: {"send": Counter(), "recv": Counter()})
     computes_until_s: float = 0.0
-    misfit: str = ""  # what is wrong with the first message that it took and that did not fit
+    misfit: str = ""  # in words, the first message taken that did not fit
     alone: bool = True
     heard_s: float = 0.0
     done: bool = False
 
 
 class DueAct(NamedTuple):
-    """What is to happen at a moment, in the order of a heap."""
+    """An act that is due at a moment, in the order of a heap."""
 
     moment_s: float
     order: int
@@ -96,7 +94,7 @@ class DueAct(NamedTuple):
 
 
 class Broker:
-    """The messages of one run of `peers`, one for each rank. `secret` decides by what the results of work are multiplied."""
+    """The messages of one run of `peers`, one per rank. `secret` decides the weights on the results of work."""
 
     def __init__(self, peers: list[Peer], meter: Meter, link: Link | None = None, secret: str = "") -> None:
         self._peers = peers
@@ -113,7 +111,7 @@ class Broker:
     # ---- frames --------------------------------------------------------------------------------
 
     def take_in(self, rank: int, frame: dict, blob: bytes) -> bool:
-        """Act on a frame of the fabric; False where it is another kind of frame. Raises BadFrame."""
+        """Act on a frame of the fabric; return False for another kind of frame. Raises BadFrame."""
         acts: dict[FabricOp, Callable[[int, RankState, dict, bytes], None]] = {
             "post": self._post, "wait": self._wait, "take": self._take, "compute": self._compute,
         }  # fmt: skip
@@ -181,7 +179,7 @@ class Broker:
             self._hand_over(rank, request, message)
 
     def _asked(self, state: RankState, frame: dict, op: Literal["send", "recv"], *about: Any) -> PendingRequest:
-        """A new request of a rank, which waits from now on; `about` it: peer, tag and, of a "recv", kind."""
+        """Return a new request of a rank, which waits from now on; `about` is peer, tag and, of a "recv", kind."""
         ask = _ask(frame)
         if ask in state.waiting or len(state.waiting) >= _MOST_MESSAGES:
             raise BadFrame("expected a number to answer to that no other request has")
@@ -192,9 +190,9 @@ class Broker:
         return request
 
     def _compute(self, rank: int, state: RankState, frame: dict, blob: bytes) -> None:
-        """Declared work takes its time from now on, or from the end of what was declared before: a rank has one device.
+        """Start declared work now, or after the work declared before: a rank has one device.
 
-        What the work is on comes along, and when it is over the rank hears by what the columns of that are multiplied.
+        The frame brings the array that the work is on; when the work is over, the rank gets the weights on its columns.
         """
         seconds = frame.get("seconds")
         if type(seconds) not in (int, float) or not 0 <= seconds <= self._meter.limits.wall_s:
@@ -221,13 +219,13 @@ class Broker:
     # ---- matching ------------------------------------------------------------------------------
 
     def _taker(self, state: RankState, src: int, tag: int) -> PendingRequest | None:
-        """The oldest request that takes a message of this tag from rank `src`; it is none of those that wait any more."""
+        """Remove and return the oldest request for a message of this tag from rank `src`, None if there is none."""
         queues = filter(None, (state.takers.get((src, tag)), state.takers.get((None, tag))))
         oldest = min(queues, key=lambda queue: queue[0].order, default=None)
         return None if oldest is None else oldest.popleft()
 
     def _oldest(self, rank: int, request: PendingRequest) -> PostedMessage | None:
-        """The oldest message that the request takes; it is none of those that lie here any more."""
+        """Remove and return the oldest message that the request takes, None if there is none."""
         sources = range(len(self._peers)) if request.peer is None else [request.peer]
         queues = filter(None, (self._queues.get((src, rank, request.tag)) for src in sources))
         oldest = min(queues, key=lambda queue: queue[0].order, default=None)
@@ -238,6 +236,7 @@ class Broker:
         message.taken_s = time.monotonic()
         there_s = self._clocks[rank].arrive(len(message.blob), message.leaves_s)
         began_s, arrives_s = request.began_s, max(there_s, message.taken_s)
+        # the record has the message whether or not it fits
         row = ["recv", message.src, request.tag, len(message.blob), began_s, arrives_s, began_s]
         state.events.append(row)
         state.counts["recv"][message.src, request.tag] += 1
@@ -276,7 +275,7 @@ class Broker:
             heapq.heappush(self._due, DueAct(moment_s, next(self._orders), act))
 
     def act_on_time(self) -> float:
-        """Do what is due; the seconds until the next thing is, or infinity."""
+        """Do what is due; return the seconds until the next act, or infinity."""
         while self._due:
             left_s = self._due[0].moment_s - time.monotonic()
             if left_s > 0:
@@ -284,10 +283,10 @@ class Broker:
             heapq.heappop(self._due).act()
         return math.inf
 
-    # ---- what is known ---------------------------------------------------------------------------
+    # ---- state of the run ------------------------------------------------------------------------
 
     def deadlock(self) -> tuple[Wait, ...]:
-        """What each rank waits for where no rank can ever go on; else ()."""
+        """Return each rank's wait if no rank can ever go on, else ()."""
         live = {rank for rank, state in enumerate(self.rank_states) if not state.done}
         if self._due or not all(self._waits(self.rank_states[rank]) for rank in live):
             return ()
@@ -295,7 +294,7 @@ class Broker:
         return deadlock({rank: self._messages(rank) for rank in range(len(self.rank_states))}, live)
 
     def unwaited(self) -> tuple[int, ...]:
-        """The ranks that sent a message and have not asked until it was taken."""
+        """Return the ranks that sent a message and never waited for it."""
         sent = enumerate(state.posted.values() for state in self.rank_states)
         return tuple(rank for rank, messages in sent if not all(message.waited for message in messages))
 
@@ -312,7 +311,7 @@ class Broker:
         return RankMessages(wait=self.wait(rank), posted=counts["send"], taken=counts["recv"])
 
     def wait(self, rank: int) -> Wait | None:
-        """What an unfinished rank waits for; the last request, where it waits in several threads."""
+        """Return what an unfinished rank waits for: the last request, if several threads wait."""
         state = self.rank_states[rank]
         if state.done or not state.waiting:
             return None
@@ -321,11 +320,11 @@ class Broker:
         return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
     def work(self) -> tuple[tuple[WeighedWork, ...], ...]:
-        """The declared work of each rank so far."""
+        """Return the declared work of each rank so far."""
         return tuple(tuple(state.work) for state in self.rank_states)
 
     def trace(self) -> Trace:
-        """The record so far, on a clock that starts with the run."""
+        """Return the record so far, on a clock that starts with the run."""
         records = [record(rank, s.events, s.spans, self._origin_s) for rank, s in enumerate(self.rank_states)]
         return merge(records, len(self.rank_states))
 
@@ -338,7 +337,7 @@ def _kind(frame: dict) -> TensorKind:
 
 
 def _worked_on(frame: dict, blob: bytes) -> np.ndarray | None:
-    """What a rank's declared work is on, None where it says nothing of that."""
+    """Return the array that declared work is on, None if the rank sent none."""
     if "dtype" not in frame:
         return None
 

@@ -1,6 +1,6 @@
-"""A rank as the grader sees it: two pipes that nobody has to wait for, in frames, and how it ended.
+"""A rank as the grader sees it: two non-blocking pipes of frames, and how the rank ended.
 
-Left out: what the frames mean (`broker`, `run`).
+`broker.py` and `run.py` give the frames their meaning.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 class Peer:
-    """One rank: its line, what is still to be written to it, what came of its job or how it failed.
+    """A rank: its line, its unsent bytes, and its job's result or failure.
 
-    `open` is False once the rank has closed its end: then no more comes from it, and nothing reaches it.
+    `open` is False once the rank has closed its end: then nothing more comes from it or reaches it.
     """
 
     def __init__(self, rank: int, line: PipeEnds, number: int | None) -> None:
@@ -43,16 +43,16 @@ class Peer:
 
     @property
     def frame_bytes(self) -> int:
-        """The size of the frame that came last."""
+        """Return the size of the last frame."""
         return self._reader.frame_bytes
 
     @property
     def kept_bytes(self) -> int:
-        """What lies here on its way from or to the rank."""
+        """Return the bytes held here, on their way from or to the rank."""
         return len(self._unsent) + self._reader.kept_bytes
 
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
-        """Put a frame on its way; it goes as fast as the rank reads."""
+        """Queue a frame, which goes as fast as the rank reads."""
         if self.open:
             self._unsent += pack(message, blob)
             self.write()
@@ -65,12 +65,12 @@ class Peer:
                     sent += os.write(self.line.writes, data[sent : sent + CHUNK])
         except BlockingIOError:
             pass
-        except OSError:  # nobody will read it; what the rank had said before can still be heard
+        except OSError:  # no reader is left; the rank's earlier frames can still be read
             sent = len(self._unsent)
         del self._unsent[:sent]
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Take in the bytes that have come."""
         try:
             data = os.read(self.line.reads, CHUNK)
         except BlockingIOError:
@@ -84,7 +84,7 @@ class Peer:
             self.open = False
 
     def frame(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next whole frame. Raises BadFrame."""
+        """Return the next whole frame, None if there is none. Raises BadFrame."""
         return self._reader.next()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Check the size and form of what a sandbox tells of a case that it has played in simulated time, and take it for no more.
+"""Check the size and form of a sandbox's report on a case that it played in simulated time.
 
-All of it, the record of messages too, was made beside a submission's code, which may have made it up. Left out: what it
-is worth (`marking.simulated_check`).
+The whole report, its messages too, was made beside a submission's code, which may have forged it.
+`marking.simulated_check` decides what it is worth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORK = {"rank": np.int64, "start_s": np.float64, "end_s": np.float64}
 
 
 def arena_result(told: Any, n: int) -> ArenaResult:
-    """The result of a case on `n` ranks. Raises NotPlayable where it says so, and BadFrame for what is no result."""
+    """Return the result of a case on `n` ranks. Raises NotPlayable if the report says so, BadFrame if it is none."""
     if not isinstance(told, dict):
         raise BadFrame("expected how a played case has ended")
 
@@ -113,7 +113,7 @@ def _work(told: Any, n: int) -> tuple[Span, ...]:
 
 
 def _columns(told: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.ndarray]:
-    """Columns of one length, each of its dtype; seconds are finite and not negative."""
+    """Check that the columns have one length, and each its dtype; seconds are finite and not negative."""
     if not isinstance(told, dict) or told.keys() != kinds.keys():
         raise BadFrame(f"expected the columns {', '.join(kinds)}")
 
@@ -132,5 +132,5 @@ def _columns(told: Any, kinds: Mapping[str, type], most: int) -> dict[str, np.nd
 
 
 def _expect_within(column: np.ndarray, most: float) -> None:
-    if not ((column >= 0) & (column < most)).all():  # a NaN is neither
+    if not ((column >= 0) & (column < most)).all():  # a NaN fails both
         raise BadFrame(f"expected numbers from 0 to {most:g}")

@@ -1,8 +1,7 @@
-"""One run of a submission's function: ranks started, frames served, ended as soon as it is known how it ends.
+"""A run of a submission's function: start ranks, serve frames, and end as soon as the outcome is known.
 
-A thread looks at the limits ten times a second, however busy the broker is. The ranks that a check plays are threads of
-the grader: the check's code, on the same broker. Left out: what a check asks for (`arena`), and the messages themselves
-(`broker`).
+A thread checks the limits ten times a second, however busy the broker is. The ranks that a check plays are threads of
+the grader, on the same broker.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from worldsize.grade.pipes import PipeEnds, pipe_line
 from worldsize.links import Link
 from worldsize.trace import Trace
 
-_LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0
+_LOOK_S, _SETTLE_S, _LEAVE_S = 0.1, 0.2, 1.0  # between looks; for other failures; for an exit code
 _MOST_FRAMES = 200_000
-_SIGNALS = 128
-_TOLD = ("returned", "input", "errors", "played")  # of a rank that is done
-_SLOW = 2.0  # processes of TensorFlow take longer to find each other
+_SIGNALS = 128  # an exit code above it is 128 + a signal
+_TOLD = ("returned", "input", "errors", "played")  # fields of a finished rank's report
+_SLOW = 2.0  # times the limit: TensorFlow's processes find each other slowly
 
 RankJob = tuple[dict[str, Any], bytes]
 Incident = Literal["", "timeout", "crashed"]
@@ -52,7 +51,7 @@ Incident = Literal["", "timeout", "crashed"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended; `values` by rank, `waits` of a deadlock, `changed` objects of the package in a rank's process."""
+    """The end of a run: `values` by rank, `waits` of a deadlock, package objects `changed` in a rank's process."""
 
     state: ArenaState
     message: str = ""
@@ -69,9 +68,9 @@ class RunResult:
 
 @dataclass
 class GradedRun:
-    """The ranks of one run: `jobs[rank]`, or `played[rank](line)` for those that the check plays.
+    """The ranks of one run: `jobs[rank]`, or `played[rank](line)` for a rank that the check plays.
 
-    `alone` is what the one process is called where it is no rank.
+    `alone` names the one process if it is not a rank.
     """
 
     sandbox: Sandbox
@@ -81,10 +80,10 @@ class GradedRun:
     played: Mapping[int, Callable[[PipeEnds], None]] = field(default_factory=dict)
     together: bool = False
     framework: Framework = "torch"
-    tasks: TaskNames = ()  # names of the ranks, where they have any
+    tasks: TaskNames = ()  # the ranks' names, if they have any
     alone: str = ""
     answer_call: Callable[[int, list], Any] | None = None
-    secret: str = ""  # no rank can know it
+    secret: str = ""  # unknown to every rank
     watched: bool = False
 
     def __post_init__(self) -> None:
@@ -97,14 +96,14 @@ class GradedRun:
         self._changed: set[str] = set()
 
     def go(self) -> RunResult:
-        """Raises SandboxLost where a sandbox ends by itself."""
+        """Run until the outcome is known. Raises SandboxLost if a sandbox ends by itself."""
         message = self.meter.too_much(self.sandbox.processes())
-        if message:  # as it will be at every further run of this submission
+        if message:  # every later run of this submission ends here too
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link, self.secret)
-        self.sandbox.cgroup.ran_out_of_memory()  # of what was before nobody asks
+        self.sandbox.cgroup.ran_out_of_memory()  # forget earlier kills
         try:
             with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
                 for peer, job in zip(self._peers, self.jobs, strict=True):
@@ -134,7 +133,7 @@ class GradedRun:
         return peers
 
     def _end(self) -> None:
-        if self.together:  # they end with the first process of their world, and nobody hears of their time then
+        if self.together:  # they end with their first process, and their times are not reported
             self.meter.cpu_s += sum(usage(server).cpu_s for server in self.sandbox.processes())
         for peer in self._peers:
             peer.close()
@@ -178,12 +177,12 @@ class GradedRun:
             self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
 
     def _known(self, now_s: float) -> RunResult | None:
-        """How it ended, once that is known."""
+        """Return the result once it is known, else None."""
         misfits = {rank: state.misfit for rank, state in enumerate(self._broker.rank_states) if state.misfit}
         if misfits or any(peer.failure for peer in self._peers):
             self._failed_s = self._failed_s or now_s
             busy = any(not peer.over and not self._broker.waiting(peer.rank) for peer in self._peers)
-            if busy and now_s < self._failed_s + _SETTLE_S:  # whoever is about to fail too may do so
+            if busy and now_s < self._failed_s + _SETTLE_S:  # other ranks may be about to fail too
                 return None
             return self._failed(misfits)
 
@@ -232,7 +231,7 @@ class GradedRun:
         self._broker.rank_states[peer.rank].done = peer.over
 
     def _expect_room(self) -> None:
-        """Raises BadFrame where too much lies here: messages and frames on their way, and results."""
+        """Raise BadFrame if messages and frames on their way take too many bytes."""
         on_their_way = self._broker.held_bytes + sum(peer.kept_bytes for peer in self._peers)
         most_bytes = self.meter.limits.held_bytes
         if on_their_way > most_bytes:
@@ -257,13 +256,13 @@ class GradedRun:
             raise BadFrame("expected a frame that the grader knows")
 
     def _expect_small_results(self, peer: Peer) -> None:
-        """Raises BadFrame where the results of all ranks together have more bytes than they may."""
+        """Raise BadFrame if the results of all ranks together have too many bytes."""
         self._result_bytes += peer.frame_bytes
         if self._result_bytes > (most_bytes := self.meter.limits.result_bytes):
             raise BadFrame(f"the results of all ranks are more than {most_bytes / 1e6:g} MB")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
-        """The check's own answer to a call, or the error that it raised."""
+        """Return the check's answer to a call, or the error that it raised."""
         args = decode(frame.get("args"), blob)
         number = frame.get("number")
         if not isinstance(args, list) or type(number) is not int:
@@ -278,9 +277,9 @@ class GradedRun:
             return answer | {"error": [type(error).__name__, str(error)[:300]]}, bytearray()
 
     def _look_for_lost(self) -> None:
-        """A rank that closed its line and told nothing has failed; its exit code, or that its sandbox ended, is heard later.
+        """Fail each rank that closed its line without a report, once its exit code is known or overdue.
 
-        Of ranks that run together no exit codes come.
+        Ranks that run together have no exit codes.
         """
         now_s = time.monotonic()
         wait_s = _SETTLE_S if self.together else _LEAVE_S
@@ -313,7 +312,7 @@ class GradedRun:
         return self._result("timeout", message, "timeout")
 
     def _failed(self, misfits: dict[int, str]) -> RunResult:
-        """Ended by ranks that failed; `misfits` says of some that they took what did not fit, whatever they said then."""
+        """Return the result of failed ranks; a misfit, a message that did not fit, overrides a rank's own report."""
         failures = {peer.rank: peer.failure for peer in self._peers if peer.failure}
         for rank, message in misfits.items():
             told = failures.get(rank)
@@ -336,7 +335,7 @@ def _raised(rank: int, type: str, message: str) -> Failure:
 
 
 def _left(rank: int, code: int | None) -> Failure:
-    """Of a rank that closed its channel and told nothing. Where its exit code did not come in time, nobody knows it."""
+    """Return the failure of a rank that closed its line without a report; `code` is None if it did not come in time."""
     at_s = time.monotonic()
     if code is not None and code > _SIGNALS:
         return Failure(rank=rank, kind="signal", at_s=at_s, code=code - _SIGNALS)
@@ -344,7 +343,7 @@ def _left(rank: int, code: int | None) -> Failure:
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[PipeEnds], None]:
-    """In a graded run, a rank that the check itself plays: work for a thread of the grader.
+    """Return the work of a rank that the check itself plays, for a thread of the grader.
 
     The thread calls `fn(fabric, *args)` as rank `rank`.
     """

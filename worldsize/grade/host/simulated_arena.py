@@ -1,8 +1,8 @@
 """The grader's arena in simulated time: one sandboxed process with the submission's cells plays all ranks of a case.
 
-It shows what other draws and another order of events would show, and earns nothing: in one process a rank can read
-another's data and make up its messages. The check, with its truth, stays in the grader. What needs real processes is
-refused with `NotPlayable`, and what the playing process does instead of playing ends in `PlayLost`.
+A played case shows the effect of other draws and another order of events, and earns nothing: in one process a rank can
+read another's data and forge messages. A case that needs real processes raises `NotPlayable`; a process that gives no
+result ends in `PlayLost`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAYING_PROCESS = "the process that plays the ranks"
 
 
 class PlayLost(Exception):
-    """A playing process gave no result; the message says what it did instead."""
+    """A playing process without a result; the message says what it did instead."""
 
     def __init__(self, incident: Incident, message: str) -> None:
         super().__init__(message)
@@ -36,13 +36,13 @@ class PlayLost(Exception):
 
 
 class SimulatedSandboxArena(SandboxArena):
-    """Plays the functions that `cells` make, each case in an order of its own, drawn from `orders`."""
+    """An arena that plays the functions that `cells` make, each case in an event order drawn from `orders`."""
 
     def __init__(
         self, sandbox: Sandbox, meter: Meter, cells: Cells, seed: int, draws: random.Random, orders: random.Random
     ) -> None:
         super().__init__(sandbox, meter, cells, seed, draws)
-        self._limit_s = MOST * meter.limits.case_s  # the grader's own limit is there first
+        self._limit_s = MOST * meter.limits.case_s  # the grader's own limit comes first
         self._orders = orders
 
     def ranks(

@@ -1,6 +1,6 @@
-"""What a submission's process tells of itself, taken over as words for a person and nothing more.
+"""Reports of a submission's process about itself, taken as text for a person and nothing more.
 
-Left out: values, whose form `engines.plain_values` checks, and what they are worth (`checks`).
+`engines.plain_values` checks the form of values, and `checks` judges them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_CHANGED = 5
 
 
 def changed_of(frame: dict) -> set[str]:
-    """The names of the package's objects that a rank says were changed in its process."""
+    """Return the names of package objects that a rank reports as changed in its process."""
     told = frame.get("changed")
     if not isinstance(told, list):
         return set()
@@ -25,7 +25,7 @@ def changed_of(frame: dict) -> set[str]:
 
 
 def failure_of(rank: int, frame: dict) -> Failure:
-    """In the grader's run: what a rank says of its own failure, taken over as words for a person and nothing more."""
+    """Return a rank's report of its own failure, taken as text for a person and nothing more."""
     rows = frame.get("frames")
     if not isinstance(rows, list):
         rows = []
@@ -46,10 +46,10 @@ def failure_of(rank: int, frame: dict) -> Failure:
 
 
 def _stack_frame(row: Any) -> Frame | None:
-    """One line of a rank's traceback as it told it, None where that is none.
+    """Return one line of a rank's traceback as reported, None if it is malformed.
 
-    Its words show the source of the file that it names: a cell of the submission, whose name stands in angle brackets, or
-    else nothing. No file of the grader's is read because a rank names it.
+    A file that is neither a library's nor a cell gets angle brackets, a cell's form, so that the grader reads no file
+    because a rank names it.
     """
     if not isinstance(row, list) or len(row) != 4:
         return None

@@ -1,1 +1,1 @@
-"""What holds a submission: bubblewrap's mounts, namespaces, privileges, rules on system calls, limits."""
+"""Isolation of a submission: bubblewrap's mounts, namespaces, privileges, rules on system calls, limits."""

@@ -1,10 +1,9 @@
-"""The sandbox: bubblewrap's command line, an allow-list and never all of `/`; and what this machine can do.
+"""The sandbox: bubblewrap's command line, an allow-list and never all of `/`, and what this machine can do.
 
-Of the machine a submission sees `/usr`, this Python, its packages and the course's package, but for what answers an
-exercise, all read-only, and five devices; no network, no home, no environment. Where ranks can have namespaces of their own
-inside, one sandbox serves a whole job; where the machine refuses that, every rank gets a fresh sandbox: slower, the same
-result. With neither there is no grading, unless somebody asks for it "unsafe". Left out: the servers that run in them
-(`boxes`), and limits on what a submission uses (`limits`).
+A submission sees `/usr`, this Python, its packages and this package without the exercises' answers, all read-only, and
+five devices; no network, no home, no inherited environment. Where ranks can have their own namespaces inside, one
+sandbox serves a whole job ("own"); elsewhere every rank gets a fresh sandbox ("fresh"), with the same result but
+slower.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ SandboxMode = Literal["own", "fresh", "unsafe"]
 OWN: SandboxMode = "own"
 FRESH: SandboxMode = "fresh"
 UNSAFE: SandboxMode = "unsafe"
-Framework = Literal["torch", "tensorflow"]  # that a server has imported
+Framework = Literal["torch", "tensorflow"]  # the one that a server has imported
 
 _PACKAGE = Path(worldsize.__file__).resolve().parent
 _DATA = _PACKAGE.parent / "datasets"
-# of the checks only what runs beside a submission's function or plays its ranks: the others compute what they expect
+# the checks' modules that run beside a submission or play its ranks; the others compute expected values
 _OF_CHECKS = (
     "__init__.py", "arena.py", "drivers", "in_one_process.py", "in_rank.py", "noted_calls.py", "plain_call.py", "verdict.py",
 )  # fmt: skip
-# what lab 16 asks for: the model of a step and its fit, and the steps to be predicted
+# answers of lab 16: the model of a step with its fit, and the steps to be predicted
 _ANSWERS = {_PACKAGE / "formulas": "measured_clusters.py", _DATA: "vtrain-multi.csv"}
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "USER": "student", "LOGNAME": "student",
@@ -41,7 +40,7 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WORLDSIZE_HEADLESS": "1",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }  # fmt: skip
-# for a server that has imported TensorFlow: few threads and few heaps, whatever the machine, and nothing said
+# few threads and few heaps on any machine, and no log
 _TENSORFLOW = {
     "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "2", "MALLOC_ARENA_MAX": "2", "CUDA_VISIBLE_DEVICES": "-1",
@@ -50,16 +49,16 @@ START_S = 120.0
 
 
 class NoSandbox(ValueError):
-    """No submission can be run safely here; the message says why and what to do."""
+    """A machine on which no submission can run safely; the message says why and what to do."""
 
 
 # ---- the command -----------------------------------------------------------------------------
 
 
 def environment(framework: Framework) -> dict[str, str]:
-    """The environment variables that bubblewrap's command line sets for a server of this framework.
+    """Return the environment variables of a server with this framework.
 
-    In a sandbox, `command` adds those that name the folder it may write to; without one, these are all that it has.
+    In a sandbox, `command` adds those that name the writable folder; without a sandbox, these are all.
     """
     variables = dict(_ENVIRONMENT)
     if framework == "tensorflow":
@@ -68,23 +67,23 @@ def environment(framework: Framework) -> dict[str, str]:
 
 
 def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework = "torch") -> list[str]:  # noqa: B008 - frozen
-    """Bubblewrap's command line for a sandbox, to which a program is appended; empty for `UNSAFE`."""
+    """Return bubblewrap's command line for a sandbox, to which a program is appended; empty for `UNSAFE`."""
     if mode == UNSAFE:
         return []
 
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.getuid() == 0:  # root needs no user namespace, and gives itself up inside (`privileges.become_nobody`)
+    if os.getuid() == 0:  # root needs no user namespace, and gives up root inside (`privileges.become_nobody`)
         arguments += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
             arguments += ["--cap-add", capability]
     else:
         arguments += ["--unshare-user"]
-    if mode == FRESH:  # for the last mount, before it is given up too (`namespaces.hide_processes`)
+    if mode == FRESH:  # for the last mount, and then given up (`namespaces.hide_processes`)
         arguments += ["--cap-add", "CAP_SYS_ADMIN"]
 
     room = folders()[0]
-    own = dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"), room)  # torch._dynamo wants the last
+    own = dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"), room)  # torch._dynamo needs the last
     for name, value in {**environment(framework), **own}.items():
         arguments += ["--setenv", name, value]
 
@@ -115,7 +114,7 @@ def _system() -> list[str]:
 
 
 def _devices() -> list[str]:
-    """No terminals: every sandbox would see how many of them there are."""
+    """Return the mounts of five devices; no terminals, since every sandbox could count those."""
     arguments = ["--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
     for name in ("null", "zero", "full", "random", "urandom"):
         arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
@@ -123,17 +122,17 @@ def _devices() -> list[str]:
 
 
 def folders() -> list[str]:
-    """The folders of a bubblewrap sandbox that a rank may write to.
+    """Return the folders of a sandbox that a rank may write to.
 
-    Not those below which this Python or its packages would be hidden.
+    A folder that would hide this Python or its packages is left out.
     """
     return [f for f in ("/tmp", "/dev/shm") if not any(path.is_relative_to(f) for path in visible())]
 
 
 def _writable(mode: SandboxMode, limits: Limits, framework: Framework) -> list[str]:
-    if mode == OWN:  # a rank's own mounts put a fresh folder over these
+    if mode == OWN:  # each rank mounts a fresh folder over these
         arguments = ["--perms", "1777", "--dir", "/tmp"]
-        if framework == "tensorflow":  # its import wants to write
+        if framework == "tensorflow":  # its import needs to write
             arguments += ["--perms", "1777", "--size", "65536", "--tmpfs", folders()[0]]
         return arguments
 
@@ -142,7 +141,7 @@ def _writable(mode: SandboxMode, limits: Limits, framework: Framework) -> list[s
 
 
 def visible() -> list[Path]:
-    """What bubblewrap lets a submission read besides `/usr`: this Python, its packages, the course's package."""
+    """Return what a submission can read besides `/usr`: this Python, its packages, this package and its data."""
     packages = [Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
     if (_DATA / "README.md").is_file():
@@ -157,7 +156,7 @@ def visible() -> list[Path]:
 
 
 def _places_of(folder: Path) -> list[Path]:
-    """Every name by which a sandbox would show a folder of the course's package, or that of its data."""
+    """Return every path at which a sandbox would show a folder of this package or its data."""
     found = {folder, folder.resolve()}
     for path in map(Path, sys.path):
         other = path / folder.relative_to(_PACKAGE.parent)
@@ -169,7 +168,7 @@ def _places_of(folder: Path) -> list[Path]:
 
 
 def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
-    """Of a folder only what is named."""
+    """Return the mounts that show only `names` of a folder."""
     arguments = ["--tmpfs", str(folder)]
     for name in sorted(names):
         arguments += ["--ro-bind", str(folder / name), str(folder / name)]
@@ -184,7 +183,7 @@ def _parents(path: Path) -> list[str]:
 
 
 def python(*arguments: str) -> list[str]:
-    """The command of this Python, by a path that has no way round in it."""
+    """Return the command of this Python, by an absolute path without detours."""
     return [os.path.abspath(sys.executable), "-s", "-P", "-B", *arguments]
 
 
@@ -192,7 +191,7 @@ def python(*arguments: str) -> list[str]:
 
 
 def best_mode() -> SandboxMode:
-    """The best sandbox that bubblewrap can start on this machine: `OWN` or `FRESH`.
+    """Return the best sandbox that bubblewrap can start on this machine: `OWN` or `FRESH`.
 
     Raises NoSandbox with what was refused and the next step.
     """
@@ -222,7 +221,7 @@ def best_mode() -> SandboxMode:
 
 
 def _expect_same_package() -> None:
-    """Raises NoSandbox where a sandbox, which has no environment, would import another checkout's package or none."""
+    """Raise NoSandbox if a sandbox, which has no environment, would import another package or none."""
     program = python("-c", "import worldsize; print(worldsize.__file__)")
     asked = subprocess.run(program, capture_output=True, text=True, env={}, cwd="/", timeout=START_S, stdin=subprocess.DEVNULL)
     found = asked.stdout.strip()
@@ -238,7 +237,7 @@ def _expect_same_package() -> None:
 
 
 def refused(said: str) -> str:
-    """The message of a `NoSandbox` where bubblewrap did not start, and what to do."""
+    """Return the message of a `NoSandbox` for a bubblewrap that did not start, with what to do."""
     return (
         f"grade: expected a sandbox that starts, but bubblewrap said: {said}. Nothing was graded. In a container, "
         f"allow user namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give "

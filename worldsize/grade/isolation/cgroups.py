@@ -1,10 +1,8 @@
-"""A cgroup for what a submission runs (cgroups(7)): the kernel itself keeps its memory and its tasks within the limits.
+"""A cgroup for a submission's processes (cgroups(7)), in which the kernel itself limits memory and tasks.
 
-Where one can be made: below this process' own cgroup, and only where that is this machine's root, a container's, or one
-that was handed over to this user; the cgroups of a service or a session have another keeper, and nothing is made there.
-With version 1 each controller is asked for by itself. A server is put in when it is warm, so that what it has by then
-counts elsewhere, and from then on all that it forks counts here. Left out: the words for a limit that is met, and the watch
-that looks at it everywhere (`limits`).
+A cgroup is made only below this process's own, if that is the machine's root, a container's, or handed over to this
+user: a service's or session's has another keeper. A server joins after its imports, so that only later memory and forks
+count.
 """
 
 from __future__ import annotations
@@ -23,19 +21,19 @@ from typing import Literal
 from worldsize.grade.isolation.limits import Limits, descendants
 
 _SELF = Path("/proc/self")
-_NAME = re.compile(r"worldsize-(\d+)-(\d+)-\d+")  # whose it is: a process, and when that started
-_LEAF = "worldsize-grader"  # where processes go that may not be beside cgroups with limits
-_NEWER = ("memory", "pids")  # controllers of version 2
-_ROOM = 1.5  # the watch, which knows the words, comes first; and pages that a rank copies from its server count here alone
-_ROOM_TASKS = 500  # of the servers themselves
-_EMPTY_S = 2.0
+_NAME = re.compile(r"worldsize-(\d+)-(\d+)-\d+")  # the process that made it, and when that started
+_LEAF = "worldsize-grader"  # for processes, which may not be beside cgroups with limits
+_NEWER = ("memory", "pids")  # the controllers, by their names in both versions
+_ROOM = 1.5  # the watch, with its messages, should come first; and pages copied from the server count only here
+_ROOM_TASKS = 500  # for the servers themselves
+_EMPTY_S = 2.0  # for the processes of a closed cgroup to end
 
 CgroupVersion = Literal[1, 2]
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One tree of cgroups: `home` is where in it cgroups may be made, `controllers` what they limit."""
+    """A tree of cgroups: `home` is the folder in which to make cgroups, `controllers` what they limit."""
 
     version: CgroupVersion
     home: Path
@@ -43,8 +41,7 @@ class Hierarchy:
 
 
 class SandboxCgroup:
-    """The cgroup of a sandbox: one folder in every hierarchy, made when the first process is put in; none where none can
-    be made."""
+    """The cgroup of a sandbox: one folder in every hierarchy that allows it, made when the first process joins."""
 
     _numbers = itertools.count(1)
 
@@ -73,7 +70,7 @@ class SandboxCgroup:
                 folder.mkdir()
                 self._folders.append((hierarchy, folder))
                 self._set_limits(hierarchy, folder)
-            except OSError:  # the watch is there in any case
+            except OSError:  # `LimitsWatch` still applies
                 continue
 
     def _set_limits(self, hierarchy: Hierarchy, folder: Path) -> None:
@@ -83,23 +80,23 @@ class SandboxCgroup:
         if "memory" in hierarchy.controllers:
             limit, with_swap, swap_bytes = _MEMORY_FILES[hierarchy.version]
             (folder / limit).write_text(str(memory_bytes))
-            with suppress(OSError):  # a kernel that does not count what is swapped out
+            with suppress(OSError):  # a kernel that does not count swap
                 (folder / with_swap).write_text(str(memory_bytes if swap_bytes is None else swap_bytes))
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process here, for its memory, since this was asked for last."""
+        """Return whether the kernel has killed a process here, for its memory, since the last call."""
         before, self._kills = self._kills, sum(itertools.starmap(_kills, self._folders))
         return self._kills > before
 
     def peak_bytes(self) -> int | None:
-        """The most memory that there was at once, None where the kernel does not count it."""
+        """Return the most memory used at once, None if the kernel does not count it."""
         for hierarchy, folder in self._folders:
             with suppress(OSError):
                 return int((folder / _PEAK[hierarchy.version]).read_text())
         return None
 
     def close(self) -> None:
-        """Remove it, once what was in it has ended."""
+        """Remove the cgroup, once its processes have ended."""
         for _, folder in self._folders:
             _remove(folder, _EMPTY_S)
         self._folders = []
@@ -107,7 +104,7 @@ class SandboxCgroup:
         self._kills = 0
 
 
-# of memory: the limit, the limit with or of what is swapped out, and its value where it is not the same
+# memory's limit, the limit that counts swap, and its value if it is not the same
 _MEMORY_FILES: dict[CgroupVersion, tuple[str, str, int | None]] = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", None),
     2: ("memory.max", "memory.swap.max", 0),
@@ -124,21 +121,21 @@ def _kills(hierarchy: Hierarchy, folder: Path) -> int:
     return sum(int(row.split()[1]) for row in rows if row.startswith("oom_kill "))
 
 
-# ---- what there is on this machine -----------------------------------------------------------
+# ---- this machine's cgroups ------------------------------------------------------------------
 
 
 @cache
 def available() -> tuple[Hierarchy, ...]:
-    """The hierarchies where this process, which marks, may make cgroups with limits; asked for once.
+    """Return the hierarchies where this process may make cgroups with limits; cached.
 
-    With version 2 its parent's processes may have to be put into a leaf for that (`_can_limit`).
+    With version 2, processes of this grading may be moved into a leaf for that (`_can_limit`).
     """
     return tuple(found for found in homes() if found.version == 1 or _can_limit(found.home))
 
 
 @cache
 def homes() -> tuple[Hierarchy, ...]:
-    """Where cgroups of this grading are, if there are any; nothing changes."""
+    """Return the hierarchies that may hold this grading's cgroups, and change nothing."""
     return tuple(_found())
 
 
@@ -165,7 +162,7 @@ def _found() -> Iterator[Hierarchy]:
 
 
 def _own_paths() -> dict[str, str]:
-    """This process' place in each hierarchy, by controller; that of version 2 by ""."""
+    """Return this process's path in each hierarchy, by controller; "" is the key of version 2."""
     paths = {}
     for row in (_SELF / "cgroup").read_text().splitlines():
         _, controllers, path = row.split(":", 2)
@@ -174,7 +171,7 @@ def _own_paths() -> dict[str, str]:
 
 
 def _handed_over(mount: Path, root: str, path: str) -> Path | None:
-    """The own cgroup's folder, where this process may keep cgroups in it; else None."""
+    """Return the folder of this process's cgroup if it may keep cgroups there, else None."""
     if path == root:
         home = mount
     elif Path(path).is_relative_to(root):
@@ -192,7 +189,7 @@ def _handed_over(mount: Path, root: str, path: str) -> Path | None:
 
 
 def _is_delegated(home: Path) -> bool:
-    """A user's own folder is theirs to keep; of root's it is said in an attribute (systemd's `Delegate=`)."""
+    """Return whether the folder is the user's own or, for root, has systemd's attribute (`Delegate=`)."""
     if os.getuid() != 0:
         return home.stat().st_uid == os.getuid()
     for name in ("user.delegate", "trusted.delegate"):
@@ -202,9 +199,9 @@ def _is_delegated(home: Path) -> bool:
 
 
 def _can_limit(home: Path) -> bool:
-    """Whether cgroups in `home` can have limits, of version 2: for that no process may be beside them.
+    """Return whether cgroups of version 2 in `home` can have limits, which allows no process beside them.
 
-    Those of this grading alone are put into a leaf of their own; where there are others, nothing is moved.
+    If all processes there are this grading's, they move into a leaf; otherwise none moves.
     """
     try:
         if not set(_NEWER) <= set((home / "cgroup.controllers").read_text().split()):
@@ -231,11 +228,11 @@ def _enable(home: Path) -> bool:
     return True
 
 
-# ---- what was left behind --------------------------------------------------------------------
+# ---- clean-up --------------------------------------------------------------------------------
 
 
 def remove_left_behind(wait_s: float = 0.0) -> None:
-    """Remove the cgroups of processes that have ended without it; `wait_s` for what ends there now."""
+    """Remove the cgroups of processes that ended without doing so; wait up to `wait_s` for each to empty."""
     for hierarchy in homes():
         for folder in hierarchy.home.glob("worldsize-*-*-*"):
             name = _NAME.fullmatch(folder.name)
@@ -244,7 +241,7 @@ def remove_left_behind(wait_s: float = 0.0) -> None:
 
 
 def _remove(folder: Path, wait_s: float) -> None:
-    """Remove a cgroup, as soon as it is empty; it stays where it does not come to that."""
+    """Remove a cgroup as soon as it is empty; leave it after `wait_s` seconds."""
     until_s = time.monotonic() + wait_s
     while True:
         try:
@@ -260,9 +257,10 @@ def _remove(folder: Path, wait_s: float) -> None:
 
 
 def _started(process: int) -> int:
-    """When a process started, in ticks since the machine did; -1 where there is none, or only what is left of it."""
+    """Return a process's start in ticks after boot, -1 if there is no such process or only a zombie."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return -1
+    # proc(5): the state is field 3, starttime field 22
     return int(fields[19]) if fields[0] not in "ZX" else -1

@@ -1,8 +1,8 @@
-"""What a submission may use, and who looks: time, processor, memory, processes, threads and bytes, for all of its ranks together.
+"""Limits on a submission and their watch: time, processor, memory, processes, threads and bytes of all its ranks.
 
-The kernel keeps some limits for each process (`privileges`); a submission as a whole is metered here, from outside, because
-many processes within their limits are still too much. Memory is what a process has of its own (RssAnon and RssShmem):
-a rank begins with the server's pages, which it shares. Left out: what happens then (`broker`).
+The kernel keeps some limits for each process (`privileges`); a submission as a whole is metered from outside, because
+many processes within their limits are still too much. Memory is a process's own (RssAnon and RssShmem), beyond the
+server's pages that a rank begins with.
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_S = 0.1
 MOST_PROCESSES = 128  # of one rank
-MOST = 6.0  # times a limit in seconds: nothing lasts longer, however busy the machine is
+MOST = 6.0  # times a limit in seconds: no run lasts longer, however busy the machine
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`case_s` is for one run of a function on all its ranks, the others for a whole submission."""
+    """The limits of a submission: `case_s`, `held_bytes` and `result_bytes` for one run of a function on all its ranks.
+
+    `tmp_bytes` is for each folder and file; the others are for the whole submission.
+    """
 
     case_s: float = 10.0
     wall_s: float = 150.0
     cpu_s: float = 150.0
     memory_bytes: int = 2_000_000_000
     processes: int = 150
-    threads: int = 3_000  # a cluster of TensorFlow has some hundreds
+    threads: int = 3_000  # a TensorFlow cluster has some hundreds
     carried_bytes: int = 400_000_000  # messages, results and calls, together
-    held_bytes: int = 64_000_000  # messages that nobody has taken yet, and frames on their way
+    held_bytes: int = 64_000_000  # messages not taken yet, and frames on their way
     result_bytes: int = 48_000_000  # of all ranks of one run
     tmp_bytes: int = 64_000_000
 
     @property
     def playing(self) -> Limits:
-        """The limits of all that a submission plays in simulated time, whose seconds are not taken from its real ranks."""
+        """Return the limits of everything played in simulated time, which takes no seconds from real ranks."""
         return replace(self, wall_s=self.wall_s / 3, cpu_s=self.cpu_s / 3)
 
 
 @dataclass
 class Meter:
-    """What one submission has used so far. `lost_s` are seconds that others on the machine took of its runs that ended.
+    """The resources that a submission has used. `lost_s` are seconds that other work took from its ended runs.
 
-    `lost_now` says how many of the run that goes on.
+    `lost_now` returns the seconds lost by the current run.
     """
 
     limits: Limits
@@ -62,16 +65,16 @@ class Meter:
 
     @property
     def left_s(self) -> float:
-        """Of the seconds that it may take on a machine of its own."""
+        """Return the seconds left, on a machine of the submission's own."""
         most_lost_s = (MOST - 1) * self.limits.wall_s
         left_s = self.began_s + self.limits.wall_s - time.monotonic()
-        if left_s + min(self.lost_s, most_lost_s) > 0:  # to ask costs more than it tells
+        if left_s + min(self.lost_s, most_lost_s) > 0:  # `lost_now` is costly, and not needed
             return left_s + min(self.lost_s, most_lost_s)
         return left_s + min(self.lost_s + self.lost_now(), most_lost_s)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that is the grader's, not the submission's."""
+        """Exclude the enclosed time, which is the grader's, not the submission's."""
         began_s = time.monotonic()
         try:
             yield
@@ -79,7 +82,7 @@ class Meter:
             self.began_s += time.monotonic() - began_s
 
     def too_much(self, servers: Sequence[int]) -> str:
-        """Words for what is over its limit, "" where all is well. All ranks come from the processes `servers`."""
+        """Return a message on what is over its limit, "" if nothing is. All ranks descend from `servers`."""
         limits = self.limits
         if self.left_s <= 0:
             return f"the whole submission took more than {limits.wall_s:g} s"
@@ -98,14 +101,14 @@ class Meter:
         return ""
 
     def too_much_memory(self) -> str:
-        """The words for it, whoever saw it: the watch, or the kernel (`cgroups`)."""
+        """Return the message that the watch and the kernel (`cgroups`) share."""
         return f"more than {self.limits.memory_bytes / 1e9:g} GB of memory"
 
 
 class LimitsWatch:
-    """While it is entered, a thread that looks at the limits and ends every process below the `servers` when one is broken.
+    """A context with a thread that checks the limits, and kills every process below the `servers` if one is broken.
 
-    `message` says then which one; it is "" until then.
+    `message` is "" until then, and afterwards says which limit.
     """
 
     def __init__(self, meter: Meter, servers: Callable[[], Sequence[int]]) -> None:
@@ -137,7 +140,7 @@ class LimitsWatch:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the processes below a server have together."""
+    """The resources that the processes below a server use together."""
 
     processes: int = 0
     threads: int = 0
@@ -154,7 +157,7 @@ class Usage:
 
 
 def usage(server: int) -> Usage:
-    """What counts against the limits: processes, threads, memory and CPU time of all that runs below `server` now.
+    """Return the processes, threads, memory and CPU time of all that runs below `server` now.
 
     A process that ends meanwhile counts as nothing.
     """
@@ -169,7 +172,7 @@ def usage(server: int) -> Usage:
 
 
 def descendants(process: int) -> list[int]:
-    """Every process below this one, as far as they live still."""
+    """Return every live process below this one."""
     found: list[int] = []
     todo = [process]
     while todo:
@@ -188,13 +191,13 @@ def _children(process: int) -> list[int]:
 
 
 def _children_files(process: int) -> Iterator[Path]:
-    """Of each thread the file that names the processes that it started."""
+    """Return, for each thread, the file that lists the processes that it started."""
     threads = _PROC / str(process) / "task"
     return (threads / name / "children" for name in os.listdir(threads))
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
-    """How many bytes of memory are the process' own, and how many threads it has."""
+    """Return a process's own memory in bytes and its number of threads; 0, 0 if it is gone."""
     try:
         rows = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
@@ -205,16 +208,16 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
 
 
 def _cpu_s(process: int) -> float:
-    """Its own processor time and that of its children who have ended."""
+    """Return the processor time of a process and of its ended children."""
     try:
         fields = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS
+    return sum(map(int, fields[11:15])) / _TICKS  # utime, stime, cutime, cstime
 
 
 def limit(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
-    """Set the limits (setrlimit) that the kernel keeps for every process of a rank by itself."""
+    """Set the limits (setrlimit) that the kernel keeps for each process of a rank."""
     limits = {
         resource.RLIMIT_AS: address_bytes,
         resource.RLIMIT_CPU: cpu_s,
@@ -227,7 +230,7 @@ def limit(address_bytes: int, cpu_s: int, file_bytes: int) -> None:
 
 
 def limit_one(kind: int, most: int) -> None:
-    """Set one of the kernel's limits, or the one there is already where that is lower."""
+    """Set one of the kernel's limits, but never above the present hard limit."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
@@ -235,6 +238,6 @@ def limit_one(kind: int, most: int) -> None:
 
 
 def size_bytes() -> int:
-    """The address space of this process now, to which its limit is added; to be asked for while /proc can be read."""
+    """Return this process's address space, to which its limit is added; needs a readable /proc."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

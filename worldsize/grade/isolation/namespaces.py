@@ -1,8 +1,7 @@
-"""Namespaces of one rank's own, entered before a byte of a submission arrives: no files to write but its own, no network,
-no view of other processes.
+"""A rank's own namespaces: only its own files to write, no network, no view of other processes.
 
-They are entered by calls (`libc`), because a fork of a warm interpreter cannot start another program. Left out: what is
-mounted at all, which the sandbox around (`bubblewrap`) decides, and what a process gives up (`privileges`).
+A rank enters them before a byte of a submission arrives, by system calls (`libc`): a fork of a warm interpreter cannot
+start another program. `bubblewrap.py` decides what is mounted at all.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from collections.abc import Sequence
 from worldsize.engines.libc import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUSER, NEWUTS, demand, libc, unshare
 from worldsize.grade.isolation import privileges
 
-_RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _REC, _PRIVATE = 1, 2, 4, 32, 0x4000, 0x40000  # mount(2)
 
 
 def enter_namespaces() -> None:
-    """Put this process, or rather its only child, into user and PID namespaces of its own, where it may make and leave more.
+    """Put this process's only child into its own user and PID namespaces, where it may make and leave more.
 
-    The parent stays behind as the child's shadow and ends with it. Returns in the child.
+    Returns in the child. The parent waits, and exits with the child's status.
     """
     unshare(NEWUSER | NEWPID, "namespaces of a server's own")
 
@@ -32,16 +31,16 @@ def enter_namespaces() -> None:
 
 
 class PidNamespace:
-    """Forks the first process of a new world, from a process that `enter_namespaces`, and stays outside itself.
+    """A source of new PID namespaces, for a process that called `enter_namespaces` and stays outside them.
 
-    `home` is the descriptor by which it finds its way back.
+    `home` is the descriptor of that process's own namespace, by which it returns.
     """
 
     def __init__(self) -> None:
         self.home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def fork(self) -> int:
-        """As os.fork(); the child is process 1 of its world."""
+        """Fork, as os.fork() does; the child is process 1 of a new PID namespace."""
         demand("a world of processes of its own", libc.unshare(NEWPID))
         child = os.fork()
         if child:
@@ -50,13 +49,15 @@ class PidNamespace:
 
 
 def unshare_rest() -> None:
-    """Leave every other namespace too, for a user, mounts, network and memory of this process's own."""
+    """Enter a new user, mount, network, IPC and host name namespace."""
     unshare(NEWUSER | NEWNS | NEWNET | NEWIPC | NEWUTS, "namespaces of a rank's own")
 
 
 def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -> None:
-    """In a rank's own mount namespace, put a fresh small folder over each of `folders`, all that could be written, and hide
-    processes (`hide_processes`)."""
+    """Mount a fresh small folder over each of `folders`, in a rank's own mount namespace, and hide processes.
+
+    `folders` are all that can be written; the first becomes the working directory.
+    """
     demand("mounts of a rank's own", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
     for folder in folders:
         _mount(folder, f"mode=1777,size={tmp_bytes},nr_inodes=4096", _NOSUID | _NODEV)
@@ -65,15 +66,15 @@ def mount_private(folders: Sequence[str], tmp_bytes: int, named: bool = False) -
 
 
 def hide_processes(named: bool) -> None:
-    """Put an empty folder over /proc, whose files also count what others do.
+    """Put an empty read-only folder over /proc, whose files also count what others do.
 
-    There is nothing in it but, if `named`, some name of this process' program: TensorFlow's runtime ends the process
-    where it cannot read one. Raises KernelRefused where this process may not mount.
+    If `named`, the folder holds a name of this process's program, without which TensorFlow's runtime ends the process.
+    Raises KernelRefused if this process may not mount.
     """
     _mount("/proc", "mode=755,size=4096,nr_inodes=3", _NOSUID | _NODEV)
     if named:
         os.mkdir("/proc/self", 0o755)
-        os.symlink("/rank", "/proc/self/exe")  # of a name with "python" it would want the whole command line
+        os.symlink("/rank", "/proc/self/exe")  # for a name with "python", TensorFlow would read the whole command line
     again = libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
     demand("nothing to write where processes are seen", again)
 
@@ -84,7 +85,7 @@ def _mount(folder: str, text: str, flags: int) -> None:
 
 
 def probe() -> str:
-    """ "" where a process of this one can have namespaces of its own, else what was refused."""
+    """Return "" if a child of this process can have its own namespaces, else what was refused."""
     privileges.become_nobody()
     reads, writes = os.pipe()
     if os.fork() == 0:
@@ -99,7 +100,7 @@ def probe() -> str:
 
 
 def _try_namespaces(writes: int) -> None:
-    """In a process of its own, which ends here: says "ok", or what was refused."""
+    """Try every isolation step in this forked process, write "ok" or what was refused, and exit."""
     try:
         enter_namespaces()
         child = PidNamespace().fork()

@@ -1,7 +1,7 @@
-"""System calls of a watched process, one by one, before each is carried out: seccomp_unotify(2), and what it needs beside.
+"""System calls of a watched process, each seen before it is carried out, by seccomp_unotify(2).
 
-The process stands still until its call is answered. A call's descriptor is copied by pidfd_getfd(2), its paths are read by
-process_vm_readv(2); both need a watcher that may trace the process. Left out: which calls are asked about (`seccomp`).
+The process stands still until its call is answered. A call's descriptor is copied by pidfd_getfd(2) and its paths are
+read by process_vm_readv(2); both need a watcher that may trace the process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from errno import ENOSYS, EPERM
 
 from worldsize.engines.libc import KernelRefused, libc
 
-_RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
+_RECEIVE, _ANSWER = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, _SEND
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
-_CONTINUE = 1
-_FILTER_MODE, _NEW_LISTENER = 1, 8
+_CONTINUE = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_FILTER_MODE, _NEW_LISTENER = 1, 8  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
 _OF_THREAD = os.O_EXCL  # PIDFD_THREAD
 _PATH_BYTES, _PAGE_BYTES = 4096, 4096
 
@@ -35,9 +35,10 @@ class Call:
     arguments: tuple[int, ...]
 
     def text_at(self, place: int) -> str:
-        """The path that the argument at this place points to, "" where it cannot be read."""
+        """Return the path that the argument at this place points to, "" if it cannot be read."""
         address, found = self.arguments[place], b""
         while b"\0" not in found and len(found) < _PATH_BYTES:
+            # no further than the page: the next one may not be mapped
             room = ctypes.create_string_buffer(_PAGE_BYTES - (address + len(found)) % _PAGE_BYTES)
             here = _Vector(ctypes.addressof(room), len(room))
             there = _Vector(address + len(found), len(room))
@@ -53,9 +54,9 @@ class _Vector(ctypes.Structure):
 
 
 def listen(rows: bytes, seccomp: int) -> int:
-    """Put a filter that asks on this thread, for good: the descriptor from which its calls are heard. Raises KernelRefused.
+    """Install a filter on this thread, for good, and return the descriptor that receives its calls.
 
-    `seccomp` is the number of that system call.
+    `seccomp` is the number of that system call. Raises KernelRefused.
     """
     kept = ctypes.create_string_buffer(rows, len(rows))
     header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
@@ -68,7 +69,7 @@ def listen(rows: bytes, seccomp: int) -> int:
 
 
 def receive(listener: int) -> Call | None:
-    """The next call that waits; None where its process has died meanwhile."""
+    """Return the next call that waits, None if its process has died meanwhile."""
     room = bytearray(_NOTIFICATION.size)
     try:
         fcntl.ioctl(listener, _RECEIVE, room)
@@ -89,15 +90,15 @@ def succeed(listener: int, call: Call) -> None:
 
 
 def _answer(listener: int, response: bytes) -> None:
-    with suppress(FileNotFoundError):  # whoever asked has died
+    with suppress(FileNotFoundError):  # the caller has died
         fcntl.ioctl(listener, _ANSWER, bytearray(response))
 
 
 def copied(call: Call, getfd: int) -> int | None:
-    """This process' own copy of the open file that is the first argument of a call. `getfd`: pidfd_getfd's number.
+    """Return this process's own copy of the open file that is a call's first argument. `getfd` is pidfd_getfd's number.
 
-    None where that number is none, and before Linux 6.9 for a thread that is not its process' first. Raises KernelRefused
-    where this process may not.
+    Returns None for a number that is no open file and, before Linux 6.9, for a thread that is not its process's first.
+    Raises KernelRefused if this process may not copy the file.
     """
     about = _handle_of(call.thread)
     if about is None:

@@ -1,7 +1,6 @@
-"""What one process gives up for good: its user, its rights, that others look into its memory, a life after its parent.
+"""Privileges that a process gives up for good: its user, its rights, readable memory, a life after its parent.
 
-Each call is of prctl(2), capabilities(7) or setresuid(2), and none needs namespaces. Left out: the namespaces that a
-rank enters before it drops its privileges (`namespaces`), and the numbers that its limits come from (`limits`).
+The calls are prctl(2), capabilities(7) and setresuid(2), and none needs namespaces.
 """
 
 from __future__ import annotations
@@ -14,26 +13,29 @@ from contextlib import suppress
 from worldsize.engines.libc import demand, libc
 from worldsize.grade.isolation.limits import MOST_PROCESSES, limit, limit_one
 
-_SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_SET_PDEATHSIG, _SET_DUMPABLE, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 24, 38  # prctl(2)
 _SET_KEEPCAPS, _SYS_ADMIN = 8, 21
 _CAPABILITIES = 64  # at least as many as any kernel knows
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGKILL = 9
 _NOBODY = 65534
-_MODERN = (5, 14)  # from this kernel on, processes are counted by user namespace
+_MODERN = (5, 14)  # since this kernel, processes are counted per user namespace
 
 
 def become_nobody() -> None:
-    """Before namespaces are entered: give up root for good, and stay a process that may map its own user."""
+    """Give up root for good, before namespaces are entered, but stay able to map this user."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    _prctl(_SET_DUMPABLE, 1)
+    _prctl(_SET_DUMPABLE, 1)  # a new user clears it, and then /proc/self is root's
 
 
 def become_nobody_who_mounts() -> None:
-    """Give up root, but not the right to make namespaces and mounts: what watches a process has to be of its user."""
+    """Give up root, but not the right to make namespaces and mounts.
+
+    A watcher must have the user of the process that it watches.
+    """
     if os.getuid() == 0:
         _prctl(_SET_KEEPCAPS, 1)
     become_nobody()
@@ -42,25 +44,25 @@ def become_nobody_who_mounts() -> None:
 
 
 def make_undumpable() -> None:
-    """Beside a rank's namespaces: no process of the same user may look into this one's memory (PR_SET_DUMPABLE)."""
+    """Keep other processes of the same user from reading this one's memory (PR_SET_DUMPABLE)."""
     _prctl(_SET_DUMPABLE, 0)
 
 
 def end_with_parent() -> None:
-    """A process, in namespaces of its own or not, is killed when the process that started it ends."""
+    """Have the kernel kill this process when its parent ends."""
     _prctl(_SET_PDEATHSIG, _SIGKILL)
 
 
 def be_ended_first() -> None:
-    """Where memory runs out, the kernel ends this process and its children before any other; while /proc can be seen."""
+    """Have the kernel kill this process and its children first if memory runs out; needs a visible /proc."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: int = MOST_PROCESSES) -> None:
-    """After a rank has entered its namespaces: no more rights, ever, and limits on this process and its children.
+    """Give up all rights for good, and limit this process and its children, after namespaces are entered.
 
-    Rules on system calls (`seccomp`) may come after it. It cannot be undone.
+    Rules on system calls (`seccomp`) may follow.
     """
     end_with_parent()
     for capability in range(_CAPABILITIES):
@@ -76,7 +78,7 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
 
 
 def _counts_by_namespace() -> bool:
-    """Whether the kernel counts a user's processes in each user namespace apart."""
+    """Return whether the kernel counts a user's processes in each user namespace apart."""
     major, minor = os.uname().release.split("-")[0].split(".")[:2]
     return (int(major), int(minor)) >= _MODERN
 

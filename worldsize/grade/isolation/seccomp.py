@@ -1,15 +1,8 @@
-"""Rules on the system calls of a rank: an allow-list by name. What is not on it fails with "operation not permitted",
-whatever a later kernel brings.
+"""Rules on the system calls of a rank: an allow-list by name; any other call, of later kernels too, fails with EPERM.
 
-libseccomp compiles the list in the grader, for the machine that it runs on; each rank loads it. The list is what torch,
-NumPy and TensorFlow were seen to ask for (`strace -f` on a grading of all references, the calls after a rank's last step
-into its sandbox), and what a process needs that starts another one. What another sandbox could notice is not on it: a
-lock, a count for all of a user's processes, whether a page of a file is in memory. Left out: timing, which no filter
-closes.
-
-A futex that is not marked as private is the same for all that map its file, however read-only that is (futex(2)), and a
-thread is joined by one. So nobody waits or wakes there: a wait returns at once, as if the value had changed, and the C
-library looks again; a wake finds nobody.
+libseccomp compiles the list in the grader; each rank loads it. The list is what torch, NumPy and TensorFlow were seen
+to ask for (`strace -f` on a grading of all references) and what starting another process needs, but nothing that
+another sandbox could notice, such as a lock; no filter closes timing.
 """
 
 from __future__ import annotations
@@ -42,37 +35,37 @@ _ALWAYS = """
     poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2
     sendto recvfrom shutdown getsockname getpeername getsockopt setsockopt
 """.split()
-# only for ranks that share a network of their own, because they share a process group or a cluster
+# only for ranks that share a network, because they share a process group or a cluster
 _IN_A_NETWORK = "bind listen accept accept4 connect sendmsg recvmsg".split()
-# by which a writer could change a folder or bring it to disk; a watched one waits at each for an answer
+# these could change a folder or bring it to disk; a watched writer waits at each for an answer
 _WATCHED = """
     open openat write writev pwrite64 truncate ftruncate rename renameat renameat2 link linkat symlink symlinkat
     unlink unlinkat mkdir mkdirat rmdir fsync fdatasync sync syncfs msync
 """.split()
-_ABSENT = "clone3 statx openat2 faccessat2".split()  # said to be unknown, so that the C library takes an older call
+_ABSENT = "clone3 statx openat2 faccessat2".split()  # reported as unknown (ENOSYS), so that the C library takes an older call
 
 _FCNTL = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL)
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _INTERFACES = (0x8912, 0x8913, 0x8915, 0x8933, 0x8946)  # SIOCGIF: CONF, FLAGS, ADDR, INDEX; SIOCETHTOOL
 _MADVISE = (4, 8, 14, 15)  # DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE
 _PRCTL = (15, 16, 0x53564D41)  # SET_NAME, GET_NAME, SET_VMA
-_ARCH_PRCTL = (0x1002, 0x1021, 0x1022, 0x1023)  # where a thread's own data are; what registers may be used
+_ARCH_PRCTL = (0x1002, 0x1021, 0x1022, 0x1023)  # thread-local data; usable registers
 _CLONE_NEW = 0x7E020080
 _FUTEX_PRIVATE, _FUTEX_WHAT = 128, 127
-_FUTEX_WAITS, _FUTEX_WAKES = (0, 9), (1, 10)  # each also by a mask of bits
+_FUTEX_WAITS, _FUTEX_WAKES = (0, 9), (1, 10)  # WAIT, WAIT_BITSET; WAKE, WAKE_BITSET
 _FILE_SIZE = 1  # RLIMIT_FSIZE
 _ITIMER_REAL = 0
-_SIGNALS = 32  # from this one on they are real-time signals, of which a user has a number
+_SIGNALS = 32  # from here on real-time signals, of which a user can queue a number
 _UNIX, _INET, _INET6, _NETLINK, _ROUTE = 1, 2, 10, 16, 0
 
 
 @cache
 def program(network: bool, watched: bool = False) -> bytes:
-    """The filter of a rank as BPF, to be installed there.
+    """Return a rank's filter as BPF, to be installed there. Raises ImportError without libseccomp.
 
-    `network`: whether it has one, shared with the ranks of its own run alone. Without, it has pairs of sockets and no
-    call by which a descriptor could travel; with one, it has no sockets of this machine. `watched`: whether calls that
-    change files wait for a warden (`notifications`). Raises ImportError.
+    With `network`, a rank shares a network with its own run alone, and has no sockets of this machine; without, it has
+    pairs of sockets and no call that passes descriptors. With `watched`, calls that change files wait for a warden
+    (`notifications`).
     """
     seccomp = library()
     allow, masked, equal = seccomp.ALLOW, seccomp.MASKED_EQ, seccomp.EQ
@@ -89,14 +82,16 @@ def program(network: bool, watched: bool = False) -> bytes:
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
     rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
-    # how large a file of its own may be: a check kills a writer at a byte by it; the hard limit stays
+    # its own limit on file sizes, by which a check kills a writer at a byte; the hard limit stays
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(1, equal, _FILE_SIZE))
     rules.add(allow, ["kill"], seccomp.Arg(1, seccomp.LT, _SIGNALS))
     rules.add(allow, ["tgkill"], seccomp.Arg(2, seccomp.LT, _SIGNALS))
-    rules.add(allow, ["setitimer"], seccomp.Arg(0, equal, _ITIMER_REAL))  # simulated time looks at its limit by it
-    rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # what a child has used says what was in memory
+    rules.add(allow, ["setitimer"], seccomp.Arg(0, equal, _ITIMER_REAL))  # simulated time checks its limit by it
+    rules.add(allow, ["wait4"], seccomp.Arg(3, equal, 0))  # no rusage: it would tell which pages were in memory
     rules.add(allow, ["waitid"], seccomp.Arg(4, equal, 0))
 
+    # a shared futex is common to all that map its file, even read-only (futex(2)), but threads are joined by one: so a wait
+    # returns at once, as if the value had changed, and the C library looks again; a wake finds no waiter
     rules.add(allow, ["futex"], seccomp.Arg(1, masked, _FUTEX_PRIVATE, _FUTEX_PRIVATE))
     for whats, answer in ((_FUTEX_WAITS, EAGAIN), (_FUTEX_WAKES, 0)):
         for what in whats:
@@ -107,14 +102,14 @@ def program(network: bool, watched: bool = False) -> bytes:
         rules.add(allow, _IN_A_NETWORK)
         rules.each("ioctl", 1, _INTERFACES)
         rules.each("socket", 0, (_INET, _INET6))
-        rules.add(allow, ["socket"], seccomp.Arg(0, equal, _NETLINK), seccomp.Arg(2, equal, _ROUTE))  # gloo's interfaces
+        rules.add(allow, ["socket"], seccomp.Arg(0, equal, _NETLINK), seccomp.Arg(2, equal, _ROUTE))  # gloo lists interfaces
     else:
         rules.each("socketpair", 0, (_UNIX,))
     return rules.program()
 
 
 class _Rules:
-    """A filter that grows; names that this kind of machine does not know are passed over."""
+    """A filter that grows; names that this architecture does not know are skipped."""
 
     def __init__(self, seccomp: ModuleType, otherwise: int) -> None:
         self._seccomp = seccomp
@@ -141,7 +136,7 @@ class _Rules:
         return number if number >= 0 else None
 
     def program(self) -> bytes:
-        reads, writes = os.pipe()  # it holds any filter: the kernel takes at most 4096 rows of 8 bytes
+        reads, writes = os.pipe()  # a pipe holds any filter: the kernel takes at most 4096 rows of 8 bytes
         with os.fdopen(reads, "rb") as rows:
             with os.fdopen(writes, "wb") as file:
                 self._filter.export_bpf(file)
@@ -150,16 +145,16 @@ class _Rules:
 
 @cache
 def number_of(name: str) -> int:
-    """The number of a system call on this kind of machine. Raises OSError where it is not known."""
+    """Return a system call's number on this architecture. Raises OSError if it is unknown."""
     return library().resolve_syscall(library().Arch.NATIVE, name)
 
 
 @cache
 def watching_order() -> dict[str, Any]:
-    """What a server has to be told to start watched writers: their filter, and the numbers of system calls."""
+    """Return what a server needs to start watched writers: their filter, and the numbers of system calls."""
     calls = {}
     for name in _WATCHED:
-        with suppress(OSError):  # a kind of machine without it
+        with suppress(OSError):  # an architecture without it
             calls[number_of(name)] = name
     return {
         "filter": program(network=False, watched=True).hex(), "calls": calls,
@@ -169,7 +164,7 @@ def watching_order() -> dict[str, Any]:
 
 @cache
 def library() -> ModuleType:
-    """libseccomp, as pyseccomp binds it: in the grader. Raises ImportError with what to install where there is none."""
+    """Return pyseccomp, the binding of libseccomp, for the grader. Raises ImportError with what to install."""
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:
@@ -184,9 +179,9 @@ _JOIN_SESSION_KEYRING = 1
 
 
 def install(rows: bytes) -> None:
-    """Put a filter on this process and all its threads to come, for good. Raises KernelRefused where the kernel refuses.
+    """Install a filter on this process and all its later threads, for good. Raises KernelRefused.
 
-    The process has to have given up new privileges before.
+    The process must have given up new privileges before.
     """
     kept = ctypes.create_string_buffer(rows, len(rows))
     header = struct.pack("@HP", len(rows) // 8, ctypes.addressof(kept))
@@ -195,9 +190,9 @@ def install(rows: bytes) -> None:
 
 
 def new_session_keyring(keyctl: int) -> None:
-    """By a system call that the filter will refuse, give this rank a session keyring of its own.
+    """Give this rank its own session keyring, by a system call that the filter will refuse.
 
-    The inherited one is shared with every other rank. A kernel without keyrings just refuses. `keyctl` is the number of
-    that call.
+    The inherited keyring is shared with every other rank. A kernel without keyrings refuses, without harm. `keyctl` is
+    the call's number.
     """
     libc.syscall(keyctl, _JOIN_SESSION_KEYRING, None)

@@ -1,9 +1,8 @@
-"""Time that a run lost to whatever else runs on the machine: a limit in seconds shall not judge the machine's load.
+"""Time that a run lost to other work on the machine: a limit in seconds must not judge the machine's load.
 
-The kernel says of every thread how long it was ready and did not run (`/proc/PID/task/TID/schedstat`, the second number,
-in ns), and of the machine how long its processors were busy (`/proc/stat`). A run lost no more than its longest waiting
-thread waited, and no more than the others' work took, spread over all processors. Where the kernel does not say, nothing
-was lost.
+The kernel tells how long each thread was ready but did not run (`/proc/PID/task/TID/schedstat`, second number, in ns),
+and how long the processors were busy (`/proc/stat`). A run lost at most what its longest waiting thread waited, and at
+most the others' work spread over all processors; without these files, it lost nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LOOK_S = 0.5
 
 
 class SharedTime:
-    """Begins with a run whose processes are new: what their threads waited is this run's."""
+    """The time that a run loses, from its beginning, when all its processes are new."""
 
     def __init__(self) -> None:
         self._began_s = self._looked_s = time.monotonic()
@@ -33,26 +32,29 @@ class SharedTime:
         self._theirs_s = 0.0
 
     def look(self, servers: Sequence[int], now_s: float) -> None:
-        """From time to time: what ranks waited that have ended, nobody knows any more."""
+        """Update the longest wait of a rank, every `_LOOK_S` at most: an ended rank's wait can no longer be read."""
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
             theirs = [_longest_wait_s(process) for server in servers for process in descendants(server)]
             self._theirs_s = max([self._theirs_s, *theirs])
 
     def lost_s(self, servers: Sequence[int]) -> float:
-        """Seconds that the run below `servers` lost so far, also those in which the thread that serves it waited."""
+        """Return the seconds that the run below `servers` lost so far, with the waits of the thread that serves it."""
         self.look(servers, self._looked_s + _LOOK_S)
         ours = _waited_s(os.getpid(), self._thread) - self._waited_s
         others_s = _busy_s() - self._busy_s - sum(usage(server).cpu_s for server in servers)
         return max(0.0, min(ours + self._theirs_s, others_s / (os.cpu_count() or 1)))
 
     def deadline_s(self, limit_s: float, servers: Sequence[int]) -> float:
-        """When a run is over that may take `limit_s` of a machine of its own, on the clock of `time.monotonic`."""
+        """Return the end, by `time.monotonic`, of a run that may take `limit_s` of a machine of its own.
+
+        Lost time extends the run to at most `MOST * limit_s`.
+        """
         return self._began_s + min(limit_s + self.lost_s(servers), MOST * limit_s)
 
 
 class Patience:
-    """How long somebody waits for a process: `limit_s` of a machine of its own, and `more_s` besides."""
+    """A time limit on a process: `limit_s` of a machine of its own, and `more_s` besides."""
 
     def __init__(self, limit_s: float, more_s: float) -> None:
         self._began_s = time.monotonic()
@@ -60,7 +62,7 @@ class Patience:
         self._limit_s, self._more_s = limit_s, more_s
 
     def left_s(self) -> float:
-        """It ends sooner where the machine has nothing else to do."""
+        """Return the seconds left; busy processors extend `limit_s`, up to `MOST` times."""
         busy_s = (_busy_s() - self._busy_s) / (os.cpu_count() or 1)
         limit_s = min(self._limit_s + busy_s, MOST * self._limit_s)
         return self._began_s + limit_s + self._more_s - time.monotonic()
@@ -82,7 +84,7 @@ def _waited_s(process: int, thread: int) -> float:
 
 
 def _busy_s() -> float:
-    """Of all processors together, since the machine began."""
+    """Return the busy seconds of all processors together, since boot."""
     try:
         with open(_PROC / "stat") as file:
             return sum(map(int, file.readline().split()[_BUSY])) / _TICKS

@@ -1,1 +1,1 @@
-"""From a file that was handed in to its row of points."""
+"""Marking: turn a submitted file into a row of points."""

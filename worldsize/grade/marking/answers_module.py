@@ -1,7 +1,6 @@
-"""A lab's answers as a module that other programs import: exercises, and what they use of the notebook's other cells.
+"""A lab's answers as an importable module: the exercises, and what they use from the notebook's other cells.
 
-Cells are found and read as for a grade, and nothing of them is run; what ran in the notebook beside definitions stays
-behind. Left out: whether an answer is right (`marking`), and where the course's notebooks are (`lab.course_folder`).
+Cells are found and read as for grading, and nothing runs. Cells that only ran something in the notebook are left out.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ from worldsize.titles import title_of
 
 FRONT = "worldsize.notebook"
 _MARKER = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
+# calls that start ranks or the course's agent: a module must not copy them
 _STARTS = frozenset(("launch", "quiet_launch", "simulate", "open_ranks", "open_lab", "terminal", "knobs", "warm"))
 
 
 @dataclass(frozen=True)
 class AnswersModule:
-    """The text of a module, the exercises in it by function, those of them not yet written, and notes for a person."""
+    """A module's text, the ids of its exercises, the ids not yet written, and notes for a person."""
 
     text: str
     functions: tuple[str, ...]
@@ -40,7 +40,7 @@ class AnswersModule:
 
 @dataclass(frozen=True)
 class _Answer:
-    """An exercise's part of the module: its title's line, its code, what else of its cell was left behind."""
+    """An exercise's part of the module: its title line, its code, and notes on what its cell left behind."""
 
     exercise: Exercise
     head: str
@@ -50,9 +50,9 @@ class _Answer:
 
 
 def answers_module(notebook: Path, course: Path) -> AnswersModule:
-    """The answers in a notebook of one of the course's labs, as a module. `course` is the folder with its `labs/`.
+    """Return the answers in a notebook of one of the course's labs, as a module. `course` is the folder with `labs/`.
 
-    Raises ValueError for a file that is no notebook, one without an exercise, and a cell that Python cannot read.
+    Raises ValueError if the file is not a notebook, has no exercise, or has a needed cell that Python cannot parse.
     """
     cells = read_notebook(notebook).cells
     lab = lab_of(cells, load(course).values())
@@ -72,13 +72,13 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
     return AnswersModule(module, tuple(answers), tuple(not_yet), tuple(dict.fromkeys(notes)))
 
 
-# ---- what goes in ------------------------------------------------------------------------------
+# ---- cells to copy -----------------------------------------------------------------------------
 
 
 def _taken_along(
     lab: CourseLab, code: Sequence[NotebookCell], places: Mapping[str, FoundCell], names: set[str]
 ) -> dict[str, TakenAlong]:
-    """By exercise, what it uses of all other cells: those of the set-up count as the student's own do."""
+    """Map each exercise to what it uses from all other cells. Set-up cells count like the student's own."""
     functions: dict[int, tuple[str, ...]] = {}
     sources: dict[int, str] = {}
     apart: set[int] = set()
@@ -101,12 +101,12 @@ def _taken_along(
 
 
 def _without_front(source: str) -> str:
-    """A cell without the line that imports everything of the notebook's front, whose names are known."""
+    """Replace a cell's star import of the notebook front by `pass`; the front's names are already known."""
     return re.sub(rf"^from {re.escape(FRONT)} import \*[^\n]*$", "pass", source, flags=re.MULTILINE)
 
 
 def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
-    """An exercise's definitions. Raises ValueError for a cell that Python cannot read."""
+    """Return an exercise's definitions. Raises ValueError if Python cannot parse its cell."""
     source = exercise.stub if found.source is None else found.source
     title = title_of(exercise.stub)
     read = python_cell(source)
@@ -138,7 +138,7 @@ def _need_python(notebook: Path, exercise: Exercise, text: str) -> None:
 
 
 def _is_stub(text: str) -> bool:
-    """Whether an exercise's cell still raises NotYet."""
+    """Return whether an exercise's cell still raises NotYet."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Raise) and node.exc is not None:
             raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
@@ -148,7 +148,7 @@ def _is_stub(text: str) -> bool:
 
 
 def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Statement]:
-    """Of a cell's statements the definitions, and what else makes a name that its functions use; no run of anything."""
+    """Return a cell's definitions and the statements that bind names they use, except those that start a run."""
     wanted = set(functions)
     kept: set[Statement] = set()
     grows = True
@@ -169,9 +169,10 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
 def _parts(
     lab: CourseLab, places: Mapping[str, FoundCell], taken: Mapping[str, TakenAlong], answers: Mapping[str, _Answer]
 ) -> list[str | list[Statement]]:
-    """What stands in the module below each other: an exercise comes after all that it takes along."""
+    """Return the module's parts in order: everything an exercise takes along comes before the exercise."""
     parts: list[str | list[Statement]] = []
     written: set[tuple[int, Statement]] = set()
+    # an exercise without a cell sorts last
     placed = sorted(lab.exercises, key=lambda one: (places[one.id].parts or (len(places) * 1_000,))[0])
     for exercise in placed:
         for cell in taken[exercise.id].cells:
@@ -188,7 +189,7 @@ def _parts(
 
 
 def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement]], written: Sequence[_Answer]) -> str:
-    """The module's text: imports first, then all else in its order."""
+    """Return the module's text: imports first, then everything else in order."""
     futures: list[str] = []
     imports: list[str] = []
     below: list[str] = []
@@ -215,18 +216,18 @@ def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement
 
 
 def _place_of_import(text: str) -> tuple[bool, bool, str]:
-    """Python's and other people's modules before the course's, `import` before `from`."""
+    """Return a sort key: the course's modules after all others, `import` before `from`."""
     return "worldsize" in text, text.startswith("from "), text
 
 
 def _docstring(notebook: Path, lab: CourseLab, written: Sequence[_Answer]) -> str:
     of = f"{len(written)} of {len(lab.exercises)} exercises are written"
-    heading = (lab.heading or lab.stem).rstrip(".").replace("\\", "").replace('"', "'")
+    heading = (lab.heading or lab.stem).rstrip(".").replace("\\", "").replace('"', "'")  # cannot end the docstring
     return f'"""Answers to {heading}.\n\nWritten by `worldsize answers` from {notebook.name}; {of}.\n"""'
 
 
 def _spaced(rows: Sequence[Statement]) -> str:
-    """Statements below each other, with two blank lines round functions and classes."""
+    """Join statements by newlines, with two blank lines around functions and classes."""
     text = ""
     before_is_block = False
     for one in rows:
@@ -239,9 +240,9 @@ def _spaced(rows: Sequence[Statement]) -> str:
 
 
 def _front_imports(text: str) -> Iterator[str]:
-    """The imports of those names of the notebook's front that the module uses, each from where the front has it.
+    """Yield an import for each front name that the module uses, from the module where the front gets the name.
 
-    The front itself starts the course's agent when it is imported.
+    Importing the front itself would start the course's agent.
     """
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
@@ -260,13 +261,13 @@ def _front_tree() -> ast.Module:
     return ast.parse((Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8"))
 
 
-# ---- what a person is told ---------------------------------------------------------------------
+# ---- notes -------------------------------------------------------------------------------------
 
 
 def _notes(
     notebook: Path, lab: CourseLab, code: Sequence[NotebookCell], taken: Mapping[str, TakenAlong], answers: Iterable[_Answer]
 ) -> Iterator[str]:
-    """What a module does without. Raises ValueError where an exercise uses what stands in a cell that is no Python."""
+    """Yield notes on what the module lacks. Raises ValueError if an exercise uses a name from a cell that does not parse."""
     known = {exercise.id for exercise in lab.exercises}
     for name, line in EXERCISES.get(lab.number, {}).items():
         if name not in known:
@@ -288,7 +289,7 @@ def _notes(
 
 
 def _why(text: str) -> str:
-    """What Python says of a cell that it cannot read, with the line; "" of one that it can."""
+    """Return Python's error for a cell, with the line; "" if the cell compiles."""
     try:
         compile(text, "<cell>", "exec", dont_inherit=True)
     except SyntaxError as error:

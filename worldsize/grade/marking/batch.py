@@ -1,9 +1,8 @@
-"""The batch: a folder of submissions in, a row for each out, with as many workers as there are jobs.
+"""Grade a folder of submissions with several workers, and write one row file for each.
 
-What has a row for the same file, seed and release is not graded again, so a batch that was killed goes on where it
-was. Several may run into one folder, also on several machines: each row has a lease, which ends with who holds it, and
-the last of them to end has seen every row. A row is written whole, one file each. Left out: marking (`desk`), which rows
-are asked for (`selection`), and the table at the end (`table`).
+Submissions already graded with this file, seed and release are skipped, so an interrupted batch resumes. Several
+batches, on several machines too, may share a folder: each row is graded under a lease, and the last batch to end has
+seen every row.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from worldsize.grade.marking.selection import Selection, expect_found
 from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, GradeRow], None]
-LEASE_S = 60.0  # who has not been heard of for so long holds a row no more
-_ASK_AGAIN_S = 1.0  # for a row that somebody else holds
+LEASE_S = 60.0  # a lease expires after this long without renewal
+_ASK_AGAIN_S = 1.0  # between tries for a row that another batch holds
 NO_DATES = DueDates()
 ALL = Selection()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of a call of `grade`: a row of every file there is, and how many of them this call made or kept.
+    """The result of `grade`: a row for each file, and how many of them this call `graded` or `kept`.
 
-    `gone` are rows from before, of files that are not there any more; `folder` is all of it.
+    `gone` are earlier rows whose file no longer exists; `folder` is the whole folder of grades.
     """
 
     rows: tuple[GradeRow, ...]
@@ -71,10 +70,11 @@ def grade(
     selection: Selection = ALL,
     due: DueDates = NO_DATES,
 ) -> Batch:
-    """Grade what is in `folder`, or the `selection` of it; rows go to `out/rows/`, one JSON file each.
+    """Grade the `selection` of `folder`, and write one JSON row per submission to `out/rows/`.
 
-    `seed` replays an earlier batch; without one it is drawn, and kept in `out`. `mode` is for tests: "own" or "fresh".
-    Raises ValueError for a wrong folder, a wrong course, or where no sandbox works and `unsafe` is not given.
+    `seed` replays an earlier batch; the default is the seed recorded in `out`, else a new one. `mode` is for tests:
+    "own" or "fresh". Raises ValueError for a wrong folder, course or selection, for a shard without a seed, or where no
+    sandbox works and `unsafe` is not given.
     """
     if root is None:
         root = course.default_root()
@@ -105,9 +105,9 @@ def grade(
 
 
 def fixed_seed(out: Path, given: int | None) -> int:
-    """The seed of the gradings into `out` from now on: the one given, else the one kept there, else a new one.
+    """Return the seed of all gradings into `out` from now on: `given`, else the recorded one, else a new one.
 
-    Raises ValueError where another grading of this folder is at work with another seed.
+    Raises ValueError while another grading with another seed runs into `out`.
     """
     drawn = secrets.randbits(62) if given is None else given
     kept = first_record(out, GradingRecord(drawn))
@@ -126,12 +126,12 @@ def fixed_seed(out: Path, given: int | None) -> int:
 
 
 def _lease(out: Path, row_name: str) -> SoftFileLease:
-    """That of a row: a file that is there or not, which a network file system keeps right too."""
+    """Return a row's lease, a lock file, which also works on network file systems."""
     return SoftFileLease(out / "leases" / f"{row_name}.lease", lease_duration=LEASE_S, timeout=0, thread_local=False)
 
 
 def holders(out: Path) -> list[str]:
-    """Who holds a row of this folder now, as machine and process."""
+    """Return the machines and processes that hold a row of this folder now."""
     found = set()
     for path in (out / "leases").glob("*.lease"):
         lease = _lease(out, path.name.removesuffix(".lease"))
@@ -149,7 +149,7 @@ def holders(out: Path) -> list[str]:
 
 
 def looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
-    """The one reading of a file here: its digest and, where its name says no lab, the lab that its cells are of."""
+    """Read a file once: add its digest and, if its name gives no lab, the lab that its cells belong to."""
     if one.refused or one.digest:
         return one
 
@@ -165,7 +165,10 @@ def looked_into(one: HandedIn, labs: Mapping[str, CourseLab]) -> HandedIn:
 
 
 def settled(found: Iterable[HandedIn], labs: Mapping[str, CourseLab]) -> list[HandedIn]:
-    """One left a student and lab: that whose name says the lab, else the first one. Only a file without one is read."""
+    """Keep one file per student and lab: the first whose name gives the lab, else the first.
+
+    Only files without a lab in their name are read.
+    """
     named: dict[tuple[str, str], HandedIn] = {}
     for one in sorted(found, key=lambda one: one.lab == ""):
         if not one.lab:
@@ -181,19 +184,19 @@ def settled(found: Iterable[HandedIn], labs: Mapping[str, CourseLab]) -> list[Ha
 
 
 def path_in(folder: Path, one: HandedIn) -> str:
-    """Where a file is in the folder of submissions, as text."""
+    """Return a file's path within the submissions folder, as text."""
     return str(one.path.relative_to(folder)).encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """One submission that is asked for: its file, the task, the lease of its row, and what is told of it beside its mark."""
+    """A selected submission: its file, its task, its row's lease, and its lateness."""
 
     one: HandedIn
     task: MarkingTask
     lease: SoftFileLease
     late: str
-    seen: tuple | None  # the row's file at the start; another one was made by somebody else meanwhile
+    seen: tuple | None  # the row's file at the start; a different one is another batch's work
 
     @property
     def row_name(self) -> str:
@@ -214,18 +217,18 @@ class _Batch:
         self._due = due
 
         self._releases = releases(labs)
-        self._paths: dict[str, str] = {}  # of submissions, by the name of their row's file
+        self._paths: dict[str, str] = {}  # {row file name: submission's path}
         self._stale: dict[str, str] = {}
         self._outdated: dict[str, str] = {}
-        self._parts = {path.name for path in (out / "rows").glob(".*.part")}  # of writers that may have been killed
-        self._sound: set[str] = set()  # labs whose set-up cells run here
+        self._parts = {path.name for path in (out / "rows").glob(".*.part")}  # left by writers that may have been killed
+        self._sound: set[str] = set()  # labs whose set-up cells are known to run here
         self._todo: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
         self._counting = threading.Lock()
         self._all = self._done = self.graded = self.kept = 0
 
     def run(self, found: list[HandedIn], jobs: int) -> None:
-        """Make a row of each file asked for that has none that still holds. Raises what went wrong in a thread."""
+        """Grade every selected file that has no valid row. Raises the first error of a worker thread."""
         self._sort_out(found)
 
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(jobs, self._todo.qsize()))]
@@ -271,7 +274,7 @@ class _Batch:
             self._write(asked.task.row("ungradable", asked.one.refused, self._order.seed, self._unsafe), asked)
 
     def _pass_over(self, before: GradeRow | None, one: HandedIn, task: MarkingTask, row_name: str) -> None:
-        """Not asked for: a row that no longer holds is noted, but for one of another shard, which sees to it itself."""
+        """Note an unselected row that no longer holds; with several shards, each sees to its own rows."""
         if before is None or self._selection.shard.count > 1:
             return
         one = looked_into(one, self._labs)
@@ -281,7 +284,7 @@ class _Batch:
             self._outdated[row_name] = before.release
 
     def _record(self) -> None:
-        """Keep which rows are of files that are there, and which of these changed since they were marked."""
+        """Save which rows belong to existing files, and which of these rows are stale or outdated."""
         write_record(self._out, GradingRecord(self._order.seed, self._paths, self._stale, self._outdated))
 
     def _task(self, one: HandedIn) -> MarkingTask:
@@ -292,7 +295,7 @@ class _Batch:
         return self._order.mode == UNSAFE
 
     def _still_holds(self, before: GradeRow, one: HandedIn, task: MarkingTask) -> bool:
-        """Whether marking once more would say the same: the same file, seed and release, with as much of a sandbox."""
+        """Return whether marking again would give the same row: same file, seed, release and sandboxing."""
         if before.state == "lost" or (before.path, before.seed, before.unsafe) != (task.name, self._order.seed, self._unsafe):
             return False
         if before.release != self._releases.get(before.lab):
@@ -301,7 +304,7 @@ class _Batch:
             return before.reason == one.refused
         return before.digest == one.digest
 
-    # ---- one desk --------------------------------------------------------------------------------
+    # ---- one worker thread -----------------------------------------------------------------------
 
     def _work(self) -> None:
         desk = Desk(self._order)
@@ -313,7 +316,7 @@ class _Batch:
                     return
                 try:
                     asked.lease.acquire()
-                except Timeout:  # somebody else marks it, or did so and is gone
+                except Timeout:  # another batch is marking it, or died before its lease expired
                     self._todo.put(asked)
                     time.sleep(_ASK_AGAIN_S / max(1, self._todo.qsize()))
                     continue
@@ -327,7 +330,7 @@ class _Batch:
             desk.close()
 
     def _one(self, desk: Desk, asked: _Asked) -> None:
-        """Mark one submission, unless somebody else did so meanwhile."""
+        """Mark one submission, unless another batch has just done so."""
         remove_parts_of(self._out / "rows" / asked.row_name, self._parts)
         task = asked.task
         if rows.identity(self._out, asked.row_name) not in (None, asked.seen):
@@ -346,17 +349,17 @@ class _Batch:
         made = replace(made, late=asked.late, copies=asked.one.copies)
         rows.write(made, self._out / "rows")
         with self._counting:
-            if made.exercises:
+            if made.exercises:  # they ran, so the set-up cells did too
                 self._sound.add(made.lab)
 
-            # a file that was handed in again meanwhile may be of another lab
+            # a file resubmitted meanwhile may belong to another lab, and so to another row
             del self._paths[asked.row_name]
             self._paths[made.file_name] = asked.task.name
             self.graded += 1
             self._count(made)
 
     def _keep(self, asked: _Asked) -> None:
-        """A row that holds; what is told of its file may be new all the same."""
+        """Keep a valid row, updated where what is reported about its file has changed."""
         before = rows.read(self._out / "rows" / asked.row_name)
         told = replace(before, handed_in=asked.task.note, late=asked.late, copies=asked.one.copies)
         if (before.handed_in, before.late, before.copies) != (told.handed_in, told.late, told.copies):

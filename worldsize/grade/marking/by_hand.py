@@ -1,7 +1,6 @@
-"""Points that a person gave: `overrides.csv` beside the rows, read when marks go out; rows stay what the grader found.
+"""Points given by hand: `overrides.csv` beside the rows, read when marks are exported; rows keep the grader's findings.
 
-A line is student, lab, points and reason. One that cannot be read does not count, hinders no other, and is for a person to
-mend. Left out: points given in formgrader (`nbgrader.hand_points`).
+A line is student, lab, points and reason. A line that cannot be read is reported, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _EXAMPLE = 'student,lab,points,reason\ndoejane_4711,06,5.5,"the check was wrong"
 
 @dataclass(frozen=True)
 class ByHand:
-    """The points of one student in one lab, and the reason that a student is told."""
+    """A student's points in one lab, and the reason shown to the student."""
 
     points: float
     reason: str
 
 
-Given = Mapping[tuple[str, str], ByHand]  # by student and the lab's stem
+Given = Mapping[tuple[str, str], ByHand]  # by (student, lab stem)
 NOTHING_GIVEN: Given = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What `overrides.csv` gives, and words on each line that does not count."""
+    """The points that `overrides.csv` gives, and a message on each line that does not count."""
 
     given: Given
     bad: tuple[str, ...] = ()
@@ -45,9 +44,9 @@ class Overrides:
 def read(
     grades: Path, rows: Iterable[GradeRow], labs: Iterable[str], listed: Mapping[str, str] = MappingProxyType({})
 ) -> Overrides:  # fmt: skip
-    """Read `overrides.csv`; there need not be one. Raises ValueError for a file that is no such CSV.
+    """Read `overrides.csv`, if there is one. Raises ValueError if the file is not such a CSV.
 
-    `listed` has the names of an LMS's own students by their numbers: one without a row can be meant too.
+    `listed` maps an LMS's student numbers to names, so that a line may mean a student without a row.
     """
     path = grades / FILE
     if not path.is_file():
@@ -98,7 +97,7 @@ def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, s
         raise ValueError(f"{where}: expected a reason, which the student is told, got none.")
     try:
         value = float(points)
-        if not 0 <= value < 1e6:
+        if not 0 <= value < 1e6:  # rejects NaN and infinity too
             raise ValueError
     except ValueError:
         raise ValueError(f"{where}: expected points as a number of at least 0, got {points!r}.") from None
@@ -106,7 +105,7 @@ def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, s
 
 
 def rows_too(rows: Iterable[GradeRow], given: Given) -> list[GradeRow]:
-    """`rows`, and one without a lab for each student who was given points and has none: nothing of theirs was in the folder."""
+    """Return `rows`, and a row without a lab for each student who was given points but handed in nothing."""
     every = list(rows)
     there = {row.student for row in every}
     absent = dict.fromkeys(student for student, _ in given if student not in there)
@@ -114,7 +113,7 @@ def rows_too(rows: Iterable[GradeRow], given: Given) -> list[GradeRow]:
 
 
 def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str], ByHand], list[str]]:
-    """All points given by hand, and words for each place where the two differ: `overrides.csv` counts there."""
+    """Return all points given by hand, and a message for each difference; `overrides.csv` takes precedence."""
     words = []
     for place in sorted(overrides.keys() & formgrader.keys()):
         ours, theirs = overrides[place].points, formgrader[place].points
@@ -125,6 +124,6 @@ def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str],
 
 
 def for_formgrader(given: Given) -> list[str]:
-    """What is left to do for points that cannot be written into nbgrader's gradebook."""
+    """Return a message for each given number of points that nbgrader's gradebook has no submission for."""
     told = f"{FILE} says {{}} points, and the gradebook has no such submission: give them where marks go out"
     return [f"{', '.join(place)}: {told.format(number(one.points))}" for place, one in sorted(given.items())]

@@ -1,8 +1,7 @@
-"""A place to mark at, and the process that marks there: given a submission, heard, ended where it is lost or full.
+"""Mark submissions in a worker process, which is replaced when it is lost or full. A desk is a place for one worker.
 
-What the grader itself loses (a worker that is killed, or fails, or does not end) is tried again, each time with a fresh
-worker; then its row is "lost", which is no mark. Left out: what a worker does (`worker`), and which submissions there
-are (`batch`).
+A submission whose worker is killed, fails or hangs is tried again, each time in a fresh worker; after `ATTEMPTS` tries
+its row is "lost", which is not a mark.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from worldsize.grade.marking import rows
 from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
 
-_START_S, _FRESH_S = 120.0, 900.0
+_START_S, _FRESH_S = 120.0, 900.0  # extra: for a worker's first task; where every rank gets a fresh sandbox
 _GRACE_S = 30.0
-_LEAVE_S = 2.0  # a sandbox ends with its worker, a little later
+_LEAVE_S = 2.0  # a sandbox ends shortly after its worker
 ATTEMPTS = 3
 
 
 class Desk:
-    """A place to mark at, with one worker at a time: after one that lost a submission, or is full, comes a fresh one."""
+    """A place for one worker at a time; a worker that lost a submission, or is full, is replaced."""
 
     def __init__(self, order: MarkingOrder) -> None:
         self._order = order
         self._worker: Worker | None = None
 
     def mark(self, task: MarkingTask) -> GradeRow:
-        """The task's row, of the first attempt that was not lost, or of the last one."""
+        """Return the row of the first attempt that was not lost, or of the last attempt."""
         for attempt in range(1, ATTEMPTS):
             made = self._attempt(task, attempt)
             if made.state != "lost":
@@ -62,7 +61,7 @@ class Desk:
 
 
 class WorkerLost(RuntimeError):
-    """A worker that gave no row; the message says why, for a person."""
+    """The end of a worker that gave no row; the message says why, for a person."""
 
 
 class Worker:
@@ -74,7 +73,7 @@ class Worker:
         if order.mode == FRESH:
             self._more_s += _FRESH_S
         self._first = True
-        self.is_full = False  # of what submissions left in its memory
+        self.is_full = False  # submissions have left too much in its memory
         self._process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker", str(os.getpid())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -83,7 +82,7 @@ class Worker:
         self._send(asdict(order))
 
     def mark(self, task: MarkingTask) -> GradeRow:
-        """The task's row. Raises WorkerLost where the process ended or took too long."""
+        """Return the task's row. Raises WorkerLost if the process ends or takes too long."""
         more_s = self._more_s
         if self._first:
             more_s += _START_S
@@ -110,13 +109,13 @@ class Worker:
         return rows.from_dict(answer["row"])
 
     def _send(self, message: dict) -> None:
-        """What is gone is noticed when it is heard."""
+        """Send a message. The next read notices if the process is gone."""
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """End it and its sandbox."""
+        """End the worker and its sandbox."""
         self._process.kill()
         self._process.wait()
         cgroups.remove_left_behind(_LEAVE_S)

@@ -1,7 +1,7 @@
-"""Where an answer stands that a grade cannot take: in another cell, under another name, in prose, above a stub, or in a
-cell that is no Python. It earns nothing there, and the row, the page of feedback and the list for people say where it is.
+"""Find answers that cannot be graded: in another cell, under another name, in prose, above a stub, or in a broken cell.
 
-A cell is text here. Left out: finding the exercise's own cell (`exercise_cell`).
+Such an answer earns nothing; the row, the feedback page and the instructor's list say where it is. Cells are treated as
+text, and never run.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from worldsize.lab.python_cell import python_cell
 
 ElsewhereKind = Literal["another cell", "another name", "no code", "twice", "no Python"]
 _MOST_FOUND = 3
-_MOST_NAMES = 2_000  # that are compared with the exercise's
+_MOST_NAMES = 2_000  # compared with the exercise's name
 _SHOWN = 60
-_ALIKE = 0.8  # of two names, by difflib
+_ALIKE = 0.8  # difflib's ratio from which two names are alike
 _DEFINITION = re.compile(r"^(?:>>> )?(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
 _NO_PYTHON = ("SyntaxError", "IndentationError", "TabError")
 
 
 @dataclass(frozen=True)
 class AnswerElsewhere:
-    """A place with an answer to `function`. `cell` is its number among the code cells, 0 of one that is no code.
+    """A place with an answer to `function`. `cell` is its number among the code cells, 0 if it is not a code cell.
 
-    `line` is the first line of the cell, `found` the other name, the cell's kind, or what Python says of the cell.
+    `line` is the cell's first line; `found` is the other name, the cell's type, or Python's error.
     """
 
     kind: ElsewhereKind
@@ -48,7 +48,7 @@ class AnswerElsewhere:
 
     @property
     def sentence(self) -> str:
-        """What a student is told: where it is, why it does not count, and what to do."""
+        """Return the sentence for the student: where the answer is, why it does not count, and what to do."""
         match self.kind:
             case "another cell":
                 return (
@@ -72,7 +72,7 @@ class AnswerElsewhere:
 
 
 def elsewhere_from_json(data: dict[str, Any]) -> AnswerElsewhere:
-    """Read what a row has of it. Raises TypeError, KeyError and ValueError for something else."""
+    """Read a place from a row's JSON. Raises TypeError, KeyError or ValueError for anything else."""
     if data["kind"] not in get_args(ElsewhereKind):
         raise ValueError(f"expected a place of an answer, got {data['kind']!r:.40}")
     return AnswerElsewhere(**data)
@@ -81,7 +81,10 @@ def elsewhere_from_json(data: dict[str, Any]) -> AnswerElsewhere:
 def answers_elsewhere(
     exercise: Exercise, lab: CourseLab, cells: Sequence[NotebookCell], own: FoundCell, used: Collection[str]
 ) -> tuple[AnswerElsewhere, ...]:
-    """Find answers to an exercise outside its `own` cell, and what hides one inside. `used` are names that it takes along."""
+    """Find answers to an exercise outside its `own` cell, and definitions that hide one inside.
+
+    `used` are names that the exercise takes along.
+    """
     given = {tuple(lines_of(source)) for source in lab.given}
     theirs = [cell for cell in cells if tuple(lines_of(cell.source)) not in given]
     numbers = {id(cell): k for k, cell in enumerate((cell for cell in cells if cell.kind == "code"), 1)}
@@ -98,19 +101,19 @@ def answers_elsewhere(
 
 
 def no_python(exercise: Exercise, cell: int, source: str, said: str) -> AnswerElsewhere | None:
-    """The place of an exercise's cell that Python refused, by what a rank `said` of it; None where it said something else."""
+    """Return the exercise's cell as a place if what a rank `said` is a syntax error, else None."""
     if not said.startswith(_NO_PYTHON):
         return None
     return AnswerElsewhere("no Python", exercise.functions[0], cell, first_line(source), said)
 
 
 def first_line(source: str) -> str:
-    """The first line of a cell that is not blank, as it can be shown."""
+    """Return a cell's first line that is not blank, made printable."""
     return printable(next(filter(str.strip, source.splitlines()), ""))
 
 
 def _in_its_own_cell(exercise: Exercise, own: FoundCell) -> Iterator[AnswerElsewhere]:
-    """A function that is defined twice, or others in the place of the exercise's."""
+    """Yield the exercise's cell if it defines the function twice, or only other functions."""
     name, source = exercise.functions[0], own.source or ""
     functions = _functions(python_cell(source).text)
     if functions.count(name) > 1:
@@ -146,14 +149,14 @@ def _in_prose(name: str, cells: Sequence[NotebookCell]) -> Iterator[AnswerElsewh
 
 
 def _functions(source: str) -> list[str]:
-    """The names of the functions and classes at the top of a cell, as often as it defines them.
+    """Return the names of a cell's top-level functions and classes, once for each definition.
 
-    Only lines are looked at: a notebook may have very many cells, and some that Python cannot read.
+    A pattern matches lines: a notebook may have very many cells, and some that Python cannot parse.
     """
     return [name[:_SHOWN] for name in _DEFINITION.findall(source)]
 
 
 def _is_like(other: str, name: str) -> bool:
-    """Whether somebody may have meant `name`: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
+    """Return whether `other` may be meant as `name`: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
     plain, wanted = other.lower(), name.lower()
     return wanted in plain or difflib.SequenceMatcher(None, plain, wanted).ratio() >= _ALIKE

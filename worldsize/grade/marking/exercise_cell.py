@@ -1,8 +1,6 @@
-"""An exercise's own cell in a notebook that was handed in: found by its name, its title or its function, put together
-where it was split.
+"""Find an exercise's cell in a submitted notebook by its name, title or function, and rejoin a cell that was split.
 
-Which cells belong together is decided by what parses and defines the exercise's functions. Left out: what else was
-changed (`submission`).
+Cells belong together if their joined text parses and defines the exercise's functions.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _MOST_NEIGHBOURS = 3
 
 @dataclass(frozen=True)
 class NotebookCell:
-    """A cell as far as it could be read. `grade_id` and `id` are "" where there is none."""
+    """A cell, as far as it could be read. `grade_id` and `id` are "" if absent."""
 
     kind: str
     source: str
@@ -37,9 +35,9 @@ FoundBy = Literal["name", "what it says", "nothing"]
 
 @dataclass(frozen=True)
 class FoundCell:
-    """The cells, by their place among the notebook's code cells, that make up an exercise's; () where there is none.
+    """The parts of an exercise's cell, by index among the notebook's code cells; () if there is no such cell.
 
-    `copies` have its name or its title too.
+    `copies` are further cells with its name or title.
     """
 
     parts: tuple[int, ...]
@@ -49,7 +47,7 @@ class FoundCell:
 
 
 def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collection[str]) -> FoundCell:
-    """The exercise's cell among a notebook's `code` cells. `names` are those of every exercise and check of the lab."""
+    """Find the exercise's cell among a notebook's `code` cells. `names` are the ids of the lab's exercises and checks."""
     by: FoundBy = "name"
     named = [k for k, cell in enumerate(code) if exercise.id in (cell.grade_id, cell.id)]
     if not named:
@@ -58,7 +56,7 @@ def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collecti
     if not named:
         return FoundCell((), None, "nothing")
 
-    # the upper half of one that was split: it has the title, and the lower half the name
+    # when a cell is split, the upper half has the title and the lower half the name
     titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title and _is_free(cell, names)]
     named = sorted({*named, *(k for k in titled if not defines(code[k].source, exercise.functions[0]))})
     free = {k for k, cell in enumerate(code) if _is_free(cell, names) and not title_text(cell.source)} - set(named)
@@ -87,7 +85,7 @@ def _is_free(cell: NotebookCell, names: Collection[str]) -> bool:
 
 
 def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int], free: set[int]) -> list[int]:
-    """Of several cells of one name those that are halves of one; of copies the best."""
+    """Return all cells of one name if they are halves of one cell, else the best of the copies."""
     whole = [k for k in named if defines(code[k].source, exercise.functions[0])]
     if len(named) > 1 and len(whole) <= 1 and _whole(exercise, _joined(code, named)):
         return named
@@ -95,13 +93,13 @@ def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int]
 
 
 def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
-    """Of several cells, one that somebody worked on, then the one that is really it, then the last."""
+    """Return a sort key: an edited cell is best, then the cell with the exercise's own id, then the last."""
     worked_on = lines_of(cell.source) not in ([], lines_of(exercise.stub))
     return worked_on, cell.id == exercise.id, place
 
 
 def _with_neighbours(exercise: Exercise, code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
-    """With the fewest cells beside it that make it whole; as it is, where none do."""
+    """Add the fewest adjacent cells that complete `parts`; return `parts` if none do."""
     after = _run_of(range(parts[-1] + 1, len(code)), free)
     before = _run_of(range(parts[0] - 1, -1, -1), free)
     ways = [(a, b) for a in range(len(after) + 1) for b in range(len(before) + 1)]
@@ -113,10 +111,10 @@ def _with_neighbours(exercise: Exercise, code: Sequence[NotebookCell], parts: li
 
 
 def _with_what_goes_on(code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:
-    """With the cells below that are no Python by themselves, and are as the end of this one."""
+    """Add the cells below that do not parse alone, but do as the end of this one."""
     for k in _run_of(range(parts[-1] + 1, len(code)), free):
         source = code[k].source
-        is_no_cell = source.strip() and (source.startswith((" ", "\t")) or not _parses(source))  # IPython takes an indent off
+        is_no_cell = source.strip() and (source.startswith((" ", "\t")) or not _parses(source))  # IPython strips an indent
         if not (is_no_cell and _parses(_joined(code, [*parts, k]))):
             break
         parts = [*parts, k]
@@ -141,4 +139,5 @@ def _whole(exercise: Exercise, source: str) -> bool:
 
 
 def _parses(source: str) -> bool:
+    # a cell over the limit is not parsed, and is taken as it is
     return len(source) > MAX_CELL_CHARACTERS or parsed(source) is not None

@@ -1,8 +1,7 @@
-"""What a folder of grades is of: its seed, and which row belongs to a file that was there in the last grading.
+"""The record of a folder of grades, `grading.json`: its seed, and which row belongs to which submitted file.
 
-A row outlives its file, and a student who withdrew, or whose file has another name now, is in no table, export, book or
-page. Who grades first writes it, and whoever grades into the same folder meanwhile takes the seed from there. Left out:
-the rows themselves (`rows`).
+A row outlives its file; rows of withdrawn or renamed files are left out of tables, exports, books and pages. The first
+grading writes the record, and concurrent gradings into the same folder take the seed from there.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ _NAME = "grading.json"
 
 @dataclass(frozen=True)
 class GradingRecord:
-    """Of the last grading into a folder. `paths` has, by the name of a row's file, the submission's path.
+    """The last grading into a folder. `paths` maps a row's file name to the submission's path.
 
-    None where a version wrote the record that kept no paths: then no row is gone. `stale` has, by the same name, the
-    digest in rows whose file had changed when the last grading passed them over, `outdated` the release in others that no
-    longer held.
+    `paths` is None in the record of a version that kept none; then no row counts as gone. By row file name, too,
+    `stale` has the digest in rows whose file has changed since, and `outdated` the release in other rows that no longer
+    hold.
     """
 
     seed: int
@@ -40,10 +39,10 @@ class GradingRecord:
 
 @dataclass(frozen=True)
 class GradedFolder:
-    """Every row whose file was there in the last grading, and the rows of files that are `gone`.
+    """Every row whose file was present in the last grading, and the rows of files that are `gone`.
 
-    `missing` are paths of submissions that have no row yet, `stale` rows of files that have changed since, `outdated` rows
-    of another release, seed or kind of sandbox than is graded with now.
+    `missing` are paths of submissions without a row, `stale` rows of files that have changed since, and `outdated` rows
+    of another release, seed or kind of sandbox.
     """
 
     rows: tuple[GradeRow, ...]
@@ -54,7 +53,7 @@ class GradedFolder:
 
 
 def read_record(out: Path) -> GradingRecord | None:
-    """The record in a folder of grades, None where there is none. Raises ValueError for a damaged one."""
+    """Return the record in a folder of grades, None if there is none. Raises ValueError if it is damaged."""
     path = out / _NAME
     if not path.is_file():
         return None
@@ -75,7 +74,7 @@ def read_record(out: Path) -> GradingRecord | None:
 
 
 def write_record(out: Path, record: GradingRecord) -> None:
-    """Keep this record, where another one is kept."""
+    """Write this record, unless the file already holds it."""
     text = _text(record)
     path = out / _NAME
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -83,7 +82,7 @@ def write_record(out: Path, record: GradingRecord) -> None:
 
 
 def first_record(out: Path, record: GradingRecord) -> GradingRecord:
-    """The record that is kept: this one where there is none, else that of whoever was first. Raises ValueError."""
+    """Write `record` if the folder has none; return the folder's record. Raises ValueError if a present one is damaged."""
     if not (out / _NAME).is_file() and make_whole(out / _NAME, _text(record), PRIVATE):
         return record
     return read_record(out) or record
@@ -94,7 +93,10 @@ def _text(record: GradingRecord) -> str:
 
 
 def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> GradedFolder:
-    """Which rows count, and which are of files that are gone. One that a newer row of the same file replaced is neither."""
+    """Separate the rows that count from those whose files are gone.
+
+    A row that a newer row of the same file replaced is in neither group.
+    """
     every = tuple(found)
     if record is None or record.paths is None:
         return GradedFolder(every)
@@ -110,7 +112,7 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
 
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:
-    """Every row in a folder that a grading wrote, with its messages or without. Raises ValueError where it is none."""
+    """Return every row in a folder of grades, with or without messages. Raises ValueError if the folder has none."""
     found = list(rows.read_all(out, messages))
     if found or read_record(out) is not None:
         return sorted_out(found, read_record(out))

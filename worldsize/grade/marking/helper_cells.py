@@ -1,7 +1,7 @@
-"""The student's own cells beside one submission's exercises in the sandbox: which run, in which order, which failed.
+"""The student's own cells that run beside the exercises in the sandbox: which cells, in which order, which failed.
 
-An exercise runs with what it takes along and no more. An own cell that fails is taken apart, so that a statement costs
-what uses it; one that ends the process, or never ends, is left out. Left out here: what an exercise takes (`own_cells`).
+An exercise runs only with what it takes along. A cell that fails is then run statement by statement, so that a failing
+statement costs only what uses it; a cell that ends the process, or hangs, is left out.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from worldsize.grade.marking.submission import Submission
 from worldsize.lab.own_cells import LeftBehind, OwnCell, TakenAlong
 from worldsize.lab.statements import Statement
 
-MOST_DROPPED = 4  # each may have cost a case's time
+MOST_DROPPED = 4  # each may have cost a case's whole time limit
 _MOST_SAID = 300
 
 
 class HelperCells:
-    """What goes along with the exercises of one submission."""
+    """The student's own cells that go along with the exercises of one submission."""
 
     def __init__(self, lab: CourseLab, handed_in: Submission) -> None:
         self._lab = lab
         self._taken = handed_in.taken
         self._places = handed_in.places
         self._apart: set[int] = set()  # numbers of cells whose statements run one by one
-        self._dropped: set[str] = set()  # titles
+        self._dropped: set[str] = set()  # titles of cells left out
         self._errors: dict[str, str] = {}  # by title
         self._of_exercises: dict[str, str] = {}
 
     def of(self, checked: Exercise | None) -> dict[str, Cells]:
-        """The cells that run before each exercise, for a check of `checked`, or those of all where it is None.
+        """Return the cells to run before each exercise, for a check of `checked`, or of all exercises if None.
 
-        They run in the notebook's order; those from below an exercise that uses them run before it.
+        Cells run in the notebook's order, but a cell below an exercise that uses it runs before that exercise.
         """
         if len(self._dropped) > MOST_DROPPED:
             return {}
@@ -68,7 +68,10 @@ class HelperCells:
     # ---- what went wrong -------------------------------------------------------------------------
 
     def note_errors(self, errors: Any) -> None:
-        """What each cell said that failed, by title, as the sandbox told it: it decides about own cells alone."""
+        """Store what each failing cell said, by title, as the sandbox reported it.
+
+        A forged report changes only what happens to the student's own cells.
+        """
         if not isinstance(errors, dict):
             return
         self._of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
@@ -79,7 +82,7 @@ class HelperCells:
                 self._errors[cell.title] = said
 
     def drop(self, title: str, message: str) -> None:
-        """The cell of that title ends the process, or does not end."""
+        """Take the titled cell apart, since it ended or hung the process; leave it out if it cannot be taken apart."""
         for cell in self._every():
             if cell.title == title and len(cell.statements) > 1 and cell.number not in self._apart:
                 self._apart.add(cell.number)
@@ -92,21 +95,21 @@ class HelperCells:
             yield from self._of(exercise).cells
 
     def error_of(self, exercise: Exercise) -> str:
-        """What the exercise's own cell said where it failed; "" where it did not."""
+        """Return the error of the exercise's own cell, "" if it did not fail."""
         return self._of_exercises.get(exercise.id, "")
 
     # ---- of one exercise -------------------------------------------------------------------------
 
     def left(self, exercise: Exercise) -> tuple[LeftBehind, ...]:
-        """What it uses and cannot take along."""
+        """Return what the exercise uses and cannot take along."""
         return self._of(exercise).left
 
     def text(self, exercise: Exercise) -> str:
-        """What it takes along, as text in which a name can be looked for."""
+        """Return what the exercise takes along, as text to search for names."""
         return "".join(f"\n{cell.source}" for cell in self._of(exercise).cells)
 
     def errors(self, exercise: Exercise) -> str:
-        """What went wrong in cells that it uses, for people; "" where nothing did."""
+        """Return, for people, what went wrong in cells that the exercise uses; "" if nothing did."""
         said = []
         for cell in self._of(exercise).cells:
             for title, message in self._errors.items():

@@ -1,7 +1,7 @@
-"""How late a submission came: reported in rows, tables and pages, and nothing taken off, which is the LMS's to do.
+"""Report how late a submission came; deducting points is left to the LMS.
 
-Canvas writes that something is late into the file's name; `nbgrader submit` leaves the moment in `timestamp.txt`, which is
-compared with a due date. The time of a file itself says when it was copied, and counts for nothing.
+Canvas marks a late file in its name; `nbgrader submit` writes the moment to `timestamp.txt`, which is compared with a
+due date. A file's own time says only when it was copied, and is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIMESTAMP = re.compile(r"(?P<moment>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.\d+)
 
 @dataclass(frozen=True)
 class DueDates:
-    """`of_labs` by stem, and the one of all `others`."""
+    """Due dates `of_labs`, by stem, and one for all `others`."""
 
     of_labs: dict[str, datetime] = field(default_factory=dict)
     others: datetime | None = None
@@ -32,9 +32,9 @@ class DueDates:
 
 
 def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
-    """["06=2026-11-01 23:59", "2026-12-01 23:59+01:00"] -> that of lab 06, and of all others. Without an offset it is local.
+    """Parse ["06=2026-11-01 23:59", "2026-12-01 23:59+01:00"] into a date for lab 06 and one for all others.
 
-    Raises ValueError.
+    A date without an offset is local. Raises ValueError for an unknown lab or date.
     """
     stems = {name: stem for stem in labs for name in (stem, stem[:2])}
     of_labs: dict[str, datetime] = {}
@@ -57,7 +57,7 @@ def due_dates(texts: Iterable[str], labs: Iterable[str]) -> DueDates:
 
 
 def late(one: HandedIn, due: DueDates) -> str:
-    """By how much a submission was late, "" where it was not or nobody knows."""
+    """Return by how much a submission was late, "" if it was on time or its time is unknown."""
     date = due.of(one.lab)
     moment = _handed_in_at(one) if date else None
     if not moment or moment <= date:
@@ -72,7 +72,7 @@ def late(one: HandedIn, due: DueDates) -> str:
 
 
 def _handed_in_at(one: HandedIn) -> datetime | None:
-    """What nbgrader's timestamp.txt beside the notebook says."""
+    """Return the moment in nbgrader's `timestamp.txt` beside the notebook, None if it cannot be read."""
     try:
         found = _TIMESTAMP.match(submission.read(one.path.with_name("timestamp.txt"))[:100].decode())
         if found is None:

@@ -1,9 +1,8 @@
-"""Marking one submission: its exercise cells after the release's set-up, every check in the sandbox, a row at the end.
+"""Mark one submission: run its exercise cells after the release's set-up, and every check in the sandbox.
 
-An exercise is checked with the student's own earlier ones; where one of those did not pass and this one names it, once
-more with the release's reference in its place, and the better result counts: a mistake costs once. What real ranks earn is
-confirmed in simulated time (`simulated_check`). All that a check draws at random follows from the run's seed and the file, so
-that an appeal can be replayed. Left out: the batch (`batch`).
+An exercise is checked with the student's own earlier ones. If one of those failed and this one names it, the check is
+repeated with the reference in its place, and the better result counts, so that a mistake costs once. All draws of a
+check derive from the run's seed and the file, so that an appeal can be replayed.
 """
 
 from __future__ import annotations
@@ -47,31 +46,31 @@ _MOST_TAKEN_OUT, _MOST_SHOWN = 20, 60
 
 
 class BrokenRelease(RuntimeError):
-    """The release's own set-up cells do not run in the sandbox."""
+    """A release whose own set-up cells do not run in the sandbox."""
 
 
 @dataclass(frozen=True)
 class MarkingTask:
-    """One file to mark. `lab` is "" where the file does not say of which one it is.
+    """A file to mark. `lab` is "" if neither the file's name nor its cells give it.
 
-    `sound`: its set-up cells have run here with nobody's code beside them (`try_setup`).
+    `sound` means that the lab's set-up cells are known to run here (`try_setup`).
     """
 
     student: str
     lab: str
-    path: str  # of the file
-    name: str  # in the folder of submissions
+    path: str  # on this machine
+    name: str  # within the submissions folder
     note: str = ""
     sound: bool = False
 
     def row(self, state: GradeState, reason: str, seed: int, unsafe: bool) -> GradeRow:
-        """The row of this file where nothing came of marking it; `unsafe`: without a sandbox."""
+        """Return this file's row if marking gave no result; `unsafe` means without a sandbox."""
         return GradeRow(self.student, self.lab, self.name, state, reason=reason, seed=seed, unsafe=unsafe)
 
 
 @dataclass(frozen=True)
 class MarkingOrder:
-    """What holds for every task of a batch. `course` is the folder of the release, `mode` the kind of sandbox."""
+    """Settings for every task of a batch. `course` is the release's folder, `mode` the kind of sandbox."""
 
     course: str
     mode: SandboxMode
@@ -80,7 +79,10 @@ class MarkingOrder:
 
 
 def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
-    """Run the release's set-up cells alone: what fails later is a submission's. Raises BrokenRelease and SandboxLost."""
+    """Run the release's set-up cells alone, so that later failures are the submission's.
+
+    Raises BrokenRelease and SandboxLost.
+    """
     sandbox.preload(lab.modules)
     try:
         result = SandboxArena(sandbox, Meter(sandbox.limits), _setup_cells(lab), seed=0).try_cells()
@@ -98,9 +100,9 @@ def _setup_cells(lab: CourseLab) -> Cells:
 
 
 def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int) -> GradeRow:
-    """Marking one submission, from its file to its row: every check in the sandbox, points at the end.
+    """Mark one submission, from its file to its row: every check in the sandbox, points at the end.
 
-    Raises SandboxLost and BrokenRelease; everything else ends in a row.
+    Raises BrokenRelease, SandboxLost, NoSandbox and OSError, the grader's own failures; all else ends in a row.
     """
     began_s = time.monotonic()
     row = GradeRow(
@@ -116,7 +118,7 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
 
     try:
         file = submission.read_notebook(Path(task.path))
-        row = replace(row, digest=file.digest)  # of what is marked here, whatever the file was before
+        row = replace(row, digest=file.digest)  # of the bytes marked here: the file may have changed
         cells = file.cells
         lab = labs.get(task.lab) or submission.lab_of(cells, labs.values())
         if lab is None:
@@ -151,7 +153,7 @@ def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> GradeSt
 
 
 class SubmissionMarking:
-    """One submission on the desk: the cells that run, those that must not, and what has been found so far."""
+    """The marking of one submission: the cells that run, the cells that must not, and the results so far."""
 
     def __init__(self, lab: CourseLab, handed_in: Submission, sandbox: Sandbox, seed: int) -> None:
         self._lab = lab
@@ -160,7 +162,7 @@ class SubmissionMarking:
         self._seed = seed
         self._meter = Meter(sandbox.limits)
         self._playing = Meter(sandbox.limits.playing)
-        self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # exercise: state and message, where its cell ends the process
+        self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # by exercise, where its cell ends the process
         self._failed: list[Exercise] = []
         self._helpers = HelperCells(lab, handed_in)
         self._own = {name: python_cell(source) for name, source in handed_in.sources.items() if source is not None}
@@ -180,7 +182,7 @@ class SubmissionMarking:
                 self._meter.cpu_s += ended.cpu_s
 
     def _find_fatal_cells(self) -> None:
-        """A cell that never ends, or takes the process along, costs what uses it: the others run without it."""
+        """Find the cells that hang or end the process, so that everything else runs without them."""
         while True:
             cells = self._cells((), None)
             result = self._arena(cells).try_cells()
@@ -188,17 +190,20 @@ class SubmissionMarking:
                 self._helpers.note_errors(result.values[0].get("errors"))
                 return
             if self._meter.too_much(self._sandbox.processes()):
-                return  # no exercise runs any more, and each says so
+                return  # over a limit, as each later run will say
 
             place = result.cells_begun - 1
-            if place < len(self._lab.setups):  # no line of a submission had run yet
+            if place < len(self._lab.setups):  # no line of the submission had run
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
             title, _ = cells[min(place, len(cells) - 1)]
             self._blame(title, result)
 
     def _blame(self, title: str, result: RunResult) -> None:
-        """Leave out whose cell took the process along. A cell can claim that later ones had begun: then it is the last."""
+        """Leave out the cell named `title`, which ended the process, or else the last cell that is left.
+
+        A cell can forge that later cells had begun.
+        """
         message = result.message.splitlines()[0]
         if all(exercise.title != title for exercise in self._lab.exercises):
             self._helpers.drop(title, message)
@@ -213,9 +218,9 @@ class SubmissionMarking:
         self._fatal[blamed.id] = state, f"the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
-        """Set-up first, exercises in their order; a reference comes after the cell that it stands in for.
+        """Return set-up cells and exercises, in order; a reference follows the cell that it replaces.
 
-        Before them come the student's own cells that `checked` uses, or that any exercise does where it is None.
+        Before each exercise come the student's own cells that `checked` uses, or that any exercise uses if it is None.
         """
         found = _setup_cells(self._lab)
         helpers = self._helpers.of(checked)
@@ -233,7 +238,7 @@ class SubmissionMarking:
         return found
 
     def _arena(self, cells: Cells, draws: random.Random | None = None) -> SandboxArena:
-        # what a rank is told must not lead to what a check draws
+        # ranks know their seed, which must not reveal a check's draws
         return SandboxArena(self._sandbox, self._meter, cells, derived(self._seed, "ranks"), draws)
 
     # ---- one exercise ----------------------------------------------------------------------------
@@ -276,7 +281,7 @@ class SubmissionMarking:
         return _helped_row(exercise, helped, row, better)
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
-        """The earlier exercises that did not pass and that this one, or one that it names, names."""
+        """Return the earlier failed exercises that this one names, directly or through another of them."""
         source = (self._handed_in.sources[exercise.id] or "") + self._helpers.text(exercise)
         found = []
         for earlier in reversed(self._failed):
@@ -287,7 +292,7 @@ class SubmissionMarking:
         return tuple(found)
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> Checked:
-        """Run the check on real ranks, and, where that earned points by messages, in simulated time too."""
+        """Run the check on real ranks, and in simulated time too if points were earned by messages."""
         cells = self._cells(helped, exercise)
         draws = random.Random(derived(self._seed, exercise.id))
         arena = CountingArena(self._arena(cells, draws))
@@ -303,9 +308,9 @@ class SubmissionMarking:
         return real
 
     def _confirmed(self, exercise: Exercise, cells: Cells, real: Checked) -> Checked:
-        """The same check in simulated time, with other draws.
+        """Run the same check in simulated time, with other draws.
 
-        What fails there and holds on real ranks with the same draws keeps its points, and so does what is not played.
+        Points stay if the case cannot be played, if playing gives no result, or if real ranks pass with the same draws.
         """
         draws = random.Random(derived(self._seed, "played", exercise.id))
         orders = random.Random(derived(self._seed, "orders", exercise.id))
@@ -325,7 +330,7 @@ class SubmissionMarking:
         if both.verdict.points == real.verdict.points:
             return both
 
-        # a mistake shows on real ranks with the same draws too; what only one process shows is for a person to judge
+        # a real mistake also fails on real ranks with these draws; a person judges what fails in one process alone
         draws = random.Random(derived(self._seed, "played", exercise.id))
         with self._playing.paused():
             again = _verdict(exercise, self._arena(cells, draws))
@@ -333,10 +338,10 @@ class SubmissionMarking:
 
 
 def _verdict(exercise: Exercise, arena: CountingArena | SandboxArena) -> Verdict:
-    """The check's verdict; values that the check itself stumbles over earn nothing."""
+    """Return the check's verdict; values that make the check itself fail earn nothing."""
     try:
         return run_check(exercise.id, arena, *map(Submitted, exercise.functions))
-    except (SandboxLost, NoSandbox, OSError, NotPlayable, PlayLost):  # nothing that the check has found
+    except (SandboxLost, NoSandbox, OSError, NotPlayable, PlayLost):  # not the check's findings
         raise
     except MemoryError:
         arena.incidents.append("crashed")
@@ -366,9 +371,10 @@ def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
 
 
 def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseRow, better: Checked) -> ExerciseRow:
-    """The row of an exercise that earned more with references beside it than on its `own`.
+    """Return the row of an exercise that earned more with references than on its `own`.
 
-    Points and properties are the better ones; what was seen of the run with the release's answers in it stays here.
+    Points and properties are the better ones; messages stay the student's, since the better run has the release's
+    answers.
     """
     names = ", ".join(f"`{e.id}`" for e in helped)
     points = better.verdict.points

@@ -1,7 +1,7 @@
-"""Grades of several folders as one: the shards of a folder of submissions that were graded on machines of their own.
+"""Merge folders of grades: the shards of a submissions folder that were graded on separate machines.
 
-All have to be of one seed, and of a row that two have made both must say the same; what one of them lost, another may
-have. Left out: shards that were graded into one folder that all machines see, which is whole by itself.
+All parts need one seed, and a row in two parts must agree; a row lost in one part is taken from another. Shards graded
+into one shared folder need no merge.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from worldsize.grade.marking.rows import GradeRow
 
 
 def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
-    """Put the rows of every folder of grades in `parts` into `out`, which may have rows already, and return all of it.
+    """Copy the rows of every folder in `parts` into `out`, which may have rows already, and return the whole folder.
 
-    Raises ValueError, and has written nothing, for folders of different seeds, releases or rows.
+    Raises ValueError, before anything is written, for folders of different seeds, releases or rows.
     """
     records = {part: _record(part) for part in dict.fromkeys([*([out] if _has_grades(out) else []), *parts])}
     seeds = {record.seed: part for part, record in records.items()}
@@ -47,7 +47,7 @@ def _has_grades(out: Path) -> bool:
 
 
 def _record(part: Path) -> GradingRecord:
-    read_graded(part)  # says what is wrong with it
+    read_graded(part)  # raises if it is not a folder of grades
     record = read_record(part)
     if record is None:
         raise ValueError(f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed.")
@@ -55,7 +55,7 @@ def _record(part: Path) -> GradingRecord:
 
 
 def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> None:
-    """Of one row in two folders that which was not lost. Raises ValueError where they say different things."""
+    """Keep one of two copies of a row, preferably one that is not lost. Raises ValueError if they disagree."""
     other, where = kept.setdefault(row.file_name, (row, part))
     if other.state == "lost" and row.state != "lost":
         kept[row.file_name] = row, part

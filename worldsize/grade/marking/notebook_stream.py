@@ -1,8 +1,7 @@
-"""A notebook's file read as a stream: the cells' type, source, id and metadata, never what stands beside them.
+"""Read a notebook's file as a stream: the cells' type, source, id and metadata, and nothing else.
 
-Outputs, attachments and the notebook's own metadata may have any size: they are passed over, a chunk at a time, and
-never held. Of what is passed over only the brackets and the quotes are looked at; what is kept is read by `json`.
-Left out: what a cell means (`submission`).
+Outputs, attachments and the notebook's own metadata may have any size. They are skipped chunk by chunk, by brackets and
+quotes alone; the values that are kept are parsed by `json`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any, BinaryIO
 CHUNK_BYTES = 1 << 20
 MOST_CELLS = 20_000
 MOST_KEPT_BYTES = 20_000_000  # of all cells together
-_MOST_STEPS = 8_000_000  # through lists in lists: no notebook has as many, and it takes seconds
+_MOST_STEPS = 8_000_000  # through nested brackets, which take seconds; no real notebook has as many
 _MOST_KEY_BYTES = 400
 _MOST_BYTES = {"cell_type": 2_000, "id": 2_000, "metadata": 200_000, "source": 4_000_000, "input": 4_000_000}
 
-# CPython before 3.11.5 leaves what is repeated possessively in the middle of its last, failed turn (gh-106052); a last way
-# that fails at once takes it back to where that turn began
+# before CPython 3.11.5, a possessive repeat stops in the middle of its last, failed iteration (gh-106052); an alternative
+# that always fails takes it back to where that iteration began
 _BACK = rb"|(?!)"
-_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+' + _BACK + rb")*+"  # of a string, up to its end or the chunk's
+_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+' + _BACK + rb")*+"  # a string, up to its end or the chunk's
 _STRING = rb'"' + _INSIDE + rb'"'
 _PLAIN = rb'[^"\[\]{}]++|' + _STRING
 
@@ -33,7 +32,7 @@ def _with_lists(inside: bytes) -> bytes:
 
 
 _FLAT = rb"(?:" + _PLAIN + _BACK + rb")*+"
-_PASSED = re.compile(rb"(?s)" + _with_lists(_with_lists(_with_lists(_FLAT))))  # lists up to three deep in one step
+_PASSED = re.compile(rb"(?s)" + _with_lists(_with_lists(_with_lists(_FLAT))))  # one match skips lists up to three deep
 _OPENED = re.compile(rb"[\[{]++")
 _CLOSED = re.compile(rb"[\]}]++")
 _IN_STRING = re.compile(rb"(?s)" + _INSIDE)
@@ -42,13 +41,14 @@ _SPACE = re.compile(rb"[ \t\r\n]*+")
 
 
 class NoNotebook(ValueError):
-    """What came is no notebook; the message says why."""
+    """A file that is not a notebook; the message says why."""
 
 
 def rows(file: BinaryIO) -> list[dict[str, Any]]:
-    """The cells of a notebook of any format, each as an object with the keys that count and no others.
+    """Return the cells of a notebook of any format, each as an object with the keys of `_MOST_BYTES` alone.
 
-    Of a key whose value is too long or too deep there is none. Raises NoNotebook where this is no notebook.
+    A value that is too long or nested too deep is None. Raises NoNotebook for a file that is too large or not a
+    notebook.
     """
     text = _Scanner(file)
     if text.peek() == b"":
@@ -120,7 +120,7 @@ def _loaded(raw: bytes) -> Any:
         return json.loads(raw.decode("utf-8", "replace"))
     except json.JSONDecodeError as error:
         raise NoNotebook(_not_json(error)) from None
-    except (ValueError, RecursionError):  # a number that is too long, lists in lists
+    except (ValueError, RecursionError):  # a number that is too long, lists nested too deep
         return None
 
 
@@ -129,20 +129,20 @@ def _not_json(error: Exception) -> str:
 
 
 class _Scanner:
-    """The text of a JSON file, of which a chunk is held at a time."""
+    """The text of a JSON file, held one chunk at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._chunks = _in_utf_8(file)
         self._text = b""
         self._at = 0
         self._steps = 0
-        self._kept: list[bytes] | None = None  # what is being kept of a value, piece by piece
+        self._kept: list[bytes] | None = None  # pieces of the current value; None while skipping
         self._room = 0
 
     # ---- values ------------------------------------------------------------------------------
 
     def peek(self) -> bytes:
-        """The next byte that is no space, b"" at the end."""
+        """Return the next byte that is not white space, b"" at the end."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()
             if self._at < len(self._text):
@@ -151,7 +151,7 @@ class _Scanner:
                 return b""
 
     def members(self) -> Iterator[str]:
-        """The keys of the object that begins here; after each the caller takes its value."""
+        """Yield the keys of the object that begins here; after each, the caller takes the value."""
         self._take(b"{")
         while self.peek() != b"}":
             if self.peek() != b'"':
@@ -166,7 +166,7 @@ class _Scanner:
         self._take(b"}")
 
     def items(self) -> Iterator[None]:
-        """Once for each item of the list that begins here; each time the caller takes it."""
+        """Yield once for each item of the list that begins here; each time, the caller takes the item."""
         self._take(b"[")
         while self.peek() != b"]":
             yield None
@@ -175,14 +175,14 @@ class _Scanner:
         self._take(b"]")
 
     def value(self, most_bytes: int) -> bytes | None:
-        """The value that begins here, as it stands; None where it is longer."""
+        """Return the raw value that begins here, None if it is longer than `most_bytes`."""
         self._kept, self._room = [], most_bytes
         self._pass()
         kept, self._kept = self._kept, None
         return None if kept is None else b"".join(kept)
 
     def skip(self) -> None:
-        """Pass over the value that begins here."""
+        """Skip the value that begins here."""
         self._kept = None
         self._pass()
 
@@ -190,7 +190,7 @@ class _Scanner:
         if self.peek() not in (b"", b"\0"):
             raise self._wrong()
 
-    # ---- how -----------------------------------------------------------------------------------
+    # ---- scanning ------------------------------------------------------------------------------
 
     def _comma(self, end: bytes) -> bool:
         if self.peek() == end:
@@ -242,7 +242,7 @@ class _Scanner:
             if self._text[self._at : self._at + 1] == b'"':
                 self._to(self._at + 1)
                 return
-            if not self._more():  # what is left may be half of an escape
+            if not self._more():  # the rest may be half of an escape
                 raise self._wrong()
 
     def _pass_brackets(self) -> None:
@@ -270,7 +270,7 @@ class _Scanner:
                 self._to(self._at + taken)
                 if depth == 0:
                     return
-            else:  # a string that goes on in the next chunk
+            else:  # a string that continues in the next chunk
                 self._pass_string()
 
     def _more(self) -> bool:
@@ -281,7 +281,7 @@ class _Scanner:
 
 
 def _in_utf_8(file: BinaryIO) -> Iterator[bytes]:
-    """The file in chunks, without its byte order mark, in UTF-8 where that says UTF-16."""
+    """Yield the file in chunks of UTF-8, without its byte order mark; a UTF-16 mark has it recoded."""
     chunk = file.read(CHUNK_BYTES)
     if chunk[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         chunk = chunk.removeprefix(codecs.BOM_UTF8)

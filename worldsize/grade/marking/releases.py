@@ -1,7 +1,7 @@
-"""What decides a mark besides the submission, as one digest a lab: a row holds for as long as that is the same.
+"""A digest per lab of all but the submission that decides a mark; a row holds while its digest is the same.
 
-It is over the release's own cells with their references, the package's version, and its sources but for those that
-only show. Left out: how the release is read (`course`), versions of other packages (`constraints.txt`).
+The digest covers the release's own cells with their references, the package's version, and its sources except those
+that only display. `constraints.txt` pins the versions of other packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import worldsize
 from worldsize.grade.course import CourseLab
 
 _PACKAGE = Path(worldsize.__file__).resolve().parent
-# what shows marks, or makes files for people, and decides none
+# these show marks or make files for people, and decide no mark
 _SHOWS = (
     "authoring", "cli", "doctor.py", "figures", "live", "pages",
     "grade/gradescope", "grade/nbgrader", "grade/reports",
@@ -24,14 +24,14 @@ _SHOWS = (
 
 
 def releases(labs: Mapping[str, CourseLab], package: Path = _PACKAGE) -> dict[str, str]:
-    """{lab: digest}; that of "", for what is of no known lab, is over every lab."""
+    """Return {lab: digest}. The key "", for files of no known lab, covers every lab."""
     sources = _sources(package)
     told = {stem: _digest(sources, asdict(replace(lab, heading="", given=(), code=()))) for stem, lab in labs.items()}
     return told | {"": _digest(sources, sorted(told.items()))}
 
 
 def _sources(package: Path) -> str:
-    """A digest over the package's version and the sources that decide a mark."""
+    """Return a digest of the package's version and the sources that decide a mark."""
     found = hashlib.sha256(worldsize.__version__.encode())
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)

@@ -1,7 +1,6 @@
-"""A grade as data: one row a submission, one JSON file a row, written whole or not at all.
+"""A grade as data: one row per submission, one JSON file per row, written whole or not at all.
 
-The files are what makes a batch resumable: what has its row is done. Left out: how points came about (`marking`), and
-what becomes of them (books, feedback, exports).
+The files make a batch resumable: a submission with a row is done.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer
 
-# "lost" is the grader's own: what it could not mark in any of its attempts, and will try again in the next run
+# "lost" is the grader's own failure in all of its attempts; the next run tries again
 GradeState = Literal["graded", "timeout", "crashed", "tampered", "ungradable", "lost"]
 ExerciseState = Literal["pass", "fail", "not yet", "missing", "timeout", "crashed"]
 SimulatedOutcome = Literal["same", "differs", "timeout", "crashed", "not played"]
 STATES: tuple[GradeState, ...] = get_args(GradeState)
-NO_MARK: tuple[GradeState, ...] = ("ungradable", "lost")  # their points say nothing, not even 0
+NO_MARK: tuple[GradeState, ...] = ("ungradable", "lost")  # their points mean nothing, not even 0
 MOST_MESSAGES = 2000
 _MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
 class PropertyRow:
-    """One property of an exercise. `passed` is None where the check did not get that far."""
+    """A property of an exercise. `passed` is None if the check did not get that far."""
 
     name: str
     points: float
@@ -40,7 +39,7 @@ class PropertyRow:
 
 
 class MessageRow(NamedTuple):
-    """A message between ranks, as a `Transfer` begins; in JSON a list, since there are many."""
+    """A message between ranks, with the first fields of a `Transfer`; a list in JSON, to save space."""
 
     src: int
     dst: int
@@ -52,10 +51,10 @@ class MessageRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SimulatedRow:
-    """What came of an exercise in simulated time, beside what real ranks had shown (`real_points`, `real_said`).
+    """An exercise's result in simulated time, beside the result on real ranks (`real_points`, `real_said`).
 
-    `said` is what the check found, or why there is no verdict: then `outcome` is "not played" where the exercise needs real
-    processes, "timeout" or "crashed" where the process that played it gave no result.
+    `said` is the check's finding, or the reason for no verdict. Without a verdict, `outcome` is "not played" if the
+    exercise needs real processes, and "timeout" or "crashed" if the process that played it gave no result.
     """
 
     outcome: SimulatedOutcome
@@ -67,12 +66,11 @@ class SimulatedRow:
 
 @dataclass(frozen=True)
 class ExerciseRow:
-    """What came of one exercise. `mismatch` says where its check first failed.
+    """The result of one exercise. `mismatch` says where its check first failed.
 
     `messages` are those of the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
-    ranks.
-    `helped` names the exercises whose reference stood in, because the student's own did not pass. `simulated` is None where
-    there was nothing to confirm in simulated time: no points, or no messages.
+    ranks. `helped` names the exercises whose reference replaced the student's own failed answer. `simulated` is None if
+    simulated time had nothing to confirm: no points, or no messages.
     """
 
     id: str
@@ -86,15 +84,15 @@ class ExerciseRow:
     ranks: int = 0
     messages: tuple[MessageRow, ...] = ()
     run: int = 0
-    left: tuple[LeftBehind, ...] = ()  # what it uses of other cells and the grader does not run
+    left: tuple[LeftBehind, ...] = ()  # names it uses of other cells that the grader does not run
     simulated: SimulatedRow | None = None
-    taken_out: tuple[str, ...] = ()  # of its cell, what a notebook alone can run, as it stands there
-    elsewhere: tuple[AnswerElsewhere, ...] = ()  # where an answer stands that does not count
-    changed: tuple[str, ...] = ()  # objects of the course's package that were changed in a process of the submission
+    taken_out: tuple[str, ...] = ()  # lines of its cell that only a notebook can run
+    elsewhere: tuple[AnswerElsewhere, ...] = ()  # places of answers that do not count
+    changed: tuple[str, ...] = ()  # objects of this package that changed in a process of the submission
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Sentences on an answer that stands elsewhere, and on what does not go along; () of an exercise that passed."""
+        """Return sentences on answers elsewhere and on names left behind; () if the exercise passed."""
         if self.state == "pass":
             return ()
         return tuple(one.sentence for one in [*self.elsewhere, *self.left[:_MOST_NAMES]])
@@ -106,15 +104,15 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class GradeRow:
-    """What came of one submission. `seed` replays it; `digest` is of the bytes that were marked.
+    """The result of one submission. `seed` replays it; `digest` is of the bytes that were marked.
 
-    `release` is a digest over what decides a mark (`release`), "" in rows of a version that kept none. `host` is the
-    machine that graded, at which `attempt` of as many as the grader makes.
+    `release` is the digest of everything else that decides a mark (`releases`), "" in rows of a version that kept none.
+    `host` is the machine that graded, and `attempt` counts its tries from 1.
     """
 
     student: str
     lab: str
-    path: str  # in the folder of submissions
+    path: str  # within the submissions folder
     state: GradeState
     points: float = 0.0
     possible: float = 0.0
@@ -128,13 +126,13 @@ class GradeRow:
     release: str = ""
     host: str = field(default="", compare=False)
     attempt: int = field(default=1, compare=False)
-    handed_in: str = field(default="", compare=False)  # a note on the files, such as a copy that does not count
-    late: str = field(default="", compare=False)  # "late", or by how much; nothing is taken off for it
-    copies: bool = field(default=False, compare=False)  # in several folders: a person should say which one counts
+    handed_in: str = field(default="", compare=False)  # a note on the files, such as an ignored copy
+    late: str = field(default="", compare=False)  # "late", or by how much; no points are deducted
+    copies: bool = field(default=False, compare=False)  # in several folders: a person should choose one
 
     @property
     def result(self) -> tuple:
-        """All but what differs from run to run: host and attempt, seconds, and the moments of messages."""
+        """Return what gradings of the same file agree on: not host, attempt, seconds or messages."""
         exercises = [
             (e.id, e.state, e.points, e.possible, e.properties, e.mismatch, e.helped, e.simulated and e.simulated.outcome)
             for e in self.exercises
@@ -148,9 +146,9 @@ class GradeRow:
 
 
 def file_name(student: str, lab: str, path: str = "") -> str:
-    """The name of a row's JSON file: no student's name can steer it, and no two rows share it.
+    """Return the name of a row's JSON file: no student's name can alter its folder, and no two rows share it.
 
-    The `path` in the folder of submissions counts where nobody knows the `lab`, which is "" then.
+    The `path` in the submissions folder counts only if the `lab` is unknown ("").
     """
     plain_student = re.sub(r"[^\w.-]+", "-", student, flags=re.ASCII).strip(".-")[:60] or "student"
     plain_lab = re.sub(r"[^0-9a-z_]+", "-", lab)[:60] or "unknown"
@@ -160,16 +158,16 @@ def file_name(student: str, lab: str, path: str = "") -> str:
 
 
 def write(row: GradeRow, folder: Path) -> Path:
-    """Put a submission's row into its JSON file in `folder`, or leave the one that is there."""
+    """Write a submission's row to its JSON file in `folder`; a failed write leaves the earlier file."""
     path = folder / row.file_name
     write_whole(path, json.dumps(asdict(row), ensure_ascii=True, indent=1), PRIVATE, durable=True)
     return path
 
 
 def read(path: Path) -> GradeRow:
-    """The row of one submission out of its JSON file.
+    """Read a submission's row from its JSON file.
 
-    Raises ValueError for a damaged one.
+    Raises ValueError if the file is damaged.
     """
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -180,7 +178,7 @@ def read(path: Path) -> GradeRow:
 
 
 def identity(out: Path, name: str) -> tuple | None:
-    """Which file stands for a row now, None where there is none: a row that is written again is another file."""
+    """Return what identifies a row's current file, None if there is none; a row written again is another file."""
     try:
         about = (out / "rows" / name).stat()
     except FileNotFoundError:
@@ -189,9 +187,9 @@ def identity(out: Path, name: str) -> tuple | None:
 
 
 def from_dict(data: dict[str, Any]) -> GradeRow:
-    """A row as JSON has it, also one of a version that kept no data of what was tampered with, only sentences.
+    """Read a row from JSON, including rows of a version that kept tampering only as sentences.
 
-    Raises TypeError, KeyError, AttributeError or ValueError for what is no row.
+    Raises TypeError, KeyError, AttributeError or ValueError for anything else.
     """
     exercises = tuple(_exercise(exercise) for exercise in data["exercises"])
     tamper = tuple(tamper_from_json(one) for one in data["tamper"])
@@ -211,7 +209,7 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
 
 
 def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:
-    """Every row in a folder of grades, by student and lab; without `messages` thousands take little memory."""
+    """Yield every row in a folder of grades, by student and lab; without `messages`, thousands take little memory."""
     found = []
     for path in sorted((out / "rows").glob("*.json")):
         row = read(path)
@@ -222,7 +220,7 @@ def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:
-    """The messages of an exercise's row: how many ranks there were, and the first transfers of the check's trace."""
+    """Return the number of ranks and the first `MOST_MESSAGES` transfers of the check's trace."""
     if trace is None:
         return 0, ()
     return trace.world_size, tuple(_message(transfer) for transfer in trace.transfers[:MOST_MESSAGES])

@@ -1,7 +1,4 @@
-"""Seeds: all that a grading draws follows from one, so that an appeal can be replayed.
-
-Left out: what is drawn (the checks).
-"""
+"""Seeds: everything that a grading draws derives from one seed, so that an appeal can be replayed."""
 
 from __future__ import annotations
 
@@ -9,6 +6,6 @@ import hashlib
 
 
 def derived(seed: int, *texts: str) -> int:
-    """A seed for marking that follows from another seed and from texts, and does not lead back to it."""
+    """Derive a seed from another seed and from texts; the other seed cannot be recovered."""
     text = "\0".join([str(seed), *texts]).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())

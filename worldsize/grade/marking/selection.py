@@ -1,7 +1,7 @@
-"""Which submissions of a folder a grading is about: all of them, some by name, those that ended badly, or one shard.
+"""Select the submissions that a grading covers: all of them, some by name, those that ended badly, or one shard.
 
-A shard is told by a hash of the row's name, so that every machine cuts the same folder in the same way, and what a check
-draws follows from seed, lab and file, whatever shard a row is in. Left out: what becomes of the others' rows (`batch`).
+A hash of the row's name gives the shard, so every machine splits a folder in the same way. A check's draws derive from
+seed, lab and file, whatever the shard.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _ENDED_BADLY: tuple[GradeState, ...] = ("crashed", "timeout", "lost")
 
 @dataclass(frozen=True)
 class Shard:
-    """Number `number` of `count` parts, counted from 1."""
+    """Part `number` of `count`, counted from 1."""
 
     number: int = 1
     count: int = 1
 
     def has(self, row_name: str) -> bool:
-        """Whether the row in the file `row_name` is of this part."""
+        """Return whether the row in the file `row_name` belongs to this shard."""
         mark = int.from_bytes(hashlib.blake2b(row_name.encode(), digest_size=8).digest())
         return mark % self.count == self.number - 1
 
 
 def shard_of(text: str) -> Shard:
-    """"3/7" -> the third of seven. Raises ValueError."""
+    """Parse "3/7" into the third shard of seven. Raises ValueError for anything else."""
     found = re.fullmatch(r"([0-9]+)/([0-9]+)", text, re.ASCII)
     if found and 1 <= int(found[1]) <= int(found[2]):
         return Shard(int(found[1]), int(found[2]))
@@ -40,9 +40,10 @@ def shard_of(text: str) -> Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """`labs` are stems, `students` names, `only` patterns for the path in the folder of submissions: empty stands for all.
+    """Filters on submissions; an empty filter passes all.
 
-    `crashed`: what ended as crashed, timeout or lost. `again`: also what has a row that holds.
+    `labs` are stems, `students` names, `only` patterns for the path in the submissions folder. `crashed` selects rows
+    that ended as crashed, timeout or lost. `again` includes rows that still hold.
     """
 
     labs: tuple[str, ...] = ()
@@ -54,11 +55,11 @@ class Selection:
 
     @property
     def is_of_all(self) -> bool:
-        """Whether every row of the folder is asked for, in however many shards."""
+        """Return whether every row of the folder is selected, in however many shards."""
         return not (self.labs or self.students or self.only or self.crashed)
 
     def has(self, student: str, lab: str, path: str, row_name: str, row: GradeRow | None) -> bool:
-        """Whether this submission is asked for; `row` is the one that it has."""
+        """Return whether this submission is selected; `row` is its current row."""
         if self.labs and lab not in self.labs:
             return False
         if self.students and not any(fits(student, name) for name in self.students):
@@ -71,12 +72,12 @@ class Selection:
 
 
 def fits(student: str, name: str) -> bool:
-    """Whether a student is meant by `name`: the whole name, or an LMS's number at its end."""
+    """Return whether `name` means this student: the whole name, or an LMS's number at its end."""
     return student == name or (name.isdecimal() and student.endswith(f"_{name}"))
 
 
 def expect_found(selection: Selection, students: Iterable[str], paths: Iterable[str]) -> None:
-    """Raises ValueError for a student or pattern that nothing in the folder is meant by."""
+    """Raise ValueError for a selected student or pattern that matches nothing in the folder."""
     there = sorted(set(students))
     for name in selection.students:
         if not any(fits(student, name) for student in there):

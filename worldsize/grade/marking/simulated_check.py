@@ -1,8 +1,8 @@
-"""Two verdicts on one exercise: real ranks earn points, and the check in simulated time, with other draws, confirms them.
+"""Combine two verdicts on an exercise: real ranks earn points, and the check in simulated time confirms them.
 
-In one process a rank could read another's data and make up its messages, so nothing is earned there; but a mistake that
-the first draws did not show may show there. Where both verdicts differ, a person should look. Left out: how a check is run
-(`marking`), and the words for that person (`reports.attention`).
+The check in simulated time has other draws, so it may show a mistake that the first draws missed. It earns nothing,
+because in one process a rank can read another's data and forge messages. A person should look where the verdicts
+differ.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from worldsize.grade.marking.rows import ExerciseState, SimulatedRow
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check said of an exercise. `run` is which run of it was the last one on real ranks, 0 where it has no messages.
+    """A check's result on an exercise. `run` is the number of its last run on real ranks, 0 if it has no messages.
 
-    `changed` are objects of the course's package that were changed in a process of the submission.
+    `changed` are objects of this package that changed in a process of the submission.
     """
 
     verdict: Verdict
@@ -29,9 +29,9 @@ class Checked:
 
 
 def confirmed(real: Checked, simulated: Verdict) -> Checked:
-    """The verdict of both: a property has its points where it held on real ranks and in simulated time.
+    """Return the verdict of both: a property has its points if it held on real ranks and in simulated time.
 
-    `marking` asks real ranks once more, with the draws of simulated time, before it takes points away.
+    `marking` asks real ranks again, with the draws of simulated time, before it takes points away.
     """
     first = real.verdict
     about = SimulatedRow(
@@ -52,7 +52,7 @@ def confirmed(real: Checked, simulated: Verdict) -> Checked:
 
 
 def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
-    """The state and the properties that held; how far a check came beyond them may be chance."""
+    """Return the state and the properties that held; how far a check gets beyond them may be chance."""
     return verdict.state, tuple(p for p in verdict.properties if p.passed)
 
 

@@ -1,8 +1,7 @@
-"""A notebook read without trust: its exercise cells found and, where they lost their names, found again; what goes along
-with them of the student's own; what was tampered with, and what stands in place of the release's set-up cells.
+"""Read a notebook without trust: its exercise cells, the student's own cells that they use, and what was tampered with.
 
-A notebook is data here: JSON with limits, nothing of it is compiled or run. Whatever is damaged is repaired from the
-release: a cell that is not there is the release's stub. Left out: whose it is (`submissions_folder`), and its worth (`marking`).
+A notebook is data here: JSON with limits, of which nothing is run. A cell that is missing or damaged is replaced by the
+release's.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines
 from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
 from worldsize.titles import title_of
 
-MAX_BYTES = 20_000_000  # of a file that is read as it is
-MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held
+MAX_BYTES = 20_000_000  # of a file that is read at once
+MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held in memory
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
 _SHOWN_CHARACTERS, _MOST_FOUND, _MOST_NAME = 60, 20, 200
 
 
 class Ungradable(ValueError):
-    """No points can be given for this file; the message says why."""
+    """A file that can have no points; the message says why."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The exercise cells of a notebook by exercise, None where one is missing, and the tamper report.
+    """A notebook's exercise cells by exercise, None for a missing cell, and the tamper report.
 
-    `taken` is by exercise what goes along with it of the student's own cells, `places` the number of its cell among the
-    notebook's code cells, `elsewhere` the answers that stand where a grade cannot take them.
+    By exercise, too: `taken` is what it takes along of the student's own cells, `places` the number of its cell among
+    the code cells, and `elsewhere` the answers in places that cannot be graded.
     """
 
     sources: dict[str, str | None]
@@ -57,7 +56,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class NotebookFile:
-    """A notebook's file, read once. `digest` is of all its bytes, whatever it is."""
+    """A notebook's file, read once. `digest` covers all its bytes, even if the file is not a notebook."""
 
     digest: str
     found: tuple[NotebookCell, ...]
@@ -65,25 +64,25 @@ class NotebookFile:
 
     @property
     def cells(self) -> list[NotebookCell]:
-        """Its cells. Raises Ungradable where this is no notebook."""
+        """Return the cells. Raises Ungradable if the file is not a notebook."""
         if self.problem:
             raise Ungradable(self.problem)
         return list(self.found)
 
 
 def read(path: Path) -> bytes:
-    """A small file's bytes, opened without trust: a plain file only, and not too large.
+    """Read a small file's bytes: a plain file only, and not too large.
 
-    Raises Ungradable for links, devices, what is too large or cannot be read.
+    Raises Ungradable for links, devices, and files that are too large or cannot be read.
     """
     with _opened(path, MAX_BYTES) as file:
         return file.read(MAX_BYTES + 1)
 
 
 def read_notebook(path: Path) -> NotebookFile:
-    """One submission's file, opened without trust and read as a stream: outputs of any size cost no memory.
+    """Read a submission's file as a stream, so that outputs of any size cost no memory.
 
-    Raises Ungradable for links, devices, what is too large or cannot be read.
+    Raises Ungradable for links, devices, and files that are too large or cannot be read.
     """
     with _opened(path, MAX_NOTEBOOK_BYTES) as file:
         summed = _Summed(file)
@@ -99,7 +98,7 @@ def read_notebook(path: Path) -> NotebookFile:
 
 
 def read_digest(path: Path) -> str:
-    """The digest of one submission's file, whatever it is. Raises Ungradable as `read_notebook` does."""
+    """Return the digest of a submission's file, whatever it is. Raises Ungradable as `read_notebook` does."""
     with _opened(path, MAX_NOTEBOOK_BYTES) as file:
         summed = _Summed(file)
         while summed.read(notebook_stream.CHUNK_BYTES):
@@ -108,10 +107,10 @@ def read_digest(path: Path) -> str:
 
 
 def _opened(path: Path, most_bytes: int) -> BinaryIO:
-    try:
+    try:  # O_NONBLOCK: a named pipe must not block the open
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # what O_NOFOLLOW answers for a link
+        if error.errno == errno.ELOOP:  # O_NOFOLLOW's error for a link
             raise Ungradable(f"{path.name} is a link, and links are not followed: hand in the file itself") from None
         raise Ungradable(f"{path.name} cannot be read: {error.strerror}") from None
 
@@ -129,7 +128,7 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
 
 
 class _Summed:
-    """A file whose bytes are counted and summed up as they are read; it ends where too many came."""
+    """A file that is hashed as it is read, and ends after `MAX_NOTEBOOK_BYTES`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -151,9 +150,9 @@ def digest(data: bytes) -> str:
 
 
 def cells(data: bytes) -> list[NotebookCell]:
-    """The cells of a submission's notebook, of any format, read without trust.
+    """Return the cells of a submission's notebook, of any format.
 
-    Raises Ungradable where this is no notebook.
+    Raises Ungradable if `data` is not a notebook.
     """
     try:
         return list(map(_cell, notebook_stream.rows(io.BytesIO(data))))
@@ -170,7 +169,7 @@ def _cell(row: dict[str, Any]) -> NotebookCell:
     return NotebookCell(
         kind=text_of(row.get("cell_type"), _MOST_NAME),
         source=source.replace("\r\n", "\n").replace("\0", ""),
-        id=text_of(row.get("id") or about.get("id"), _MOST_NAME),  # Colab keeps it in the metadata
+        id=text_of(row.get("id") or about.get("id"), _MOST_NAME),  # Colab keeps the id in the metadata
         grade_id=text_of(ours.get("grade_id"), _MOST_NAME),
         points=points if isinstance(points, (int, float, str, type(None))) else f"a {type(points).__name__}",
         graded=ours.get("grade") is True,
@@ -182,7 +181,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | None:
-    """The lab that a submission is of, whose exercises its cells name most often; None where they name none."""
+    """Return the lab whose exercises a submission's cells name most often, None if they name none."""
     names, titles = set(), set()
     for cell in found:
         names |= {cell.id, cell.grade_id}
@@ -201,9 +200,9 @@ def lab_of(found: list[NotebookCell], labs: Iterable[CourseLab]) -> CourseLab | 
 
 
 def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
-    """One submission made whole: its exercise cells, found again where they lost their names, and what was tampered with.
+    """Find a submission's exercise cells, what they take along, and what was tampered with.
 
-    Each exercise's own cell is found by its id, else by its title, else by its function.
+    Each exercise's cell is found by its id, else by its title, else by its function.
     """
     tamper: list[Tamper] = []
     code = [cell for cell in found if cell.kind == "code"]
@@ -257,7 +256,7 @@ def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[Notebo
 def _taken_along(
     lab: CourseLab, code: list[NotebookCell], places: Mapping[str, FoundCell], known: set[str]
 ) -> dict[str, TakenAlong]:
-    """By exercise, what goes along with it of cells that are neither set-up, exercise nor check."""
+    """Map each exercise to what it takes along of cells that are not set-up, exercise or check."""
     functions: dict[int, tuple[str, ...]] = {}
     apart = set()
     for exercise in lab.exercises:
@@ -306,7 +305,7 @@ def _claimed(cell: NotebookCell) -> str:
 
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
-    """Each set-up cell of the release that a submission has changed or lost, and each that it added."""
+    """List the release's set-up cells that a submission changed or lost, and those that it added."""
     found = [lines for source in sources if (lines := setup_lines(source))]
     given = [setup_lines(setup) for setup in setups]
     strangers = [lines for lines in found if lines not in given]
@@ -330,18 +329,18 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
-    """How many lines both have, the titles and empty ones apart."""
+    """Count the lines that both have, without titles and empty lines."""
     return len(set(filter(None, one[1:])) & set(other[1:]))
 
 
 def _added(given: list[str], theirs: list[str]) -> list[str]:
-    """The lines that are in `theirs` alone, each once."""
+    """Return the lines that only `theirs` has, each once."""
     kept = {"", *given}
     return [line for line in dict.fromkeys(theirs) if line not in kept]
 
 
 def _first(lines: list[str]) -> str:
-    """The first line after the title that is not empty, as it can be shown; "" where there is none."""
+    """Return the first line after the title that is not empty, made printable; "" if there is none."""
     return _printable(next(filter(None, lines[1:]), ""))
 
 

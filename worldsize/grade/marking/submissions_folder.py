@@ -1,14 +1,8 @@
-"""What was handed in: the notebooks in a folder, whose they are and of which lab.
+"""Find the notebooks in a folder of submissions, and tell whose they are and of which lab.
 
-The layout is decided once a folder, from the names of all its entries: students' folders (also nbgrader's
-`<student>/<assignment>/<lab>.ipynb`) and plain files, or what Canvas or Moodle exported. An LMS writes a student's
-number before whatever the student named the file, so the leftmost number of its form says whose a file is, and nothing
-in the file's own name or below an unpacked folder does. Every entry gets a line: what is not named as the others are, no
-notebook or a link has a row without points, but for files beside a student's notebook, which its note names. Links are
-not followed, and what is no plain file is not opened. Left out: what is in a notebook (`submission`).
-
-The forms are those of Canvas's `lib/content_zipper.rb`, and of Moodle's `mod/assign`, which writes a name's underscores
-as spaces.
+The names of all entries decide the layout: students' folders (also nbgrader's `<student>/<assignment>/<lab>.ipynb`) and
+plain files, or an export of Canvas or Moodle. The name forms come from Canvas's `lib/content_zipper.rb` and Moodle's
+`mod/assign`, which writes a name's underscores as spaces.
 """
 
 from __future__ import annotations
@@ -28,26 +22,26 @@ _FILES: dict[FolderLayout, re.Pattern] = {
     # Jane Doe_4711_assignsubmission_file_06_ring_all_reduce.ipynb
     "moodle": re.compile(r"(?P<name>.+?)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)", re.DOTALL),
 }
-# "Jane Doe_4711_assignsubmission_file_": all of it is Moodle's, so the number is the one at its end
+# "Jane Doe_4711_assignsubmission_file_": Moodle writes the whole name, so the number at its end is the student's
 _MOODLE_FOLDER = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)_assignsubmission_(?:file|onlinetext)_?(?P<file>)", re.DOTALL)
 _FROM: dict[FolderLayout, str] = {"plain": "no LMS", "canvas": "Canvas", "moodle": "Moodle"}
 _AGAIN = re.compile(r"-([0-9]+)$")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>[0-9]+)", re.DOTALL)
-_GRADESCOPE = "submission"  # of its downloads, folders as submission_4711: the number is no student's
-# what systems and Jupyter put into folders by themselves
+_GRADESCOPE = "submission"  # its downloads are folders such as submission_4711, whose number is not a student's
+# put into folders by operating systems, Git, Python and Jupyter
 _SKIPPED = ("__MACOSX", "__pycache__", ".DS_Store", ".ipynb_checkpoints", ".git", ".gitignore", "Thumbs.db", "desktop.ini")
-TICKETS = ("timestamp.txt", "submission_secret.txt")  # what `nbgrader submit` puts beside a notebook
+TICKETS = ("timestamp.txt", "submission_secret.txt")  # put beside a notebook by `nbgrader submit`
 _MOST_NAMED = 5
-_WRAPS = 3  # so many folders with notebooks of one lab below the only entry are students
+_WRAPS = 3  # this many folders with a notebook of one lab, below the only entry, are students' folders
 
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A notebook of a student. `lab` is the stem of the release's notebook, "" where the name does not say.
+    """A student's notebook. `lab` is the stem of the release's notebook, "" if the name does not give it.
 
-    `digest` is of the file's bytes, "" until somebody has read them, and where they cannot be read. `refused` says why
-    nobody can grade it: a folder without a notebook, or a name that does not say whose it is. `late` is what the LMS
-    wrote of it. Of `copies` in several folders a person should say which one counts.
+    `digest` is of the file's bytes, "" until the file is read or if it cannot be. `refused` says why it cannot be
+    graded: a folder without a notebook, or a name that gives no student. `late` is the LMS's mark. If `copies` lie in
+    several folders, a person should choose one.
     """
 
     student: str
@@ -61,23 +55,23 @@ class HandedIn:
 
 
 def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
-    """What there is under `folder`, one a student and lab, in order, and what nobody can grade.
+    """Return one entry per student and lab under `folder`, in order, and an entry for everything that cannot be graded.
 
-    Raises ValueError for no folder, and for one whose layout cannot be told.
+    Links are not followed; only plain files are opened. Raises ValueError for no folder, and for an ambiguous layout.
     """
     need(folder)
 
     labs = sorted(labs)
     groups: dict[tuple[str, str], list[HandedIn]] = {}
     for found in _with_what_lies_beside(list(_all(folder, labs)), labs):
-        # what names no lab stands for itself until somebody has looked into it
+        # a file without a lab in its name stays apart until it is read
         key = (found.student, found.lab or str(found.path))
         groups.setdefault(key, []).append(found)
     return [_best(group) for _, group in sorted(groups.items())]
 
 
 def need(folder: Path) -> None:
-    """Raises ValueError where `folder` is none."""
+    """Raise ValueError if `folder` is not a folder."""
     if not folder.is_dir():
         got = "a file" if folder.exists() else "nothing of that name"
         raise ValueError(
@@ -86,7 +80,7 @@ def need(folder: Path) -> None:
 
 
 def numbered(student: str) -> tuple[str, str] | None:
-    """A student's name and the number by which an LMS knows them, None where the name has none."""
+    """Return a student's name and LMS number, None if the name has no number."""
     found = _NUMBERED.fullmatch(student)
     if found is None or found["name"] == _GRADESCOPE:
         return None
@@ -94,7 +88,7 @@ def numbered(student: str) -> tuple[str, str] | None:
 
 
 def same_number(number: str) -> str:
-    """A student's number as an LMS reads it: 007 is 7."""
+    """Return a student's number as an LMS reads it: 007 is 7."""
     return number.lstrip("0") or "0"
 
 
@@ -102,7 +96,7 @@ def same_number(number: str) -> str:
 
 
 def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
-    """The one that most entries are named for."""
+    """Return the layout that most entries are named for. Raises ValueError on a tie."""
     votes = Counter(map(_vote, entries))
     if not votes:
         return "plain"
@@ -118,13 +112,16 @@ def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
 
 
 def _vote(entry: Path) -> FolderLayout:
-    """For which layout an entry's name speaks: that whose number comes first in it."""
+    """Return the layout that an entry's name is of: the one whose number comes first.
+
+    An LMS writes the student's number before the student's own file name.
+    """
     found = {layout: match for layout in _FILES if (match := _form(entry, layout))}
     return min(found, key=lambda layout: found[layout].start("id"), default="plain")
 
 
 def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
-    """The parts of a name that an LMS wrote, None where it did not write this one."""
+    """Match the parts of a name that this LMS wrote, None if it did not write the name."""
     if layout == "plain":
         return None
     if layout == "moodle" and _is_folder(entry):
@@ -132,7 +129,7 @@ def _form(entry: Path, layout: FolderLayout) -> re.Match | None:
 
     found = _FILES[layout].fullmatch(entry.name if _is_folder(entry) else entry.stem)
     if found and layout == "canvas" and any(re.fullmatch("[0-9]+", part) for part in found["name"].split("_")):
-        return None  # Canvas puts a name's numbers between hyphens, so that it can find the student again
+        return None  # Canvas puts a student name's own numbers between hyphens, to find the student again
     return found
 
 
@@ -163,14 +160,14 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
 
 
 def _counts(entry: Path) -> bool:
-    """Whether it may hold a notebook, and so has a say in the layout."""
+    """Return whether the entry may hold a notebook, and so votes on the layout."""
     if entry.name.startswith(".") or entry.is_symlink():
         return False
     return entry.is_dir() or entry.suffix.lower() == ".ipynb"
 
 
 def _no_notebook(entry: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
-    """The line of what is neither a folder nor an `.ipynb` file."""
+    """Return the refused entry for a link, a hidden entry, or a file that is not an `.ipynb`."""
     if entry.is_symlink():
         why = "it is a link, and links are not followed: put the folder or file itself here"
     elif entry.suffix.lower() == ".zip":
@@ -181,7 +178,7 @@ def _no_notebook(entry: Path, layout: FolderLayout, labs: list[str]) -> HandedIn
 
 
 def _expect_one_student(entry: Path, labs: list[str]) -> None:
-    """Raises ValueError where the only entry holds students' folders itself, as what was unpacked often does."""
+    """Raise ValueError if the only entry itself holds students' folders, as unpacked archives often do."""
     folders: dict[str, set[Path]] = {}
     for path in notebooks(entry):
         folders.setdefault(_lab(path.stem, labs), set()).add(path.parent)
@@ -194,9 +191,9 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
 
 
 def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[HandedIn]:
-    """What is no notebook stands in the note of its student's first notebook, where it can stand for no lab of theirs.
+    """Move files that are not notebooks into the note of their student's first notebook; yield the rest.
 
-    Else it is a line of its own: by its name it is of a lab, or of some lab, that they have no notebook of.
+    A file stays an entry if its name gives a lab, or may mean any lab, of which the student has no notebook.
     """
     first: dict[str, HandedIn] = {}
     have: dict[str, set[str]] = {}
@@ -224,12 +221,12 @@ def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[H
 
 
 def joined(*notes: str) -> str:
-    """Notes on what was handed in as one, each once."""
+    """Join notes on a submission, each once."""
     return "; ".join(filter(None, dict.fromkeys(notes)))
 
 
 def _names(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     every = list(names)
     more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
     return ", ".join(every[:_MOST_NAMED]) + more
@@ -254,7 +251,7 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
 
 
 def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
-    """In a student's folder, assignments' folders with no notebook among what is there, and files of a lab that has none."""
+    """Map the entries of a student's folder that lack a notebook, assignments or a lab's files, to their files."""
     have = {_lab(path.stem, labs) for path in found}
     with_one = {folder / path.relative_to(folder).parts[0] for path in found}
     lines: dict[Path, list[Path]] = {}
@@ -271,7 +268,7 @@ def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs:
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
-    """Every notebook below a folder that was handed in, in order; not those in hidden folders."""
+    """Yield every notebook below a submitted folder, in order, except in hidden folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _hidden(name))
         yield from (Path(place) / name for name in sorted(files) if _is_notebook(name))
@@ -282,7 +279,7 @@ def _is_notebook(name: str) -> bool:
 
 
 def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """What else is below a student's folder: links to folders, and files that are no notebooks."""
+    """Return the links to folders, and the files that are not notebooks, below a student's folder."""
     links: list[Path] = []
     others: list[Path] = []
     for place, folders, files in os.walk(folder):
@@ -315,17 +312,17 @@ def _student(form: re.Match) -> str:
 
 
 def _late(form: re.Match | None) -> str:
-    """What Canvas wrote into the name of what came after the due date."""
+    """Return "late" if Canvas marked the name as past the due date."""
     return "late" if form and form.groupdict().get("late") else ""
 
 
 def _told(name: str) -> str:
-    """A name as text; where its bytes are no text, as Python writes them. No two names become one."""
+    """Return a name as text, with bytes that are not text escaped; no two names become one."""
     return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode()
 
 
 def _lab(name: str, labs: list[str]) -> str:
-    """The lab that a file's name says: its whole stem, or its number at the start of a word."""
+    """Return the lab that a file's name gives: its whole stem, or its number at the start of a word."""
     whole = [lab for lab in labs if lab in name]
     if whole:
         return max(whole, key=len)
@@ -336,7 +333,7 @@ def _lab(name: str, labs: list[str]) -> str:
 
 
 def _best(group: list[HandedIn]) -> HandedIn:
-    """The notebook that counts: the lab's own name before copies, the last one where Canvas numbered them."""
+    """Return the notebook that counts: the lab's own name before copies, then the last that Canvas numbered."""
     if len(group) == 1:
         return group[0]
 
@@ -354,5 +351,5 @@ def _best(group: list[HandedIn]) -> HandedIn:
 
 
 def _shown(path: Path, apart: bool) -> str:
-    """A copy's name, with its folder where copies are `apart`."""
+    """Return a copy's name, with its folder if copies are `apart`."""
     return f"{path.parent.name}/{path.name}" if apart else path.name

@@ -1,7 +1,4 @@
-"""What was changed in a notebook that is not a student's to change: one thing a row, as data, and its words.
-
-Left out: how it is found (`submission`).
-"""
+"""Changes to parts of a notebook that are not a student's to change, as data, and their sentences."""
 
 from __future__ import annotations
 
@@ -12,34 +9,34 @@ TamperKind = Literal[
     "set-up changed", "set-up missing", "set-up added",
     "exercise missing", "exercise without its name", "exercise repeated", "exercise split",
     "check missing", "check repeated", "check changed", "check of other points",
-    "points claimed",  # by a cell that the release does not have
-    "more",  # than a row keeps
-    "as told",  # by a version that kept nothing but the sentence
+    "points claimed",  # by a cell that is not in the release
+    "more",  # changes than a row keeps
+    "as told",  # a sentence, all that an older version kept
 ]  # fmt: skip
 SETUP_KINDS: tuple[TamperKind, ...] = ("set-up changed", "set-up missing", "set-up added")
 _OWN_USED = "the release's own was used"
 _NOT_COUNTED = "does not count"
-MOST_LINES = 3  # of those that were added
+MOST_LINES = 3  # shown of the added lines
 
 
 @dataclass(frozen=True)
 class Tamper:
-    """One thing that was tampered with. The fields after `place` are "", 0 or () where the kind has no use for them."""
+    """A change. The fields after `place` are "", 0 or () if its kind does not use them."""
 
     kind: TamperKind
     place: str = ""  # the title of an exercise, the number of a set-up cell, the name of a cell that claims points
-    exercise: str = ""  # its id
+    exercise: str = ""  # the exercise's id
     first_line: str = ""  # of a set-up cell, after its title
-    found: str = ""  # what stands there instead: the kind of a cell, the points that one claims, or the sentence told
-    points: float = 0.0  # that a check has in the release
-    count: int = 0  # cells of one name, lines that were added, or things that a row does not keep
-    lines: tuple[str, ...] = ()  # the first of those that were added
+    found: str = ""  # instead: a cell's type, the points a cell claims, or the sentence told
+    points: float = 0.0  # of the check in the release
+    count: int = 0  # cells of one name, added lines, or changes beyond a row's limit
+    lines: tuple[str, ...] = ()  # the first added lines
 
 
 def tamper_from_json(data: dict[str, Any] | str) -> Tamper:
-    """A row's thing as JSON has it. A sentence is from a version that kept sentences, and is shown as it stands.
+    """Read a change from a row's JSON. A sentence, all that an older version kept, is shown as it is.
 
-    Raises TypeError and ValueError for what is neither.
+    Raises TypeError, KeyError or ValueError for anything else.
     """
     if isinstance(data, str):
         return Tamper("as told", found=data)
@@ -50,7 +47,7 @@ def tamper_from_json(data: dict[str, Any] | str) -> Tamper:
 
 
 def sentence(one: Tamper) -> str:
-    """The sentence that people are shown: students on their page, instructors in a table."""
+    """Return the sentence that students see on their page, and instructors in a table."""
     exercise = f"{one.place} ({one.exercise})"
     check = f"the check of {one.place}"
     first_line = f"`{one.first_line}`" if one.first_line else "with nothing in it"

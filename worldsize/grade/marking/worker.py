@@ -1,9 +1,7 @@
-"""A process that marks: it takes tasks from its standard input, one a line, and answers with a row for each.
+"""A process that marks: it reads tasks from standard input, one a line, and answers each with a row.
 
-It holds one sandbox, reads files without trust, and runs the checks; it can be killed at any moment. Its end comes
-with the end of its input. Its memory has a limit of its own, so that nothing that a submission sends takes the machine's:
-what does not fit costs the submission, not the machine. What is the grader's own failure is a row that is "lost". Left
-out: which tasks there are, and what is tried again (`batch`).
+The process holds one sandbox, can be killed at any moment, and ends with its input. Its memory has its own limit, so
+that too large a result costs the submission and not the machine.
 """
 
 from __future__ import annotations
@@ -31,17 +29,17 @@ from worldsize.grade.marking import marking
 from worldsize.grade.marking.marking import BrokenRelease, MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
-_LEAST_ROOM = 0.6  # of the room, for the next submission
-ROOM_BYTES = 200_000_000  # beside what a worker has before its first task: a few times what an honest submission needs
+_LEAST_ROOM = 0.6  # share of the room that the next submission needs
+ROOM_BYTES = 200_000_000  # beyond a worker's memory before its first task: several honest submissions' need
 
 
 def main() -> None:
     privileges.end_with_parent()
     if os.getppid() != int(sys.argv[1]):
-        return  # the grader ended before it could be heard
+        return  # the parent ended before the kernel was told to watch it
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever prints, prints there
+    os.dup2(2, 1)  # prints go to standard error, and cannot mix with answers
 
     order = _order(sys.stdin.readline())
     labs = course.load(Path(order.course))
@@ -61,7 +59,7 @@ def _order(line: str) -> MarkingOrder:
 def serve(
     tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, is_full: Callable[[], bool]
 ) -> None:
-    """Answer each task with its row and whether this process should mark no more: its memory stays too full for another."""
+    """Answer each task with its row, and with whether this process is too full to mark another."""
     for number, line in enumerate(tasks):
         row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed, fresh=number == 0)
         _give_memory_back()
@@ -70,7 +68,10 @@ def serve(
 
 
 def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, fresh: bool) -> GradeRow:
-    """The row, whatever happens. In a `fresh` worker there is nothing in memory but what this submission put there."""
+    """Return the row, whatever happens; the grader's own failures make it "lost".
+
+    In a `fresh` worker, only this submission can have filled the memory, so that is a crash of its own.
+    """
     state: GradeState = "lost"
     try:
         if task.lab in labs and not task.sound:
@@ -93,7 +94,7 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
 
 
 class WorkerSandbox(Sandbox):
-    """A sandbox whose servers have no part in the worker's limit on memory: they have their own."""
+    """A sandbox whose servers are outside the worker's memory limit: they have their own."""
 
     def _new(self, framework: Framework) -> Server:
         with _without_limit():
@@ -101,10 +102,10 @@ class WorkerSandbox(Sandbox):
 
 
 def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
-    """From now on this process may have `room_bytes` more of data than it has with all that checks import: how many in all."""
-    gc.disable()  # a fifth of the time that the import takes
-    import IPython.core.inputtransformer2  # noqa: F401 - reads cells
-    import torch  # noqa: F401 - the largest of it
+    """Import what checks need, then limit this process's data to `room_bytes` more; return the limit."""
+    gc.disable()  # collections take a fifth of the import's time
+    import IPython.core.inputtransformer2  # noqa: F401 - parses cells
+    import torch  # noqa: F401 - the largest import
 
     gc.enable()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -116,20 +117,20 @@ def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
 
 
 def data_bytes() -> int:
-    """The data of this process now, as its limit counts them."""
+    """Return the size of this process's data, as its limit counts it."""
     found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return 1024 * int(found[1])
 
 
 def _give_memory_back() -> None:
     gc.collect()
-    with suppress(AttributeError):  # another C library
+    with suppress(AttributeError):  # a C library without malloc_trim
         libc.malloc_trim(0)
 
 
 @contextmanager
 def _without_limit() -> Iterator[None]:
-    """What is started meanwhile inherits the limit that this process had from others."""
+    """Lift this process's own limit, so that a child started meanwhile inherits only the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from worldsize import pages, units
 from worldsize.grade.reports.class_map import ClassMap, QuestionMap
+from worldsize.lab.summary import CLOSE_RATIO
 
 WIDTH, DOT, TOP = 640, 5, 26
 MARGIN = 0.8  # powers of ten, both ends together: room for the scale's last labels
@@ -63,5 +64,5 @@ def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
         dots.append((column, columns[column], ratio))
 
     height = TOP + 2 * DOT * max(columns.values(), default=1) + DOT
-    right = {ratio for ratio in one.ratios if abs(math.log10(ratio)) <= math.log10(1.05)}
+    right = {ratio for ratio in one.ratios if abs(math.log10(ratio)) <= math.log10(CLOSE_RATIO)}
     return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, ratio in right) for c, k, ratio in dots], height
