@@ -65,7 +65,7 @@ RULES = (
     ),
     Rule(
         "a function's docstring begins with a verb",
-        re.compile(r"^(The|A|An|Of|For|In|By|From|To|As|Each|Every|All|Its|Without|With)\b"),
+        re.compile(r"^(The|A|An|Of|For|In|By|From|To|As|Each|Every|All(?!-)|Its|Without|With)\b"),
         "The lease's age in seconds.", "Return the lease's age in seconds.", "function",
     ),
     Rule(
