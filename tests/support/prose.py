@@ -23,11 +23,15 @@ _BEFORE = re.compile(r"^(\| before \| after \|\n.*?)(?=^(?!\|)|\Z)", re.MULTILIN
 
 
 class Sentence(NamedTuple):
-    """A sentence of `file`, from `line` on. `of` says whose docstring it begins, "" if it begins none."""
+    """A sentence of `file`, from `line` on; `judged` is its text without quotations.
+
+    `of` says whose docstring the sentence begins, "" if it begins none.
+    """
 
     file: str
     line: int
     text: str
+    judged: str
     of: str = ""
 
 
@@ -47,7 +51,7 @@ class Rule(NamedTuple):
         """Return whether the sentence breaks the rule."""
         if self.of and (not sentence.of or self.of not in ("any", sentence.of)):
             return False
-        return self.pattern.search(_QUOTED.sub('""', sentence.text)) is not None
+        return self.pattern.search(sentence.judged) is not None
 
     def complaint(self, sentence: Sentence) -> str:
         """Return the failure's text: file, line, rule, sentence, and a better one."""
@@ -123,7 +127,7 @@ def sentences(text: str, file: str, first_line: int = 1, of: str = "") -> Iterat
         said = _LINK.sub(r"\1", " ".join(_MARKS.sub("", text[start : end.start() if end else None]).split()))
         if said:
             began = start + len(text[start:]) - len(text[start:].lstrip())
-            yield Sentence(file, first_line + text.count("\n", 0, began), said, of)
+            yield Sentence(file, first_line + text.count("\n", 0, began), said, _QUOTED.sub('""', said), of)
             of = ""
         start = end.end() if end else start
 
