@@ -42,9 +42,9 @@ lab, check = open_lab("04")
 # ## One process
 #
 # We begin with the smallest model there is: a line, with a slope and an intercept. Its best values are known without any
-# training: the line of least squares. All numbers are float64. How large is a difference that is rounding alone? One operation
-# on numbers near 1 is off by about 10⁻¹⁶; a training does many, one after the other. So this lab calls a difference below
-# `rounding` rounding, and one above it a mistake.
+# training: they are the line of least squares. All numbers are float64. How large a difference can rounding alone make? One
+# operation on numbers near 1 is off by about 10⁻¹⁶; training does many, one after another. So this lab calls a difference
+# below `rounding` rounding, and one above it a mistake.
 
 # %%
 torch.manual_seed(4)
@@ -62,7 +62,7 @@ print(f"float64 has steps of {torch.finfo(torch.float64).eps:.1e} above 1; round
 
 # %% [markdown]
 # Gradient descent needs the gradient of the loss, here the mean squared error. `weights` is a list of two tensors,
-# because larger models have a list of many. Over no examples at all a mean is 0/0, which is NaN; remember that.
+# because larger models have a list of many. The mean over no examples at all is 0/0, which is NaN; remember that.
 
 # %%
 # Set-up
@@ -115,11 +115,11 @@ figures.paths(
 )
 
 # %% [markdown]
-# To train *one* model they must agree at every step. The key is in the gradient: it is a **mean over examples**. If all
-# shares are equally large, the mean of all examples is the mean of the shares' means.
+# To train *one* model the ranks must agree at every step. The key: the gradient is a **mean over examples**. If all shares
+# are equally large, the mean of all examples is the mean of the shares' means.
 
 # %%
-part = count // ranks * ranks  # so many divide evenly
+part = count // ranks * ranks  # this many divide evenly
 start = [torch.zeros(1, dtype=torch.float64)] * 2
 shares = [flat(gradients(start, x[r:part:ranks], y[r:part:ranks])) for r in range(ranks)]
 for r, share in enumerate(shares):
@@ -145,16 +145,16 @@ print(f"  whole: {flat(gradients(start, x[:part], y[:part])).numpy()}")
 # <code>manual_seed</code> returns it. <code>torch.manual_seed</code> would reset the generator of the whole process, and
 # with it every rank's dropout.</details>
 # <details><summary>Hint 2</summary>Either every n-th example of a batch, beginning with the rank's own number, or one
-# block of it after the other. Both are fine. With every n-th the rest takes care of itself; blocks of one length would leave
-# the last rank too few.</details>
+# block after another. Both are fine. With every n-th the rest takes care of itself; blocks of equal length would leave the
+# last rank too few.</details>
 
 # %% tags=["exercise:shards"]
 # Exercise 4.1: shares of every batch
 def shards(count, batch_size, seed, rank, world_size):
-    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank takes in it; empty where it has none.
+    """For each step of an epoch, the list of the examples (0 to count - 1) that this rank takes; empty if it has none.
 
-    Step s of all ranks together is batch s of the order that the seed shuffles; shares differ by one at most. The generators of
-    the process stay as they are.
+    In step s all ranks together take batch s of the order that the seed shuffles; shares differ by one at most. The process's
+    generators stay as they are.
     """
     ### BEGIN SOLUTION
     generator = torch.Generator().manual_seed(seed)
@@ -173,8 +173,8 @@ check.shards(shards)
 # and it yields something else. So rank 0's weights go to all others: a **broadcast**. How the messages travel is up to
 # you: straight, down a line, or along a tree as in Lab 02.
 #
-# *In place* means: into the memory of the tensors in the list. The model holds the same memory, and sees nothing of a
-# new one that you put into the list.
+# *In place* means: into the memory of the tensors in the list. The model holds the same memory, and does not see a new
+# tensor that you put into the list.
 
 # %%
 model = small_cnn(seed=0)
@@ -192,9 +192,9 @@ lab.predict(
 # %% tags=["exercise:same_start"]
 # Exercise 4.2: the same start
 def same_start(fabric, weights):
-    """Makes every tensor of the list `weights` what it is on rank 0, on all ranks, in place.
+    """Makes every tensor of the list `weights` equal to rank 0's, on all ranks, in place.
 
-    Every rank but rank 0 receives each tensor once. Shapes and dtypes are any, the same on all ranks.
+    Every rank but rank 0 receives each tensor once. Any shapes and dtypes, the same on all ranks.
     """
     ### BEGIN SOLUTION
     for weight in weights:
@@ -227,8 +227,8 @@ figures.messages(run)
 # ## The average
 #
 # Adding up over ranks is an **all-reduce**. `all_reduce(fabric, t)` is given: it leaves the sum of all ranks' `t` in `t`,
-# on every rank, and each rank sends $\frac{2(n-1)}{n}$ of it (Lab 06 looks inside). What to *do* with the sum is the
-# question here, because shares may be unequal. Take five examples on four ranks: the shares are 2, 1, 1 and 1.
+# on every rank, and each rank sends $\frac{2(n-1)}{n}$ of it (Lab 06 looks inside). The question here is what to *do* with
+# the sum, because shares may be unequal. Take five examples on four ranks: the shares are 2, 1, 1 and 1.
 
 # %%
 lab.predict(
@@ -239,8 +239,8 @@ lab.predict(
 )
 
 # %% [markdown]
-# The right answer weighs every *example* the same. Each rank knows all counts: it can work out everyone's share. One trap:
-# a rank whose share is empty. It has to take part in the all-reduce, or the others wait for ever. But its gradient is a
+# The right answer weighs every *example* the same. Each rank knows all counts, so it can work out everyone's share. One
+# trap: a rank whose share is empty. It must take part in the all-reduce, or the others wait for ever. But its gradient is a
 # mean over nothing, NaN, and even zero times NaN is NaN.
 #
 # <details><summary>Hint</summary>Multiply by the rank's count over the sum of all counts, and then add up. In place:
@@ -251,7 +251,7 @@ lab.predict(
 def average_gradients(fabric, gradients, counts):
     """Makes each tensor of the list the mean over the examples of all ranks, on every rank, in place, by one all-reduce.
 
-    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN of a rank that has
+    Before, each is the mean over the rank's own counts[fabric.rank] examples; NaN where it has none. A NaN from a rank that has
     examples stays in the mean: it shows a fault. counts stays as it is.
     """
     ### BEGIN SOLUTION
@@ -268,8 +268,8 @@ def average_gradients(fabric, gradients, counts):
 check.average_gradients(average_gradients)
 
 # %% [markdown]
-# To see what each example counts, mark it: its gradient is 1 in a place of its own, else 0. The average then *is* the list
-# of what the examples count.
+# To see how much each example counts, mark it: its gradient is 1 in a place of its own, else 0. The average then *lists* how
+# much each one counts.
 
 # %%
 # Helper: the mean of means, and gradients that mark the examples
@@ -295,8 +295,8 @@ for name, average in (("mean of means", mean_of_means), ("yours", average_gradie
 # ## What is an example?
 #
 # A language model learns from **tokens**, pieces of text; here they are letters. Its loss is a mean over tokens, and
-# sequences are unequally long. Sixteen lines, four for each rank, sorted by length as loaders do to save padding. Is the
-# mean of the ranks' means right?
+# sequences differ in length. Here are sixteen lines, four for each rank, sorted by length, as loaders do to save padding. Is
+# the mean of the ranks' means right?
 
 # %%
 # Helper: the tokens of some lines, and the gradient of a model that guesses each letter from the one before
@@ -352,17 +352,17 @@ for name, gradient in (("mean of four means", means), ("sum over all tokens", su
 
 # %% [markdown]
 # The first line is what Hugging Face's Trainer did until October 2024
-# ([their report](https://huggingface.co/blog/gradient_accumulation)). The mending: `reduction="sum"`, and as divisor the
-# tokens of all micro-batches and, with several ranks, of all ranks.
+# ([their report](https://huggingface.co/blog/gradient_accumulation)). The fix: `reduction="sum"`, divided by the tokens of
+# all micro-batches and, with several ranks, of all ranks.
 
 # %% [markdown]
 # ## The training
 #
-# Now put it together. At each step a rank takes its share, calls `gradients`, averages them with the others, and
-# takes the step. Then it notes the weights: `flat(weights)` makes one vector of the list, a copy.
+# Now put it together. At each step a rank takes its share, calls `gradients`, averages the gradients with the other ranks',
+# and takes the step. Then it notes the weights: `flat(weights)` copies the list into one vector.
 #
 # The start and the average are parameters: later we put in wrong ones. The check puts in its own, and counts what is
-# sent. In one training it gives each rank a y of its own, so that it sees who took which example.
+# sent. In one run it gives each rank its own y, to see who took which example.
 #
 # <details><summary>Hint</summary>The shares of all ranks, for the counts:
 # <code>[shards(…, r, fabric.world_size) for r in range(fabric.world_size)]</code>. Which seed gives every epoch an order
@@ -418,8 +418,8 @@ figures.paths(
 )
 
 # %% [markdown]
-# "Looks the same" is no test. So we take the largest difference of any weight on any rank from that of one process,
-# after every step. And we put in three mistakes that people really make.
+# "Looks the same" is no test. So after every step we take the largest difference between any weight on any rank and the same
+# weight in one process. And we put in three mistakes that people really make.
 #
 # - *Added up*: nobody divides.
 # - *Mean of means*: each rank counts the same, whatever its share.
@@ -439,7 +439,7 @@ def any_start(fabric, weights):
     pass
 
 def gap(run, reference):
-    """After each step, the largest difference of a weight of any rank from the reference's; None if not yet."""
+    """After each step, the largest difference between a weight of any rank and the reference's; None if not yet."""
     if "not yet" in (run.state, reference.state):
         return None
     apart = torch.stack([(history - reference[0]).abs().amax(dim=1) for history in run.results])
@@ -474,7 +474,7 @@ figures.predicted(lab, ["louder", "sum", "first_wrong"])
 
 # %% [markdown]
 # With *any start* the distance from one process falls. Do the ranks come together, then? Here is how far they are from *each
-# other*, for each mistake that parts them at all.
+# other*, for each mistake that drives them apart at all.
 
 # %%
 spreads = {name: among_ranks(run) for name, run in runs.items()}
@@ -490,25 +490,26 @@ figures.histories(
 )
 
 # %% [markdown]
-# Each mistake has its trace. With *any start* all ranks take the same steps, from different places: look at how far they are
-# from each other. *Added up* is a learning rate n times as large, from the first step on. *Mean of means* is the nasty one:
-# how many steps were right before the first wrong one, at the smaller batch that ends the epoch? Nothing looks broken.
+# Each mistake leaves its own trace. With *any start* all ranks take the same steps, from different places: look at how far
+# they are from each other. *Added up* is a learning rate n times as large, from the first step on. *Mean of means* is the
+# nasty one: how many steps were right before the first wrong one, at the smaller batch that ends the epoch? Nothing looks
+# broken.
 #
 # **In one sentence:** why does *any start* never heal, though all ranks see the same gradients?
 #
 # <details><summary>Compare</summary>The averaged gradient is added to every replica alike. What is added to all of them
-# changes nothing about the difference between them.</details>
+# does not change the differences between them.</details>
 
 # %% [markdown]
 # PyTorch's `DistributedDataParallel` divides the sum by the number of *ranks*: a mean of means, right only for equal
-# shares. That is why its usual sampler repeats some examples until the ranks have equally many (Lab 10).
+# shares. That is why its usual sampler repeats some examples until all ranks have the same number (Lab 10).
 
 # %% [markdown]
 # ## A real network
 #
-# The same with a small convolutional network on Fashion-MNIST, in float32, with momentum: the step is a running sum of
-# gradients. It needs no message of its own: where gradients are equal, so is what is made of them.
-# `same_start` gets the whole `state_dict`.
+# Now the same with a small convolutional network on Fashion-MNIST, in float32, with momentum: the step is a running sum of
+# gradients. That sum needs no messages of its own: equal gradients make equal sums. `same_start` gets the whole
+# `state_dict`.
 
 # %%
 # Helper: the training of a network, with more layers in `extra`
@@ -535,13 +536,13 @@ def train_network(fabric, extra=()):
 # %%
 # Helper: how far replicas are from one process, and from each other
 def network_gap(run, reference):
-    """As `gap`, of runs that return the weights and more."""
+    """Like `gap`, for runs that return more than the weights."""
     if "not yet" in (run.state, reference.state):
         return None
     return torch.stack([(w - reference[0][0]).abs().amax(1) for w, *_ in run.results]).amax(0).tolist()
 
 def between(run):
-    """The largest difference of a weight of any replica from rank 0's, after any step."""
+    """The largest difference between a weight of any replica and rank 0's, after any step."""
     return max(float((w - run[0][0]).abs().max()) for w, *_ in run.results)
 
 # %%
@@ -553,13 +554,13 @@ if apart:
     print(f"after {len(apart)} steps: from one process {apart[-1]:.1e}, between replicas {between(four_networks):g}")
 
 # %% [markdown]
-# Sums in another order are rounded otherwise, so a difference from one process is left. Between the *replicas* there is
-# none: each sum was made on one rank and then copied to all.
+# Sums in another order round differently, so a difference from one process remains. Between the *replicas* there is none:
+# each sum was made on one rank and then copied to all.
 
 # %% [markdown]
 # ## What must differ: random numbers (optional)
 #
-# Weights have to be equal on all ranks. Random numbers of the *data* must not: dropout is there to show the model many
+# Weights must be equal on all ranks. Random numbers for the *data* must not: dropout is there to show the model many
 # variants. Here each of 4 ranks draws a dropout mask at each of 50 steps.
 
 # %%
@@ -608,17 +609,17 @@ figures.histories(
 )
 
 # %% [markdown]
-# The weights of all replicas are still equal, but they are not those of one big batch, and there is no one set of running
-# statistics to save. `DistributedDataParallel` copies rank 0's before each forward pass; `SyncBatchNorm` sends sums
+# The weights of all replicas are still equal, but they are not what one big batch would give, and there is no single set of
+# running statistics to save. `DistributedDataParallel` copies rank 0's before each forward pass; `SyncBatchNorm` sends sums
 # instead, at the price of messages in the middle of the network. GroupNorm looks at one image at a time: its line is
 # rounding, which grows as training goes on.
 
 # %% [markdown]
 # ## The other way: spread the model
 #
-# **Model parallelism** cuts the model and not the batch: each rank holds some layers, a **stage**. What travels are
-# **activations** forwards and their gradients backwards (Lab 03). Below are two models, each cut in front of every layer
-# with weights: three stages, three ranks.
+# **Model parallelism** cuts the model and not the batch: each rank holds some layers, a **stage**. **Activations** travel
+# forwards and their gradients backwards (Lab 03). Below are two models, each cut before every layer with weights: three
+# stages, three ranks.
 
 # %%
 # Helper: a model cut into stages, and what passes between them
@@ -723,8 +724,8 @@ print(f"  stages differ from one process by {(by_model - single).abs().max():.1e
 
 # %% [markdown]
 # So the choice is one of cost: bytes to move, memory to hold. Predict the bytes for the wide MLP from the numbers printed
-# above, four bytes each. Replicas send $2(n-1)$ times the gradients, all ranks together; stages send the activations of
-# the whole batch over two boundaries, forwards and back.
+# above, four bytes each. All replicas together send $2(n-1)$ times the gradients; stages send the activations of the whole
+# batch over two boundaries, forwards and back.
 
 # %%
 lab.predict("replica_bytes", "Wide MLP, batch 96, 3 replicas: how many MB do all ranks send in a step?", "MB")
@@ -743,15 +744,15 @@ groups = {
 figures.stacks({name: [held for _, held in run.results] for name, run in groups.items()}, "What does each rank hold in a step?")
 
 # %% [markdown]
-# Every replica holds the whole model: it has to fit into one device. Stages share the parameters, as unevenly as the
-# layers are large.
+# Every replica holds the whole model, which must fit into one device. Stages divide the parameters, as unevenly as the
+# layers differ in size.
 
 # %% [markdown]
 # ## For which batch, for which model?
 #
 # Replicas move **gradients**: as many bytes as the parameters have, once a step, whatever the batch. Stages move
-# **activations**, in proportion to the batch. So for each model there is a batch at which both are equal. With one stage
-# on each rank it is the *parameters over the mean activations at a boundary*.
+# **activations**, in proportion to the batch. So each model has a batch at which the two are equal. With one stage on each
+# rank it is the *parameters over the mean activations at a boundary*.
 
 # %%
 lab.predict("crossing_mlp", "Wide MLP: from which batch size on do replicas move less?", "examples")
@@ -805,20 +806,20 @@ for name in models:
     print(f"{name}, batches {sweep}: less is moved by {less}")
 
 # %% [markdown]
-# So no rule says "copies" or "parts" of a model alone: **which is smaller depends on the batch**. The same holds where
-# single layers are cut (tensor parallelism, Lab 12): there, too, activations travel, at *every* cut layer.
+# So no rule can say "copies" or "parts" from the model alone: **which is smaller depends on the batch**. The same holds
+# where single layers are cut (tensor parallelism, Lab 12): there, too, activations travel, at *every* cut layer.
 #
 # **In one sentence:** a convolution's kernel is used at every pixel. Why does that favour copies, for the same batch?
 #
-# <details><summary>Compare</summary>Each place where a weight is used makes an activation but no new parameter. So with a
-# convolution there is more to move forwards and fewer gradients.</details>
+# <details><summary>Compare</summary>Each place where a weight is used makes an activation but no new parameter. So a
+# convolution has more to move forwards, and fewer gradients.</details>
 
 # %% [markdown]
 # ## When does averaging cost more than the step?
 #
-# Averaging takes as long for one example as for a thousand; work grows with them. So over a slow link a small batch mostly
-# talks. How many examples a rank (of a language model: tokens) make both equal? Lab 01 asks this of measured compute. Here
-# the work is declared, 0.3 s for 96 examples on one rank, and the link shaped.
+# Averaging takes as long for one example as for a thousand; work grows with their number. So over a slow link ranks with a
+# small batch mostly talk. How many examples a rank (for a language model: tokens) make the two equal? Lab 01 asks this of
+# measured compute. Here the work is declared, 0.3 s for 96 examples on one rank, and the link is shaped.
 
 # %%
 # Helper: a warmed-up step over slow links with declared work
@@ -868,32 +869,33 @@ for link in (slow, Link("50 MB/s", "100 us")):
     print(f"by formula, over {link}: {parallelism.seconds_data_parallel(3, 0, parameters, link) / example_s:.0f} a rank")
 
 # %% [markdown]
-# Where the work for an example grows with the weights, as in an MLP, the border hardly depends on how large the model
-# is: the gradients grow with it. (Here the work is declared, the same for both models.) A slow link asks for large
-# batches, or for averaging that hides behind the backward pass (Lab 11).
+# Where the work for an example grows with the weights, as in an MLP, the border hardly depends on the model's size: the
+# gradients grow with it too. (Here the work is declared, the same for both models.) A slow link asks for large batches, or
+# for averaging that hides behind the backward pass (Lab 11).
 
 # %% [markdown]
 # ## Which way is quicker?
 #
-# Fewer bytes are not yet a quicker step. Replicas share the work: each takes its share of the batch, whole examples, and the
-# largest share says when the step is over. Then comes one ring all-reduce of the gradients, $2(n-1)$ messages of an n-th one
-# after the other. Stages work one after the other, because each needs what the one before makes. (Lab 03 fills that gap with
-# micro-batches; here there are none.)
+# Fewer bytes do not yet make a quicker step. Replicas share the work: each takes its share of the batch, whole examples, and
+# the largest share decides when they are done. Then comes one ring all-reduce of the gradients: $2(n-1)$ messages in a row,
+# each an n-th of them. Stages work one after another, because each needs what the one before makes. (Lab 03 fills that gap
+# with micro-batches; here there are none.)
 
 # %% [markdown]
-# And a way must fit. Count parameters and as many bytes of gradients, and leave activations out: which of them does a replica
-# hold, which a stage? Write the decision. It knows sizes and speeds, and starts nothing.
+# And a way must fit into memory. Count parameters and as many bytes of gradients, and leave activations out: how much does a
+# replica hold, how much a stage? Write the decision. It knows sizes and speeds, and launches nothing.
 #
-# <details><summary>Hint</summary>Two numbers of seconds, each work and messages. A boundary is passed twice in a step, by the
-# activations of the whole batch and by their gradients. Put only what fits into a dict, and take the smallest.</details>
+# <details><summary>Hint</summary>Two times in seconds, each made of work and messages. A boundary is passed twice in a step,
+# by the activations of the whole batch and by their gradients. Put only what fits into a dict, and take the
+# smallest.</details>
 
 # %% tags=["exercise:quicker_way"]
 # Exercise 4.5: replicas or stages
 def quicker_way(batch, example_s, stage_bytes, boundary_bytes, alpha_s, bytes_per_s, memory_bytes):
-    """Return "replicas" or "stages": whose step is over sooner, of those that fit; None where neither fits. At a tie, either.
+    """Return "replicas" or "stages": of those that fit, the one whose step ends sooner; None if neither fits. In a tie, either.
 
     stage_bytes[r]: parameters of stage r, one stage a rank; boundary_bytes[k]: ONE example's activations after stage k. An
-    example's work takes example_s on one rank, a message alpha_s and its bytes over bytes_per_s. A rank has memory_bytes.
+    example's work takes example_s on one rank, a message alpha_s plus its bytes over bytes_per_s. A rank has memory_bytes.
     """
     ### BEGIN SOLUTION
     n, model = len(stage_bytes), sum(stage_bytes)
@@ -946,7 +948,8 @@ figures.race(
 # **In one sentence:** the latency of the links may be left out of this decision. Why?
 #
 # <details><summary>Compare</summary>A ring of n ranks has 2 (n − 1) messages one after the other, and n stages have n − 1
-# boundaries that are passed twice: as many. Without micro-batches both ways wait for it equally often.</details>
+# boundaries, each passed twice: the same number. Without micro-batches both ways wait for the latency equally
+# often.</details>
 
 # %% [markdown]
 # ## One weird trick (optional)
@@ -991,9 +994,9 @@ for layer, (weights, made) in enumerate(zip(parameters, outputs), 1):
     print(f"layer {layer}: from {weights / made:8,.1f} images on, more activations than parameters")
 
 # %% [markdown]
-# So his trick: data parallelism for the five convolutions, model parallelism for the three fully connected layers, in
-# one network, at his batch of 128. The last numbers say for which batches that holds. Today's large models mix the two as
-# well, and cut single layers too (Lab 12).
+# Hence his trick: data parallelism for the five convolutions, model parallelism for the three fully connected layers, in one
+# network, at his batch of 128. The last numbers say for which batches that holds. Today's large models mix the two as well,
+# and cut single layers too (Lab 12).
 
 # %% [markdown]
 # ## What you predicted, and what came out

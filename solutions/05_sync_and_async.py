@@ -43,7 +43,7 @@ lab, check = open_lab("05")
 #
 # Our model is as small as can be: a linear regression with ten weights. The columns of `x` are made uncorrelated, each
 # with variance 1. Then the loss is a round bowl: it curves equally in all directions, with curvature 1. And we know its
-# lowest point, so we can say how far *above* it the weights still are. That number is what we will plot.
+# lowest point, so we can say how far *above* it the weights still are. We will plot that number.
 
 # %%
 def make_points(count=1000, features=10):
@@ -75,7 +75,7 @@ print(f"all weights zero: {loss(0 * best):.2f}, the best weights: {loss(best):.2
 #
 # Rank 0 is the **parameter server**: it owns the weights. All other ranks are **workers**: they get weights, compute a
 # gradient, and send it. Every message here is a *letter*: first a version number, then ten values. The version says
-# how many updates are in the weights, and on which weights a gradient was computed. Version −1 means: stop.
+# how many updates the weights contain, and on which weights a gradient was computed. Version −1 means: stop.
 
 # %%
 # Set-up
@@ -99,12 +99,12 @@ def dismiss(fabric, weights, busy):
 # %% [markdown]
 # A worker knows nothing of updates. It answers every letter with a gradient for it, and keeps a diary for our plots.
 # The gradient is real, but takes only microseconds, so we add **declared compute**: `fabric.compute(seconds)` lets the
-# time pass and burns no core. So 16 workers fit on a small machine, and we decide who is slow: `pace(rank)` says how
+# time pass without burning a core. So 16 workers fit on a small machine, and we decide who is slow: `pace(rank)` says how
 # long a gradient takes.
 
 # %%
 def work(fabric, pace):
-    """Returns a diary: when which version came, and its loss."""
+    """Returns a diary: when each version came, and its loss."""
     random.seed(fabric.rank)  # so that in every run the same worker meets the same random times
     box, diary = torch.empty(len(best) + 1), []
     while True:
@@ -125,15 +125,15 @@ def play(fabric, server, pace, *settings):
     return work(fabric, pace)
 
 def train(server, workers, pace, *settings):
-    """A run of a server and so many workers. `settings`: updates, learning rate, and what the server takes besides."""
+    """A run of a server and its workers. `settings`: updates, learning rate, and what else the server takes."""
     return launch(play, workers + 1, args=(server, pace, *settings))
 
 # %% [markdown]
 # ## Wait for everybody
 #
-# The obvious server is **synchronous**: weights to all, a gradient from each, one step with their mean. This is what
-# averaging gradients over ranks does too, with another pattern of messages. Read it well. You will change it three
-# times. `fabric.recv(box)` without `frm` takes from whoever comes first, and returns who that was.
+# The obvious server is **synchronous**: weights to all, a gradient from each, one step with their mean. Averaging gradients
+# over ranks does the same, with another pattern of messages. Read the code well. You will change it three times.
+# `fabric.recv(box)` without `frm` takes from whoever comes first, and returns who that was.
 
 # %%
 def sync_server(fabric, weights, updates, rate):
@@ -150,7 +150,7 @@ def sync_server(fabric, weights, updates, rate):
     return weights, []
 
 # %% [markdown]
-# Now one worker is a **straggler**: rank 1 takes some times as long as the others. In a real cluster that is a hot
+# Now one worker is a **straggler**: rank 1 takes several times as long as the others. In a real cluster that is a hot
 # machine, a shared one, or a broken disk.
 
 # %%
@@ -196,17 +196,17 @@ figures.messages(run)
 # %% [markdown]
 # ## Wait for nobody
 #
-# The **asynchronous** server does not wait. Whatever gradient comes is applied at once, with the whole learning rate,
-# and its sender gets the newest weights. Nobody else is disturbed. But while a worker computed, others have changed
-# the weights. The **staleness** of a gradient is the number of updates between the weights that it was computed on
-# and those that it is applied to: `version - base`, where `base` is its letter's version.
+# The **asynchronous** server does not wait. It applies each gradient at once, with the whole learning rate, and answers its
+# sender with the newest weights. Nobody else is disturbed. But while a worker computes, others change the weights. The
+# **staleness** of a gradient is the number of updates between the weights it was computed on and those it is applied to:
+# `version - base`, where `base` is its letter's version.
 #
 # Write it now. With `scaled=True` a gradient of staleness above 1 is applied with the rate divided by its staleness.
-# We need that later.
+# We will need that later.
 #
-# <details><summary>Hint 1</summary>Begin as the synchronous server: version 0 to every worker. Then a loop over the
+# <details><summary>Hint 1</summary>Begin like the synchronous server: version 0 to every worker. Then a loop over the
 # updates: receive from anyone, apply, answer the sender alone.</details>
-# <details><summary>Hint 2</summary>After the last update every worker still computes: that is what <code>busy</code> is
+# <details><summary>Hint 2</summary>After the last update every worker is still computing: that is what <code>busy</code> is
 # for.</details>
 
 # %% tags=["exercise:async_server"]
@@ -240,7 +240,7 @@ lab.predict("async", f"The same {few} workers, asynchronous. Updates a second?",
 
 # %%
 def speed(run, gradients=1):
-    """How many gradients a second went into the weights; a step holds so many `gradients`."""
+    """How many gradients a second went into the weights; a step holds `gradients` of them."""
     points = history(run)
     return points and gradients * points[-1][0] / points[-1][1]
 
@@ -249,10 +249,9 @@ lab.measure("async", speed(run))
 figures.timeline(run)
 
 # %% [markdown]
-# Now every worker computes all the time, to the end; there, the last gradients wait in `send` until `dismiss` takes
-# them. How much does a straggler cost each server? Count gradients, not updates, to be fair: a synchronous update holds
-# one of every worker. Synchronous: N gradients in the time of the slowest. Asynchronous: the slow worker delays only
-# itself.
+# Now every worker computes all the time until the end, where the last gradients wait in `send` for `dismiss` to take them.
+# How much does a straggler cost each server? Count gradients, not updates, to be fair: a synchronous update holds one from
+# every worker. Synchronous: N gradients in the time of the slowest. Asynchronous: the slow worker delays only itself.
 
 # %%
 def slowed(times):
@@ -277,7 +276,7 @@ figures.curves(
 )
 
 # %% [markdown]
-# The lines give no time to messages, and none to whatever else this machine does.
+# The lines allow no time for messages, nor for anything else this machine does.
 
 # %%
 for (k, waits), (_, goes_on) in zip(sync_speed, async_speed):
@@ -287,15 +286,15 @@ for (k, waits), (_, goes_on) in zip(sync_speed, async_speed):
 # %% [markdown]
 # **In one sentence:** so why would anybody wait?
 #
-# <details><summary>Compare</summary>Because a gradient that is applied to other weights than it was computed for may
-# point the wrong way. Speed is counted in gradients; what we want is a low loss.</details>
+# <details><summary>Compare</summary>Because a gradient applied to weights other than those it was computed on may point the
+# wrong way. Speed is counted in gradients; what we want is a low loss.</details>
 
 # %% [markdown]
 # ## How old is a gradient?
 #
-# Let every gradient take a random time, and count. Here is how to foresee the mean. While one worker computes, each
-# update by another makes its gradient one older. Every worker always has one gradient under way. So each update makes
-# the gradients of *all other* workers one older.
+# Let every gradient take a random time, and count. Here is how to predict the mean. While one worker computes, each update
+# by another makes its gradient one older. Every worker always has one gradient under way. So each update makes the gradients
+# of *all other* workers one older.
 
 # %%
 # Helper: uneven workers, and the ages of gradients
@@ -322,7 +321,7 @@ figures.spreads(
 )
 
 # %% [markdown]
-# By counting alone the mean is $N-1$, but for what is still under way at the end and is not counted. Nothing in that
+# Counting alone gives a mean of $N-1$, except for what is still under way at the end and is not counted. Nothing in that
 # depends on who is slow! But a mean hides a lot. Make one worker slow again, and look at the far end.
 
 # %%
@@ -348,8 +347,9 @@ figures.spreads(
 # %% [markdown]
 # **In one sentence:** whose gradients are the oldest, and how old must they be?
 #
-# <details><summary>Compare</summary>The slow worker's: each time that the others finish a gradient, its own gets about
-# $N-1$ updates older. Every one of them was computed on weights of long ago, and is applied with full force.</details>
+# <details><summary>Compare</summary>The slow worker's: each time the others finish a gradient, its own gets about $N-1$
+# updates older. Every gradient of the slow worker was computed on weights long out of date, and is applied with full
+# force.</details>
 #
 # Try other values:
 
@@ -364,9 +364,9 @@ knobs(tail, workers=[2, 4, 8, 16], slowdown=[1, 2, 5, 10])
 # %% [markdown]
 # ### Sixty-four workers (optional)
 #
-# So many processes would be slow to start here. `simulate` needs none: it runs the same server and the same workers in
-# this process, one at a time, and each has a **simulated clock**. Declared compute moves it and takes no time of yours.
-# First the eight workers of before: real and simulated, are the ages alike?
+# That many processes would be slow to start here. `simulate` needs none: it runs the same server and the same workers in
+# this process, one at a time, and each has a **simulated clock**. Declared compute moves that clock and takes none of your
+# time. First the eight workers from before: real and simulated, are the ages alike?
 
 # %%
 def simulated_ages(n, pace, updates):
@@ -431,9 +431,9 @@ figures.descents(
 
 # %% [markdown]
 # On the left, a synchronous step is the mean of eight fresh gradients, an asynchronous one is a single stale gradient. On
-# the right the asynchronous server makes many steps while the other waits for one. You pay for seconds. But keep a
-# doubt: both ran at *one* learning rate, and a mean of eight gradients bears a larger one than a single gradient. “A fair
-# race” asks again.
+# the right the asynchronous server makes many steps while the other waits for one. You pay for seconds. But one doubt
+# remains: both ran at *one* learning rate, and a mean of eight gradients tolerates a larger one than a single gradient. “A
+# fair race” asks again.
 
 # %% [markdown]
 # Now look at the *end* of the curves: which is smooth, which trembles? Call the standard deviation of the loss over the
@@ -457,8 +457,8 @@ lab.measure("jitter", times(jitter(curves["asynchronous"]), jitter(curves["synch
 # %% [markdown]
 # **In one sentence:** two things make the asynchronous loss tremble. Which?
 #
-# <details><summary>Compare</summary>Each of its steps follows one small batch instead of the mean of eight: alone that
-# would make the jitter about 8 times as large. And the step belongs to older weights, so it overshoots.</details>
+# <details><summary>Compare</summary>Each of its steps follows one small batch instead of the mean of eight: that alone would
+# make the jitter about 8 times as large. And the step belongs to older weights, so it overshoots.</details>
 
 # %% [markdown]
 # ## Too old for its step
@@ -479,9 +479,9 @@ edge = formulas.stable_rate(workers - 1)
 lab.measure("edge", edge)
 
 # %% [markdown]
-# So take twice that edge, with workers that are all alike. The synchronous server bears it easily. Then mend the
+# Now take twice that edge, with workers that are all alike. The synchronous server tolerates it easily. Then mend the
 # asynchronous run in two ways: a rate of a quarter of the edge, or the same bold rate divided by each gradient's own
-# staleness. That was the `scaled` in your server.
+# staleness. That is the `scaled` in your server.
 
 # %%
 bold = 2 * edge
@@ -501,17 +501,16 @@ figures.descents(
 )
 
 # %% [markdown]
-# Where a line rises, the weights swing ever wider: every worker still reports the side from which the others have long come
-# back. Staleness is therefore not only noise. It takes away learning rate, and more of it with every worker. Zhang and
-# others (2016) divide by the staleness, as you did.
+# Where a line rises, the weights swing ever wider: every worker still reports a side that the others left long ago. So
+# staleness is not only noise. It costs learning rate, and more of it with every worker. Zhang and others (2016) divide by
+# the staleness, as you did.
 
 # %% [markdown]
 # ## A gate: bounded staleness
 #
 # Between everybody and nobody there is a compromise. Count for each worker how many gradients it has delivered: its
-# **clock**. A worker may run ahead, but at most `bound` gradients ahead of the *slowest*. One that is further ahead
-# gets no new weights: it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho
-# and others, 2013).
+# **clock**. A worker may run ahead of the *slowest*, but by at most `bound` gradients. One that is further ahead gets no new
+# weights: it waits at the gate until the slowest has caught up. This is *stale synchronous parallel* (Ho and others, 2013).
 
 # %% [markdown]
 # An example with `bound` 1: rank 1 delivers two gradients, rank 2 none. Rank 1's clock is 2, the slowest one's is 0, so
@@ -519,12 +518,12 @@ figures.descents(
 
 # %% [markdown]
 # Take your asynchronous server and build in the gate. Each gradient can open it, and for several workers at once: so
-# after every update look at *all* who wait, its sender among them.
+# after every update look at *all* waiting workers, the sender among them.
 #
-# <details><summary>Hint 1</summary>Keep a dict of clocks and a list of those who wait. At the start everybody waits, and
+# <details><summary>Hint 1</summary>Keep a dict of clocks and a list of waiting workers. At the start everybody waits, and
 # all may go.</details>
 # <details><summary>Hint 2</summary>Do not change a list while you loop over it: first collect who may go.</details>
-# <details><summary>Hint 3</summary>At the end, who stands at the gate has no gradient under way and is not
+# <details><summary>Hint 3</summary>At the end, a worker at the gate has no gradient under way and is not
 # <code>busy</code>.</details>
 
 # %% tags=["exercise:bounded_server"]
@@ -532,7 +531,7 @@ figures.descents(
 def bounded_server(fabric, weights, updates, rate, bound):
     """Asynchronous, but a worker more than `bound` gradients ahead of the slowest waits for its weights.
 
-    Who waited gets the newest weights as soon as it may go on. Returns the weights and the staleness of each gradient.
+    A worker that waited gets the newest weights as soon as it may go on. Returns the weights and the staleness of each gradient.
     """
     ### BEGIN SOLUTION
     clocks = {worker: 0 for worker in range(1, fabric.world_size)}
@@ -568,8 +567,8 @@ def hiccups(rank):
     return work_s * (longer if random.random() < chance else 1)
 
 # %% [markdown]
-# How stale can a gradient get behind a gate of bound s? When its weights leave, each other worker is at most s behind it;
-# when it comes back, at most s + 1 ahead. How many updates can the others make meanwhile?
+# How stale can a gradient get behind a gate of bound s? When its weights leave, each other worker is at most s behind; when
+# the gradient comes back, at most s + 1 ahead. How many updates can the others make meanwhile?
 
 # %%
 lab.predict("gate", f"{workers} workers, bound 1: no gradient can be staler than …?", "updates")
@@ -596,9 +595,9 @@ for s in bounds:
     print(f"bound {s}: at most {formulas.most_staleness(workers, s)}; the oldest was {max(oldest) if oldest else 'not yet'}")
 
 # %% [markdown]
-# A hiccup is what a gate forgives: whoever stumbles is overtaken for a while and catches up. Bound 0 lets everybody wait
-# for everybody, as the synchronous server does, but applies the gradients one by one: so their ages begin at 0. And
-# against a worker that is *always* slow? Think, then predict.
+# A gate forgives a hiccup: whoever stumbles is overtaken for a while and catches up. Bound 0 makes everybody wait for
+# everybody, like the synchronous server, but applies the gradients one by one, so their ages begin at 0. And a worker that
+# is *always* slow? Think, then predict.
 
 # %%
 lab.predict(
@@ -611,9 +610,9 @@ lab.measure("always", speed(always_run))
 figures.timeline(always_run)
 
 # %% [markdown]
-# First all run free. Then the gate closes. At whose pace does everybody move from there on? Compare with N gradients
-# in the time of one slow gradient. A bound forgives passing slowness, not
-# lasting slowness. Against that one must give the slow worker less to do, or do without it.
+# At first all run free. Then the gate closes. At whose pace does everybody move from then on? Compare with N gradients in
+# the time of one slow gradient. A bound forgives passing slowness, not lasting slowness. The cure for that is to give the
+# slow worker less to do, or to do without it.
 
 # %% [markdown]
 # ## Backup workers
@@ -636,20 +635,20 @@ lab.measure("hiccup", 100 * (1 - nobody))
 print(f"a synchronous step of {pool} workers has a hiccup in {100 * (1 - nobody):.0f} of 100 cases")
 
 # %% [markdown]
-# Write the barrier. A late gradient must be *received*, or its sender would stay in its `send` for ever; you tell it
-# by its version. Count how many you drop; what `dismiss` takes at the end does not count.
+# Write the barrier. A late gradient must be *received*, or its sender would stay in `send` for ever; you recognise it by its
+# version. Count how many you drop; what `dismiss` takes at the end does not count.
 #
-# <details><summary>Hint 1</summary>Keep a list of who waits for the next version. At the start that is everybody. A step
-# is done when the list is long enough.</details>
+# <details><summary>Hint 1</summary>Keep a list of workers waiting for the next version. At the start that is everybody. A
+# step is done when the list is long enough.</details>
 # <details><summary>Hint 2</summary>Divide by the number of gradients that you added up.</details>
-# <details><summary>Hint 3</summary>At the end those are busy who do not wait.</details>
+# <details><summary>Hint 3</summary>At the end, whoever is not waiting is busy.</details>
 
 # %% tags=["exercise:backup_server"]
 # Exercise 5.3: the barrier with backup workers
 def backup_server(fabric, weights, updates, rate, backups):
-    """Synchronous, but a step is the mean of the first gradients of its version: of all workers but `backups`.
+    """Synchronous, but a step is the mean of the first gradients of its version, from all but `backups` workers.
 
-    A late gradient is dropped, and its sender answered at once with the newest weights. Returns the weights and how
+    A late gradient is dropped, and its sender is answered at once with the newest weights. Returns the weights and how
     many gradients were dropped while steps were made.
     """
     ### BEGIN SOLUTION
@@ -678,8 +677,8 @@ check.backup_server(backup_server)
 
 # %% [markdown]
 # How many backup workers are best? With more of them a step waits for fewer, so it is shorter. But it holds fewer
-# gradients. A mean of fewer gradients is noisier and bears a smaller learning rate; we make the rate proportional to
-# the number of gradients. So a step also gets you less far. Time to the goal = time of a step × number of steps.
+# gradients. A mean of fewer gradients is noisier and needs a smaller learning rate; we make the rate proportional to the
+# number of gradients. So a step also gets you less far. Time to the goal = time of a step × number of steps.
 
 # %%
 lab.predict("backups", f"{pool} workers with hiccups: with how many of them as backup is the goal reached first?", "workers")
@@ -687,7 +686,7 @@ lab.predict("backups", f"{pool} workers with hiccups: with how many of them as b
 # %%
 # Helper: seconds to the goal
 def to_goal(backups):
-    """(seconds a step, steps to the goal, seconds to the goal) with so many of the pool as backup workers."""
+    """(seconds a step, steps to the goal, seconds to the goal) with `backups` of the pool as backup workers."""
     rate = 0.015 * (pool - backups)
     foreseen = math.log(excess(0 * best) / goal) / (-2 * math.log(1 - rate))
     points = history(train(backup_server, pool, hiccups, math.ceil(1.15 * foreseen) + 2, rate, backups))
@@ -718,9 +717,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# The number of steps is foretold by $\frac{N}{N-b}$, the dashed line. The time of a step can only fall as long as there are
-# hiccups left to cut off. So the product must have a minimum. The dashed line below is that product: the measured time of
-# a step times the foretold steps.
+# The dashed line, $\frac{N}{N-b}$, predicts the number of steps. The time of a step can fall only while there are hiccups
+# left to cut off. So the product must have a minimum. The dashed line below is that product: the measured time of a step
+# times the predicted steps.
 
 # %%
 foretold = [(b, row[0] * done[0][1] * pool / (pool - b)) for b, row in done.items() if 0 in done]
@@ -735,17 +734,17 @@ for b, row in done.items():
     print(f"{b:2} backup workers: {row[0] * 1e3:4.0f} ms a step, {row[1]:3} steps, {row[2]:.2f} s to the goal")
 
 # %% [markdown]
-# Chen and others found this curve with about a hundred workers, and trained an image model with it, faster and better
-# than asynchronously.
+# Chen and others found this curve with about a hundred workers, and trained an image model this way, faster and better than
+# asynchronously.
 #
 # **In one sentence:** why not as many backup workers as there are workers that count?
 #
-# <details><summary>Compare</summary>The first ones cut off the hiccups. A hiccup lasts for several short steps, so it may take
-# some; but every later one saves less time than the gradient that it throws away is worth.</details>
+# <details><summary>Compare</summary>The first ones cut off the hiccups. A hiccup lasts several short steps, so this may take
+# a few; but every further one saves less time than the gradient it throws away is worth.</details>
 
 # %% [markdown]
-# **Federated learning** on phones works so in production. Rounds are synchronous, and the server selects more phones than
-# a round needs, about 130 %, for some drop out; those that report late are ignored (Bonawitz and others, 2019).
+# **Federated learning** on phones works this way in production. Rounds are synchronous, and the server selects more phones
+# than a round needs, about 130 %, because some drop out; those that report late are ignored (Bonawitz and others, 2019).
 
 # %%
 needed = round(pool / 1.3)
@@ -754,10 +753,10 @@ print(f"130 % of {needed} workers are {1.3 * needed:.1f}: of the pool of {pool},
 # %% [markdown]
 # ## A fair race
 #
-# So far each server ran at a rate that we chose. A fair race lets every server run at its own best rate. To find that
-# takes dozens of trainings. But the time of a gradient is declared here, so your servers can be rehearsed without
-# waiting: in place of the fabric stands an object that hands over the gradients in the order in which they would be
-# ready, and its clock jumps. This is a *discrete-event simulation*.
+# So far each server ran at a rate that we chose. A fair race lets every server run at its own best rate. Finding it takes
+# dozens of training runs. But the time of a gradient is declared here, so your servers can be rehearsed without waiting: in
+# place of the fabric, an object hands over the gradients in the order in which they would be ready, and its clock jumps.
+# This is a *discrete-event simulation*.
 
 # %%
 # Helper: workers in simulated time, without processes
@@ -778,7 +777,7 @@ class RehearsedWorkers:
             return
         if not self.points or self.points[-1][0] < version:
             self.points.append((version, self.now, excess(weights)))
-        self.sent += 1  # of two that are ready at once, the first that was sent comes first
+        self.sent += 1  # of two ready at once, the one sent first comes first
         ready = self.now + self.pace(to)
         heapq.heappush(self.under_way, (ready, self.sent, to, letter(version, gradient(weights))))
 
@@ -792,7 +791,7 @@ class Rehearsal(RehearsedWorkers):
         return self
 
     def wait(self):
-        """Nothing: who is sent to in simulated time has it at once."""
+        """Nothing: in simulated time a message arrives at once."""
 
     def recv(self, box, frm=None):
         event = min(e for e in self.under_way if frm in (None, e[2]))
@@ -802,7 +801,7 @@ class Rehearsal(RehearsedWorkers):
         return event[2]
 
 # %%
-SERVERS = {  # the server, its updates, and what it takes besides
+SERVERS = {  # the server, its updates, and what else it takes
     "synchronous": (sync_server, 32, ()),
     "asynchronous": (async_server, 256, ()),
     "bound 2": (bounded_server, 256, (2,)),
@@ -833,15 +832,14 @@ for rate in (0.1, 0.4, 1.6):
         print(f"rate {rate}, seed {seed}: first touches the goal after {when_s:.2f} s, ends at {points[-1][2] / goal:.1f} × goal")
 
 # %% [markdown]
-# Look at these lines as a referee. One seed is luck. A loss can touch the goal and leave it again, or become NaN. And
-# whoever tries many rates and reports the quickest of all runs reports luck, too. So the rate is chosen by some runs,
-# and its time is measured by *fresh* ones, with other seeds.
+# Look at these lines as a referee would. One seed is luck. A loss can touch the goal and leave it again, or become NaN. And
+# whoever tries many rates and reports the quickest of all runs reports luck, too. So some runs choose the rate, and *fresh*
+# ones, with other seeds, measure its time.
 
 # %% [markdown]
-# A run is **at the goal** from the moment from which its loss stays at or below the goal to the end. If there is none,
-# its time is `math.inf`. Write the referee. `rates` is a grid, each twice the one before. Is the best one an end of the
-# grid? Then go on beyond it, halving or doubling. Seeds may be even in number: the median is then the mean of the two in
-# the middle.
+# A run is **at the goal** once its loss stays at or below the goal to the end. If it never does, its time is `math.inf`.
+# Write the referee. `rates` is a grid, each twice the one before. If the best one is an end of the grid, go on beyond it,
+# halving or doubling. There may be an even number of seeds: the median is then the mean of the two in the middle.
 #
 # <details><summary>Hint 1</summary>Two helpers: the time of one run, and the median time of one rate.</details>
 # <details><summary>Hint 2</summary>Every comparison with NaN is false: ask <code>loss <= goal</code>, not
@@ -853,7 +851,7 @@ def time_at_best_rate(train, goal, rates, seeds, fresh):
     """The rate whose median time to the goal over `seeds` is least, and its times with the seeds in `fresh`, a list.
 
     `train(rate, seed)`, called without names, returns [(version, seconds, loss), …]. While the best rate is an end of the
-    grid as it is then, the grid grows.
+    current grid, the grid grows.
     """
     ### BEGIN SOLUTION
     def time_of(rate, seed):
@@ -924,11 +922,10 @@ for (cluster, name), row in fair.items():
 
 # %% [markdown]
 # Compare the best rates: how many times as large is the synchronous one? This is what asynchrony costs: single, stale
-# gradients bear small steps (*statistical efficiency*). What it buys is more gradients a second (*hardware
-# efficiency*). Which of the two weighs more depends on the cluster, on the goal and on the noise (Dutta and others,
-# 2018).
+# gradients tolerate only small steps (*statistical efficiency*). It buys more gradients a second (*hardware efficiency*).
+# Which of the two weighs more depends on the cluster, on the goal and on the noise (Dutta and others, 2018).
 #
-# A rehearsal gives no time to messages and to the server. Do real ranks agree?
+# A rehearsal allows no time for messages or the server. Do real ranks agree?
 
 # %%
 def for_real(name, seeds=(21, 22, 23)):
@@ -962,13 +959,13 @@ figures.race(
 # ## Which one, then?
 #
 # Compare the bars of the last section: which server never waits for the straggler, and yet makes steps of fresh
-# gradients? In today's clusters for deep learning workers are alike and hiccups are rare. So nearly everybody trains
+# gradients? In today's deep-learning clusters workers are alike and hiccups are rare. So nearly everybody trains
 # synchronously: results can be repeated, and the rate need not shrink. Stragglers are replaced.
 
 # %% [markdown]
 # **Asynchronous training is back** where work is uneven by nature. In reinforcement learning of language models the
-# workers write answers, short ones and very long ones, and a trainer learns from them meanwhile: Noukhovitch and others
-# (2024), AReaL (2025). Answers by old weights are stale. AReaL has a setting for how stale they may be,
+# workers write answers, some short and some very long, and meanwhile a trainer learns from them: Noukhovitch and others
+# (2024), AReaL (2025). Answers from old weights are stale. AReaL has a setting for how stale they may be,
 # `max_head_offpolicyness`; with 0 it is synchronous. That is your gate.
 #
 # Another way out is to talk less often: workers make many steps alone, then average (DiLoCo). You build that in lab 14.

@@ -41,8 +41,8 @@ lab, check = open_lab("06")
 # the sum: it takes values from every rank, and every rank needs the result. This is called an **all-reduce**.
 
 # %% [markdown]
-# How much is there to add up? Here is a model of the size of BERT: twelve transformer layers of width 768. The `meta`
-# device makes it without memory, so we can count its parameters. A gradient has one float32, four bytes, for each.
+# How much is there to add up? Here is a model the size of BERT: twelve transformer layers of width 768. The `meta` device
+# makes it without memory, so we can count its parameters. A gradient has one float32, four bytes, for each.
 
 # %%
 lab.predict("gradient", "How many MB is one gradient of this model?", "MB")
@@ -58,10 +58,9 @@ print(f"every rank, at every step: {gradient_bytes / 1e6:.0f} MB to add up")
 # %% [markdown]
 # ## One server
 #
-# The first idea of most people: one rank is the **parameter server**. All the others, the *workers*, send it their
-# tensor. It adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when
-# the other side has taken the message. All functions of this lab take any number of ranks, also one, and
-# tensors of any length and dtype.
+# Most people's first idea: one rank is the **parameter server**. All the others, the *workers*, send it their tensor. It
+# adds them up and sends the sum back to each. You write it now. Mind the order: a `send` returns only when the other side
+# has taken the message. All functions in this lab take any number of ranks, even one, and tensors of any length and dtype.
 #
 # <details><summary>Hint</summary>Rank 0 and the workers do different things: begin with
 # <code>if fabric.rank == 0</code>. A buffer for what arrives: <code>torch.empty_like(x)</code>.</details>
@@ -140,15 +139,15 @@ for n in worlds:
 # %% [markdown]
 # **In one sentence:** why do more ranks make this slower, although every rank has a card of its own?
 #
-# <details><summary>Compare</summary>The cards of the workers are idle most of the time: everything has to pass through
-# one of them, the server's, and its load grows with the number of ranks.</details>
+# <details><summary>Compare</summary>The workers' cards are idle most of the time: everything must pass through one card, the
+# server's, and its load grows with the number of ranks.</details>
 
 # %% [markdown]
 # ## Every rank a server
 #
 # If one server is too few, take n. Cut the tensor into n **chunks**. Rank k is the server of chunk k alone: it receives
 # that chunk from everybody, adds up, and sends the sum to everybody. So each rank is a worker and a server at once.
-# This is a *sharded* parameter server. `split` says where to cut, also where the length does not divide.
+# This is a *sharded* parameter server. `split` says where to cut, even if the length does not divide evenly.
 
 # %%
 # Set-up
@@ -166,10 +165,10 @@ print(split(8, 4), split(7, 3), split(2, 3), sep="\n")
 #
 # <details><summary>Hint 1</summary>Start all <code>isend</code>s, then receive and add, then wait for the handles. Do
 # this twice: once for the chunks, once for the sums.</details>
-# <details><summary>Hint 2</summary>Do not change a chunk before its handle was waited for: add up in a copy, and receive
-# the sums into new tensors (or wait first).</details>
+# <details><summary>Hint 2</summary>Do not change a chunk before you have waited for its handle: add up in a copy, and
+# receive the sums into new tensors (or wait first).</details>
 # <details><summary>Hint 3</summary>The ranks to send to: <code>[(rank + k) % n for k in range(1, n)]</code>. Receive in
-# the reversed order: who sends to you first comes first.</details>
+# reverse order: whoever sends to you first comes first.</details>
 
 # %% tags=["exercise:sharded_parameter_server"]
 # Exercise 6.2: a sharded parameter server
@@ -212,13 +211,13 @@ figures.links(run)
 # %% [markdown]
 # The same sum, the same number of bytes in total as with one server, but spread evenly: all links carry the same. No
 # rank is special. The price: everyone talks to everyone, $n(n-1)$ links with a connection each. That is fine for four
-# ranks. For thousands one would like each rank to know just its neighbours.
+# ranks. With thousands, each rank should know only its neighbours.
 
 # %% [markdown]
 # ## Round a ring
 #
 # Put the ranks in a ring. Each sends only to its right neighbour and receives only from its left one. The all-reduce
-# then has two halves. In the first, the **reduce-scatter**, chunks travel round and grow: who receives a chunk adds it
+# then has two halves. In the first, the **reduce-scatter**, chunks travel round and grow: a rank adds each chunk it receives
 # to its own. In the second, the **all-gather**, the finished sums travel round once more.
 #
 # <details><summary>An example: chunk 0 with 4 ranks, first half</summary>Rank 0 sends its chunk 0 to rank 1, which adds
@@ -227,15 +226,15 @@ figures.links(run)
 # rank sends one chunk and receives another.</details>
 
 # %% [markdown]
-# First half. Step 0: send the chunk of your own number to the right; what comes from the left is the chunk with the
-# number before; add it to your own. Step 1: send on what you have just added up. After $n-1$ steps one chunk is
-# complete. Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
+# First half. Step 0: send the chunk with your own number to the right; receive the one with the number before it from the
+# left; add that to your own copy. Step 1: send on what you have just added up. After $n-1$ steps one chunk is complete.
+# Return where it is. Work **in place**: `x[start:stop] += …` changes the caller's tensor.
 #
 # <details><summary>Hint 1</summary>In step s, rank r sends chunk (r − s) mod n and receives chunk (r − s − 1) mod n.</details>
-# <details><summary>Hint 2</summary>Receive into a buffer like the chunk, of its length and dtype,
+# <details><summary>Hint 2</summary>Receive into a buffer of the chunk's length and dtype,
 # <code>torch.empty_like(x[start:stop])</code>; then add the buffer to x.</details>
-# <details><summary>Hint 3</summary>Everybody sends while it receives: <code>isend</code>, then <code>recv</code>, then
-# <code>wait</code>. Ranks that take turns need twice as many rounds, or n times.</details>
+# <details><summary>Hint 3</summary>Everybody sends while receiving: <code>isend</code>, then <code>recv</code>, then
+# <code>wait</code>. Ranks that take turns need twice as many rounds, or n times as many.</details>
 
 # %% tags=["exercise:reduce_scatter"]
 # Exercise 6.3: reduce-scatter round the ring
@@ -276,19 +275,19 @@ run = launch(marks, ranks, args=(reduce_scatter,))
 figures.contributions(run)
 
 # %% [markdown]
-# In each column find the cell that holds one rank's numbers alone: there the chunk set out. From rank to rank, along your
-# ring, it collects one more: chunk 0 of a ring to the right may read 0, 0+1, 0+1+2, all. Exactly one cell of
-# each row and of each column says *all*. That is what "scatter" means: the sum is there, in pieces, one on each rank.
-# In time it looks like this:
+# In each column find the cell that holds only one rank's numbers: the chunk started there. It collects one more at each rank
+# along your ring: chunk 0 of a ring to the right may read 0, 0+1, 0+1+2, all. Exactly one cell of each row and of each
+# column says *all*. That is what "scatter" means: the sum is complete, but in pieces, one on each rank. Over time it looks
+# like this:
 
 # %%
 run = launch(add_up, ranks, args=(reduce_scatter, 250_000), link=slow)
 figures.messages(run)
 
 # %% [markdown]
-# Second half. Now every rank owns one slice, and all need all of them. In step 0 send your own slice to the right. In
-# every later step send on what you have just received. Nothing is added; what arrives goes straight to its place. The
-# list `bounds` says which slice each rank owns, so you need no assumption about the first half.
+# Second half. Now every rank owns one slice, and needs all of them. In step 0 send your own slice to the right. In every
+# later step send on what you have just received. Nothing is added; what arrives goes straight to its place. The list
+# `bounds` says which slice each rank owns, so you need no assumption about the first half.
 #
 # <details><summary>Hint</summary>In step s you pass on the slice that rank (r − s) mod n owns. You can receive straight
 # into <code>x[start:stop]</code>: a slice of a tensor is a view.</details>
@@ -344,9 +343,9 @@ figures.contributions(run)
 
 # %% [markdown]
 # Those are the marks at the end. To see them travel, hand your function a *watched* fabric: it notes, at every
-# message, what the tensor holds. Then step through the two halves. In each rank a column is a chunk; a row is filled
-# where that rank's number is in it; on an arrow stands the chunk that it carries. When do the first whole sums appear,
-# and on which rank is each?
+# message, what the tensor holds. Then step through the two halves. In each rank a column is a chunk; row r is filled where
+# rank r's number is in it; an arrow names the chunk that it carries. When do the first whole sums appear, and on which rank
+# is each?
 
 # %%
 from worldsize.fabric.watched import Watched
@@ -361,8 +360,8 @@ run = launch(watched, ranks, args=(ring_all_reduce, 250_000), link=slow)
 figures.steps(run, "ring", contents=run.results)
 
 # %% [markdown]
-# All of it as one strip: a panel a step, a row a rank, a column a chunk. The darker a cell, the more ranks' numbers are in
-# it; a dot marks a whole sum. Where does the first half end?
+# All of it as one strip: a panel for each step, a row for each rank, a column for each chunk. The darker a cell, the more
+# ranks' numbers are in it; a dot marks a whole sum. Where does the first half end?
 
 # %% tags=["cover"]
 figures.collective_strip(run)
@@ -384,8 +383,8 @@ figures.links(run)
 # %% [markdown]
 # ## Break it
 #
-# No points here: two rings with a mistake in them, to see what it does. The first sends the same messages to the same
-# neighbours, and its sums are right. One line has another place: all ranks but rank 0 receive *before* they send.
+# No points here: two rings, each with a mistake, to see what it does. The first sends the same messages to the same
+# neighbours, and its sums are right. But one line has moved: all ranks but rank 0 receive *before* they send.
 
 # %%
 def in_turns(fabric, x):
@@ -426,18 +425,18 @@ figures.replay({"your ring": ringed, "in turns": turned})
 # %% [markdown]
 # **In one sentence:** how many cards send at any one moment in the slower ring, and why?
 #
-# <details><summary>Compare</summary>One. A rank can send only when the message before has come, which its neighbour
-# sends only when its own has come, and so on back to rank 0. Each step goes round all ranks: n rounds in place of
-# one. The checks count such rounds from the order of each rank's calls, so a busy machine changes nothing.</details>
+# <details><summary>Compare</summary>One. A rank can send only after a message has come from its neighbour, which sends only
+# after one has come from its own, and so on back to rank 0. Each step goes round all ranks: n rounds instead of one. The
+# checks count such rounds from the order of each rank's calls, so a busy machine changes nothing.</details>
 
 # %% [markdown]
-# The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for all that is
-# sent. The next sum goes into that buffer before anybody has waited: the waits stand at the end. Rank 1 is a little
-# late in each step: `fabric.compute(0.2)` waits 0.2 s, as if it had more work.
+# The second mistake: a `wait` in the wrong place. This is the first half once more, with one buffer for everything sent. The
+# next sum goes into that buffer before anybody has waited: the waits come at the end. Rank 1 is a little late in each step:
+# `fabric.compute(0.2)` waits 0.2 s, as if the rank had more work.
 
 # %%
 def waits_too_late(fabric, length):
-    """Per cent of the chunk that this rank ends with that is not the sum."""
+    """How much of this rank's final chunk is not the sum, in per cent."""
     n, rank = fabric.world_size, fabric.rank
     chunks = torch.full((length,), rank + 1.0).tensor_split(n)
     carried, handles = chunks[rank].clone(), []
@@ -453,7 +452,7 @@ def waits_too_late(fabric, length):
     return 100 * (carried != n * (n + 1) / 2).float().mean().item()
 
 # %%
-lab.predict("late_wait", "With 4 kB all sums come out right. With 4 MB, how many % of all sums are wrong?", "%")
+lab.predict("late_wait", "With 4 kB all sums come out right. With 4 MB, what % of all sums are wrong?", "%")
 
 # %%
 for size_bytes in (4_000, 4_000_000):
@@ -463,20 +462,20 @@ lab.measure("late_wait", sum(wrong) / ranks)
 
 # %% [markdown]
 # No rank raised an error, and a test with a small tensor passes. A small message is copied when it is posted; a large
-# one leaves when its receiver takes it, and by then the buffer holds the next sum. Where that limit lies, every library
-# decides for itself (MPI, the standard on supercomputers, calls it the *eager limit*). So: wait first, then change. The
-# checks of this course look at the tensor again at `wait()`. Move the `wait` into the loop, and run both cells again.
+# one leaves when its receiver takes it, and by then the buffer holds the next sum. Each library decides where that limit
+# lies (MPI, the standard on supercomputers, calls it the *eager limit*). So: wait first, then change. The checks in this
+# course look at the tensor again at `wait()`. Move the `wait` into the loop, and run both cells again.
 #
 # **In one sentence:** which rank was spared, and why?
 #
 # <details><summary>Compare</summary>Only what rank 0 sends to the late rank 1 is spoilt. The chunk that rank 0 ends with
-# never takes that way.</details>
+# never goes that way.</details>
 
 # %% [markdown]
 # ## What each rank sends
 #
-# In each half a rank sends $n-1$ chunks of $1/n$ of the tensor, so $\frac{2(n-1)}{n}$ in all. Nobody has to believe
-# that: the messages were recorded. Below, the busiest rank of real runs is held against the formulas.
+# In each half a rank sends $n-1$ chunks of $1/n$ of the tensor, so $\frac{2(n-1)}{n}$ in all. You need not take that on
+# trust: the messages were recorded. Below, the busiest rank of real runs is compared with the formulas.
 
 # %%
 n = max(worlds)
@@ -505,17 +504,17 @@ figures.curves(
 )
 
 # %% [markdown]
-# Patarasuk and Yuan proved in 2009 that no all-reduce among ranks gets by with less on its busiest one: a ring is
-# *bandwidth-optimal*. (A switch that adds up itself gets by with half, as you will read below.) Remember the shape of
-# the ring's line, 2 (n − 1)/n: it never gets over 2. So a large tensor on a thousand ranks takes at most twice the time
-# that it takes on two, and at most a seventh more than on eight.
+# Patarasuk and Yuan proved in 2009 that no all-reduce among ranks needs less on its busiest one: a ring is
+# *bandwidth-optimal*. (A switch that itself adds up needs half, as you will read below.) Remember the shape of the ring's
+# line, 2 (n − 1)/n: it never exceeds 2. So a large tensor takes at most twice as long on a thousand ranks as on two, and at
+# most a seventh longer than on eight.
 
 # %% [markdown]
 # ## A race over slow links
 #
 # To be fair, all ranks must start together. They agree on a moment a little ahead, wait for it, and run; the race ends
 # when the last one is done. The three algorithms run one after the other in the same processes. One that you have not
-# written yet is left out. (gloo only passes on the moment of the start.)
+# written yet is left out. (gloo only passes on the start time.)
 
 # %%
 # Helper: a stopwatch on every rank
@@ -527,7 +526,7 @@ def together():
     return start.item()
 
 def stopwatch(fabric, all_reduces, sizes):
-    """Seconds until this rank is done: a row for each size, in it a number for each all-reduce."""
+    """Seconds until this rank is done: a row for each size, with a number for each all-reduce."""
     dist.init_process_group("gloo")
     return [[lap(fabric, f, size_bytes) for f in all_reduces] for size_bytes in [4, *sizes]][1:]
 
@@ -595,16 +594,16 @@ figures.predicted(lab, ["race"])
 #
 # **In one sentence:** from 4 to 8 ranks, why does the ring's bar grow so much less than the server's?
 #
-# <details><summary>Compare</summary>With more ranks there are more steps, but the chunks get smaller in the same measure,
-# and all cards work all the time.</details>
+# <details><summary>Compare</summary>With more ranks there are more steps, but the chunks shrink in proportion, and all cards
+# work all the time.</details>
 
 # %% [markdown]
 # ### The number that benchmarks print
 #
 # NVIDIA's benchmark `nccl-tests` prints two bandwidths for every time $t$. The *algorithm bandwidth* is $\frac mt$: it
-# falls with more ranks, though the cards stay the same. So it prints the **bus bandwidth** too,
-# $\frac mt\cdot\frac{2(n-1)}{n}$: the least that a card has to send, by the time it took. On any number of ranks it can
-# be held against the card itself ([PERFORMANCE.md](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)).
+# falls with more ranks, though the cards stay the same. So it also prints the **bus bandwidth**,
+# $\frac mt\cdot\frac{2(n-1)}{n}$: the least that a card must send, divided by the time. On any number of ranks it can be
+# compared with the card itself ([PERFORMANCE.md](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)).
 
 # %%
 n = max(worlds)
@@ -622,7 +621,7 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 
 # %% [markdown]
 # **In one sentence:** on many ranks, a colleague's all-reduce has an algorithm bandwidth of nearly half its cards'. Is
-# there much to win?
+# there much to gain?
 #
 # <details><summary>Compare</summary>No: for many ranks 2(n − 1)/n is nearly 2, so the bus bandwidth is nearly that of the
 # cards. They are full; only fewer bytes would help.</details>
@@ -632,7 +631,7 @@ lab.measure("busbw", busbw.get((max(worlds), "your ring")))
 #
 # This machine has no room for a thousand processes. `simulate` needs none: it takes the same function, unedited, and the
 # same link, and runs all ranks in this process, one at a time, each with a **simulated clock** that only messages move. A
-# message takes exactly $\alpha+\frac mB$ there. Do its seconds fit the real ones? Then they may be asked about more ranks.
+# message takes exactly $\alpha+\frac mB$ there. Do its seconds match the real ones? Then you may ask it about more ranks.
 
 # %%
 elements = 51_200  # a multiple of 1024, so that all chunks are alike
@@ -668,9 +667,9 @@ figures.curves(
 )
 
 # %% [markdown]
-# With many ranks the ring's chunks are small, and its $2(n-1)$ steps pay the latency each time. Turn the knobs: on which
-# links does it lose its lead? (From some hundred ranks on, one simulated rank of the ring stands for all others, because all
-# do the same; the run's `notes` say what speaks for that. A server's ranks do not, and are all simulated.)
+# With many ranks the ring's chunks are small, and each of its $2(n-1)$ steps pays the latency. Turn the knobs: on which
+# links does it lose its lead? (From a few hundred ranks on, one simulated rank of the ring stands for all others, because
+# all do the same; the run's `notes` give the evidence. A server's ranks differ, and are all simulated.)
 
 # %%
 def thousand(largest_world=1024, bandwidth="20 MB/s", latency="100 us"):
@@ -719,7 +718,7 @@ lab.measure("small", times(sweep["your ring"][0], sweep["one server"][0]))
 # %%
 # Helper: from which size on one is faster
 def crossing(sizes, one, other):
-    """The size from which on `other` is faster than `one`, between two measured sizes; else None."""
+    """The size from which `other` is faster than `one`, between two measured sizes; else None."""
     if None in one + other:
         return None
     ahead = [a - b for a, b in zip(one, other)]
@@ -767,8 +766,8 @@ knobs(
 
 # %% [markdown]
 # So there is no best all-reduce; there is a best one *for a size, a number of ranks and a network*. Libraries carry
-# several and choose at run time. Where a point lies well above its line, this machine was busy: alpha-beta takes the
-# work of sending a message for free.
+# several and choose at run time. Where a point lies well above its line, this machine was busy: alpha-beta treats the work
+# of sending a message as free.
 #
 # **In one sentence:** by its formula, $2\alpha+\frac{2(n-1)}{n}\frac mB$, sharding is never behind the ring. Why do rings exist
 # at all?
@@ -780,22 +779,22 @@ knobs(
 # %% [markdown]
 # NCCL, NVIDIA's library for GPUs, has rings, and since version 2.4 **double binary trees** ([NVIDIA,
 # 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/)). The tensor goes in pieces
-# that follow each other, half of them through each of two trees; who only receives in one tree passes on in the other.
-# So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale they win for large
-# tensors too (Sanders, Speck and Träff, 2009).
+# that follow each other, half of them through each of two trees; a rank that only receives in one tree passes on in the
+# other. So all cards work, as in a ring, but a piece takes about $2\log_2 n$ steps, not $2(n-1)$: at scale trees win for
+# large tensors too (Sanders, Speck and Träff, 2009).
 
 # %% [markdown]
-# And switches can add up. NVIDIA's SHARP does so in the switches of InfiniBand, a network for clusters; NVLS (NVLink
-# SHARP) in those between the GPUs of one machine. Then each rank sends its tensor once and receives the sum once: about half
-# of what a ring sends, so that the bus bandwidth comes out *above* the card's. None of this was run here: trees of NCCL
-# take GPUs, and SHARP such a switch.
+# Switches can add up too. NVIDIA's SHARP does it in the switches of InfiniBand, a network for clusters; NVLS (NVLink SHARP)
+# in those between the GPUs of one machine. Then each rank sends its tensor once and receives the sum once: about half of
+# what a ring sends, so that the bus bandwidth comes out *above* the card's. None of this was run here: NCCL's trees need
+# GPUs, and SHARP such a switch.
 
 # %% [markdown]
 # ## Two levels
 #
 # A **node** is one machine with several GPUs. Inside a node, links are fast; between nodes, slow. One ring over all
 # ranks is as slow as its slowest link. Better: let as little as possible leave the node. First a reduce-scatter inside
-# each node; then each rank adds up *its* chunk with the ranks of the same place in the other nodes; then an all-gather
+# each node; then each rank adds up *its* chunk with the ranks in the same place in the other nodes; then an all-gather
 # inside.
 
 # %%
@@ -824,8 +823,8 @@ print(f"our gradient, by the formulas: one ring {1e3 * one_ring:.1f} ms, two lev
 # %% [markdown]
 # ## Rabenseifner's all-reduce (optional)
 #
-# Can one have few steps *and* few bytes? Rolf Rabenseifner said how in 2004. First exchange *half* the tensor with the rank
-# $\frac n2$ away, and add; then half of that half with the one $\frac n4$ away, and so on. After $\log_2 n$ rounds each
+# Can one have few steps *and* few bytes? Rolf Rabenseifner showed how in 2004. First exchange *half* the tensor with the
+# rank $\frac n2$ away, and add; then half of that half with the one $\frac n4$ away, and so on. After $\log_2 n$ rounds each
 # rank owns one chunk. Then the same rounds backwards, without adding:
 # $$2\log_2 n\;\alpha+\frac{2(n-1)}{n}\,\frac mB$$
 
@@ -873,12 +872,12 @@ figures.curves(
 )
 
 # %% [markdown]
-# **In one sentence:** by the formulas it is never behind a ring or a tree. What do they leave out?
+# **In one sentence:** by the formulas it is never behind a ring or a tree. What do the formulas leave out?
 #
 # <details><summary>Compare</summary>In its first round all ranks send half their tensor to the other half of the
-# machine at once, across the middle of the network, which seldom carries that. A ring's messages go to the next rank
-# alone. And n must be a power of two, or further steps are needed. MPICH, a library of MPI, uses it for large tensors
-# (Thakur and others, 2005).</details>
+# machine at once, across the middle of the network, which can seldom carry that. A ring's messages go only to the next rank.
+# And n must be a power of two, or further steps are needed. MPICH, a library of MPI, uses it for large tensors (Thakur and
+# others, 2005).</details>
 
 # %% [markdown]
 # ## The last digits
@@ -895,7 +894,7 @@ print(f"(a + b) + c = {(a + b) + c:g}, a + (b + c) = {a + (b + c):g}")
 # same random numbers in all its chunks. In exact arithmetic all chunks of the sum would then be equal.
 
 # %%
-lab.predict("order", f"{ranks} ranks: in how many % of its places does chunk 1 of the sum differ from chunk 0?", "%")
+lab.predict("order", f"{ranks} ranks: in what % of its places does chunk 1 of the sum differ from chunk 0?", "%")
 
 # %%
 def summed(fabric, all_reduce, repeats=1):
@@ -916,8 +915,8 @@ if run.state == "done":
     print(f"{differ(first, second):.0f} % differ, by at most {(first - second).abs().max():.1g}")
 
 # %% [markdown]
-# Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring and your ring once more; your
-# ring and one server, which adds in an order of its own. Say it for each before you run the cell.
+# Which of these agree to the last bit? Your ring on rank 0 and on the last rank; your ring and your ring again; your ring
+# and one server, which adds in an order of its own. Decide for each before you run the cell.
 
 # %%
 runs = [launch(summed, ranks, args=(f,)) for f in (ring_all_reduce, ring_all_reduce, parameter_server)]
@@ -928,10 +927,10 @@ if all(run.state == "done" for run in runs):
     print(f"your ring and one server: {differ(once[0], server[0]):.0f} % differ")
 
 # %% [markdown]
-# A finished sum is only copied on, so all ranks hold the same bits; and a fixed order gives the same bits every time. What
-# changes the order, changes the bits: another number of ranks, another algorithm, `recv` from whoever comes first. NCCL
-# promises equal results on all ranks ([#855](https://github.com/NVIDIA/nccl/issues/855)). But it chooses its algorithm by
-# size, and sums inside a switch (NVLS) could differ from call to call
+# A finished sum is only copied on, so all ranks hold the same bits; and a fixed order gives the same bits every time.
+# Whatever changes the order changes the bits: another number of ranks, another algorithm, `recv` from whoever comes first.
+# NCCL promises equal results on all ranks ([#855](https://github.com/NVIDIA/nccl/issues/855)). But it chooses its algorithm
+# by size, and sums inside a switch (NVLS) could differ from call to call
 # ([#1497](https://github.com/NVIDIA/nccl/issues/1497)). Not run here.
 
 # %% [markdown]
@@ -971,13 +970,13 @@ figures.curves(
 # %% [markdown]
 # A ring adds one small number to an ever larger sum, n − 1 times in a row; a tree adds sums of equal size, $\log_2 n$ times.
 # So NCCL's makers call rings the least stable of its algorithms ([#1026](https://github.com/NVIDIA/nccl/issues/1026)). That
-# is why FSDP (lab 12) lets you choose a `reduce_dtype` of its own: float32 for the sums, bfloat16 for the rest.
+# is why FSDP (lab 12) lets you choose a separate `reduce_dtype`: float32 for the sums, bfloat16 for the rest.
 
 # %% [markdown]
 # ## Against the framework
 #
 # PyTorch has its own: `dist.all_reduce`, written in C++. On this machine with no slow links, how far is your ring from
-# it? We let them take turns, with a small and with a large tensor, several times each, and take the middle of the times.
+# it? We let them take turns, with a small and with a large tensor, several times each, and take the median time.
 
 # %%
 def framework(fabric, x):
@@ -1009,8 +1008,8 @@ figures.race(bars, "Your ring and the framework's: who is faster, with a small t
 
 # %% [markdown]
 # With a small tensor most of the time goes into waking up one rank after another; with a large one the bytes count. Is
-# yours slower there? It adds when a whole chunk has come. By
-# [its source](https://github.com/pytorch/gloo/blob/main/gloo/allreduce.cc) gloo has a ring too, but it cuts each chunk into
+# yours slower there? It adds only when a whole chunk has come. According to [its
+# source](https://github.com/pytorch/gloo/blob/main/gloo/allreduce.cc) gloo has a ring too, but it cuts each chunk into
 # segments, and adds one while another travels. From now on you will use the framework's, and you know what is inside.
 
 # %% [markdown]
