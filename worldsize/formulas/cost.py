@@ -231,7 +231,7 @@ def gather_star(n: int, size_bytes: float, link: Link) -> float:
 def gather_tree(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a gather as a tree: ⌈log2 n⌉ α + (n − 1) m/B.
 
-    Blocks of m bytes travel up together, twice as many in each round. Rank 0 has to receive n − 1 blocks by any route. Thakur,
+    Blocks of m bytes travel up together, twice as many in each round. Rank 0 must receive n − 1 blocks by any route. Thakur,
     Rabenseifner and Gropp, 2005.
     """
     _check(n, size_bytes)

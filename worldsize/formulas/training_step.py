@@ -133,7 +133,7 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
     """Return the bytes of a rank of the first stage by part: parameters, gradients, optimizer, activations.
 
     16-bit weights and gradients, Adam in float32 (ZeRO, 2020). 1F1B holds the activations of min(m, p) micro-batches there,
-    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
+    interleaved 1F1B of (1 + (p − 1)/(pv)) p micro-batches. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
     time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError if layers don't divide.
     """
     _check(model)

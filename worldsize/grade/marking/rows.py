@@ -68,7 +68,7 @@ class SimulatedRow:
 class ExerciseRow:
     """The result of one exercise. `mismatch` says where its check first failed.
 
-    `messages` are those of the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
+    `messages` come from the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
     ranks. `helped` names the exercises whose reference replaced the student's own failed answer. `simulated` is None if
     simulated time had nothing to confirm: no points, or no messages.
     """

@@ -69,7 +69,7 @@ def page(
 ) -> str:  # fmt: skip
     """Return the whole page: points, next steps, exercises with pictures, and the appeal number.
 
-    `titles`, `pairs` and a person's `comments` are by exercise; title "" is the lab's. `seed_too` shows the seed, with
+    `titles`, `pairs` and a person's `comments` have exercises as keys; title "" is the lab's. `seed_too` shows the seed, with
     which anybody can replay. `by_hand` are points that a person gave.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
