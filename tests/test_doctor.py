@@ -73,7 +73,7 @@ def test_ranks_that_do_not_run_fail_the_sheet_with_reason_and_next_step() -> Non
 def test_a_wrong_sum_fails_the_sheet() -> None:
     sheet = examine(launch_with(sum=[1.0, 10.0]))
     assert not sheet.ok
-    assert "rank 0 has the sum [1.0, 10.0], expected [3.0, 30.0]" in sheet["two ranks"].value
+    assert "rank 0: expected the sum [3.0, 30.0], got [1.0, 10.0]" in sheet["two ranks"].value
 
 
 def test_observers_that_print_do_not_print_into_the_sheets_cell(capsys: pytest.CaptureFixture[str]) -> None:
