@@ -90,7 +90,7 @@ def course_progress() -> CourseProgress:
 
     looked = "; ".join(map(str, places))
     raise ValueError(
-        f"progress: expected the labs' records (.worldsize/lab_00.json, …), found none in: {looked}. Run a lab first, or "
+        f"progress: expected the labs' records (.worldsize/lab_00.json, …), got none in: {looked}. Run a lab first, or "
         f"change to the course's folder."
     )
 
