@@ -107,7 +107,7 @@ def test_ranks_on_the_machines_network_are_a_note_with_the_reason_and_who_can_re
     sheet = examine(launch)
     row = sheet["ranks' network"]
     assert (row.value, row.state, sheet.ok) == ("the machine's", "note", True)
-    assert row.remark == "this machine has GPUs; other users of this machine can reach what ranks listen on"
+    assert row.remark == "this machine has GPUs; other users of this machine can reach the ports that ranks listen on"
 
 
 def test_the_network_of_real_ranks_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,9 +209,9 @@ def _ranks(launch: LaunchFunction | None) -> list[Capability]:
 def _network(network: str, why_shared: str) -> Capability:
     what = "ranks' network"
     if network == "own":
-        return Capability(what, "their own", "with loopback alone: no other user can reach them")
+        return Capability(what, "their own", "loopback only: no other user can reach them")
 
-    remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach what ranks listen on")))
+    remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach the ports that ranks listen on")))
     return Capability(what, "the machine's", remark, state="note")
 
 

@@ -156,7 +156,7 @@ WRONG = {
     "number of another lab": (RING.replace("6.2", "7.2"), ["'# Exercise 6.<number>", "Exercise 7.2"]),
     "one id twice": (
         RING + "\n" + EXERCISE.replace("6.2", "6.3"),
-        ["cell 8 (exercise:ring)", "of its own", "id ring again, first used in cell 4", "rename"],
+        ["cell 8 (exercise:ring)", "a unique id and number", "id ring again, first used in cell 4", "rename"],
     ),
     "one number twice": (
         RING + "\n" + (EXERCISE + CHECK).replace(":ring", ":other"),

@@ -59,7 +59,7 @@ def test_the_same_seal_once_more_is_no_other_attempt(lab, capsys):
     lab.seal("clusters", FIRST, model)
     lab.sealed("clusters")
     lab.seal("clusters", FIRST, model)
-    assert "sealed already" in capsys.readouterr().out
+    assert "already sealed at" in capsys.readouterr().out
 
 
 def test_another_source_with_the_same_numbers_has_another_digest(lab):

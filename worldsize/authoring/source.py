@@ -293,7 +293,7 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
         for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{title.number}")):
             if key in seen:
                 got = f"{key} again, first used in cell {seen[key].number}"
-                _fail(path, cell, 0, "an id and a number of its own", got, "rename one of them")
+                _fail(path, cell, 0, "a unique id and number", got, "rename one of them")
             seen[key] = cell
 
 

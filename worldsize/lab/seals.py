@@ -50,7 +50,7 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
     said = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
     for one in before:
         if one.digest == seal.digest:
-            return f"sealed already, at {one.at}: {said}"
+            return f"already sealed at {one.at}: {said}"
     if any(one.opened for one in before):
         return f"another attempt, made when the truth was open: {said}. Your first forecast, {before[0].digest}, still counts"
     return f"sealed at {seal.at}: {said}"
