@@ -79,7 +79,7 @@ def test_another_lab_opens_where_it_is_named(desk: Desk) -> None:
 
 def test_a_lab_that_is_not_there_is_answered_with_those_that_are(desk: Desk) -> None:
     answer = desk.start("my-course", "--lab", "42")
-    assert answer.exit_code == 1 and "There are: 00_start_here, 06_ring_all_reduce." in said(answer)
+    assert answer.exit_code == 1 and "The labs are: 00_start_here, 06_ring_all_reduce." in said(answer)
 
 
 def test_without_opening_it_ends_after_the_check(desk: Desk) -> None:
@@ -111,7 +111,7 @@ def test_a_newer_release_says_what_changed_and_what_became_of_each_lab_with_answ
 def test_a_refused_folder_is_one_paragraph_with_the_next_step(desk: Desk) -> None:
     answer = desk.start(".")
     assert answer.exit_code == 1 and len(answer.output.splitlines()) == 1
-    assert "got one with release. Nothing was written. Name a new one: worldsize start my-course" in answer.output
+    assert "got one with release. Nothing was written. Name a new folder: worldsize start my-course" in answer.output
 
 
 def test_windows_is_told_of_wsl2_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ class TransformerShard(nn.Module):
         super().__init__()
         n = fabric.world_size
         if heads % n or width % heads:
-            raise ValueError(f"TransformerShard: expected heads that {n} ranks divide and that divide the width, got {heads}")
+            raise ValueError(f"TransformerShard: expected heads that split over {n} ranks and divide the width, got {heads}")
 
         self._fabric, self._sequence, self._dropout = fabric, sequence, dropout
         self._heads, self._head_width = heads // n, width // heads

@@ -223,10 +223,10 @@ answers.mistake("never_waits", {
         for handle in handles:
             handle.wait()
     """: "",
-}, "ended with an isend that nobody waited for")
+}, "ended without waiting for an isend")
 answers.mistake("waits_for_its_activations_alone",
     {"handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.isend(x.grad, fabric.rank - 1)"},
-    "ended with an isend that nobody waited for")
+    "ended without waiting for an isend")
 # One on its way at a time: enough for some schedules, too few where the first stage is far ahead.
 answers.mistake("waits_for_the_message_before", {
     "handles.append(fabric.isend(out, fabric.rank + 1))": """
