@@ -87,7 +87,7 @@ QUESTIONS = (
     ExamQuestion(
         "broadcast_star_seconds", "02",
         _SAYS_LINK + " Rank 0 sends {mb} MB to each of the other {others} ranks, one after the other through its own card. After "
-                     "how many milliseconds does the last rank have its tensor?",
+                     "how many milliseconds does the last rank have its data?",
         "ms", {**_LINK, "mb": MB, "others": (3, 7, 11, 15, 31)},
         lambda g: 1e3 * cost.broadcast_star(g.others + 1, g.mb * 1e6, _link(g)),
         lambda g: 1e3 * (g.us * 1e-6 + sum(g.mb * 1e6 / (g.gbs * 1e9) for _ in range(g.others))),
@@ -177,7 +177,7 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "ring_seconds", "06",
-        "{n} ranks add up {mb} MB with a ring all-reduce. " + _SAYS_LINK + " How many milliseconds does it take?",
+        "{n} ranks add up {mb} MB with a ring all-reduce. " + _SAYS_LINK + " How many milliseconds does the all-reduce take?",
         "ms", {"n": RANKS, "mb": MB, **_LINK},
         lambda g: 1e3 * cost.ring_all_reduce(g.n, g.mb * 1e6, _link(g)),
         lambda g: 1e3 * sum(_one(g, g.mb * 1e6 / g.n) for _ in range(2 * (g.n - 1))),

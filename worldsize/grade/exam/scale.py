@@ -291,7 +291,7 @@ QUESTIONS = (
     ExamQuestion(
         "expert_capacity", "17",
         "{tokens} tokens of a group choose among {experts} experts, with a capacity factor of {factor}. What is the largest "
-        "number of tokens that an expert takes?",
+        "number of tokens that an expert can take?",
         "tokens", {"tokens": (256, 1024, 2048, 4096), "experts": (8, 16, 32, 64), "factor": (1.0, 1.25, 1.5, 2.0)},
         lambda g: experts.capacity(g.tokens, g.experts, g.factor),
         lambda g: math.ceil(sum(g.factor for token in range(g.tokens)) / g.experts),
