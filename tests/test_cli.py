@@ -136,7 +136,7 @@ def test_a_missing_folder_is_one_line_without_a_bar_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     answer = worldsize(*words)
     assert answer.exit_code == 1
-    assert re.fullmatch(r"nothere: expected .*, got nothing of that name\..*", answer.output.strip()), answer.output
+    assert re.fullmatch(r"nothere: expected .*, got no such folder\..*", answer.output.strip()), answer.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,7 +195,7 @@ def test_a_file_without_a_folder_to_go_into_is_refused_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answer = worldsize(*words)
-    assert answer.exit_code == 1 and "expected a file in a folder that is there, got no folder" in said(answer)
+    assert answer.exit_code == 1 and "expected a file in an existing folder, got no folder" in said(answer)
 
 
 def test_progress_is_a_line_a_lab_and_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def said(answer: Result) -> str:
 
 def test_it_lays_the_course_checks_the_machine_and_opens_lab_00(desk: Desk) -> None:
     answer = desk.start("my-course")
-    assert answer.exit_code == 0 and "laid World Size 0.2.0 into" in said(answer) and "two ranks" in said(answer)
+    assert answer.exit_code == 0 and "put World Size 0.2.0 into" in said(answer) and "two ranks" in said(answer)
     assert f"to come back: worldsize start {desk.course}" in answer.output
     assert desk.opened == [Path(FIRST)]
 
@@ -102,9 +102,9 @@ def test_a_newer_release_says_what_changed_and_what_became_of_each_lab_with_answ
     better = notebook(prose("opening", "# A better lab"), exercise("ring", "# Exercise 6.1: a ring\nraise NotImplementedError"))
     desk.publish(small_release(tmp_path / "new", **{RING: better, "docs/faq.md": b"better"}), "0.2.0")
     lines = desk.start("my-course").output
-    assert "from World Size 0.1.0 to 0.2.0. What changed:\n  0.2.0  A ring\n  0.2.0  1 line more in " in lines
+    assert "updated World Size from 0.1.0 to 0.2.0. Changes:\n  0.2.0  A ring\n  0.2.0  1 line more in " in lines
     assert f"{RING}: 1 answer kept; your old notebook is before-0.2.0/{RING}\n" in lines
-    assert "1 file laid anew, in which you had changed nothing" in lines
+    assert "1 file replaced, none of which you had changed" in lines
     assert desk.examined == 2, "another package may do otherwise on this machine"
 
 

@@ -173,7 +173,8 @@ def read(path: Path) -> GradeRow:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the others stay."
+            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the other rows "
+            "stay."
         ) from None
 
 
