@@ -137,7 +137,7 @@ answers.mistake("leaves_the_late_ones_in_their_send", {
 }, "the server has ended, but a worker still waits for it")
 answers.mistake("takes_those_who_wait_for_busy",
     {"[w for w in range(1, n + 1) if w not in waiting]": "range(1, n + 1)"},
-    "updates are done", "`busy` is the workers that compute")
+    "updates are done", "`busy` lists the workers that compute")
 answers.mistake("forgets_to_count", {"lost += 1": ""},
     "the number of gradients that came late", "got 0")
 answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added")

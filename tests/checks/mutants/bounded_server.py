@@ -122,7 +122,7 @@ answers.mistake("sends_the_weights_of_the_time_when_it_was_stopped", {
     "fabric.send(letter(version + 1, weights), to=w)": "fabric.send(kept[w], to=w)",
 }, "2 workers, bound=1: rank", "got the versions", "the rank must wait")
 answers.mistake("takes_those_at_the_gate_for_busy", {"[w for w in workers if w not in waiting]": "workers"},
-    "updates are done, and the server waits for rank", "`busy` is the workers that compute")
+    "updates are done, and the server waits for rank", "`busy` lists the workers that compute")
 answers.mistake("throws_old_gradients_away", {
     "weights -= rate * gradient": """
         if version - base <= bound:

@@ -98,9 +98,9 @@ answers.twin("by_running_means", {
 
 # Unbiased too; only that it varies more.
 answers.mistake("takes_the_norm_of_rank_0", {"small, big)": "squared(gradients[0]), big)"},
-    "|G_small|² is that of rank 0 alone: take the mean over the ranks")
+    "|G_small|² comes from rank 0 alone: take the mean over the ranks")
 answers.mistake("takes_the_norm_of_the_last_rank", {"small, big)": "squared(gradients[-1]), big)"},
-    "|G_small|² is that of rank", "alone: take the mean over the ranks")
+    "|G_small|² comes from rank", "alone: take the mean over the ranks")
 answers.mistake("clamps_the_signal", {"signals.append(signal)": "signals.append(max(signal, 0.0))"},
     "some of them mostly noise", "A |G|² below 0 was raised to 0")
 answers.mistake("skips_negative_signals", {"signals.append(signal)": """
@@ -111,15 +111,15 @@ answers.mistake("skips_negative_signals", {"signals.append(signal)": """
 answers.mistake("skips_negative_signals_alone", {
     "signals.append(signal)": "signals += [signal] * (signal > 0)",
     "sum(noises) / sum(signals)": "np.mean(noises) / np.mean(signals)",
-}, "some of them mostly noise", "Where |G|² came out below 0 it was left out, and tr(Σ) was not")
+}, "some of them mostly noise", "|G|² was left out where it came out below 0, but tr(Σ) was not")
 answers.mistake("takes_the_size_of_the_signal", {"signals.append(signal)": "signals.append(abs(signal))"},
     "some of them mostly noise", "A |G|² below 0 lost its sign")
 answers.mistake("takes_torchs_median_of_the_ratios", {
     "sum(noises) / sum(signals)": "(torch.tensor(noises) / torch.tensor(signals)).median()",
-}, "This is the lower of the two middle ratios: average |G|² and tr(Σ) each, and divide once")
+}, "This is the lower of the two middle ratios: average |G|² and tr(Σ) separately, then divide once")
 answers.mistake("takes_torchs_median", {
     "sum(noises) / sum(signals)": "torch.tensor(noises).median() / torch.tensor(signals).median()",
-}, "These are the lower of the two middle steps: take the mean of |G|²")
+}, "These are the lower of the two middle steps: take the means of |G|²")
 
 answers.mistake("averages_the_ratios",
     {"sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])"},
@@ -157,7 +157,7 @@ answers.mistake("takes_the_ranks_for_the_big_batch", {"batch * len(gradients)": 
 answers.mistake("averages_the_ratios_of_rank_zero", {
     "small, big)": "squared(gradients[0]), big)",
     "sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])",
-}, "|G_small|² is that of rank 0 alone: take the mean over the ranks")
+}, "|G_small|² comes from rank 0 alone: take the mean over the ranks")
 answers.mistake("takes_the_first_batch_for_all", {"small, big = norms": "batch = steps[0][0]\nsmall, big = norms"},
     "The batch of the first step is taken for all")
 answers.mistake("weighs_the_steps_by_their_batch", {
@@ -192,6 +192,6 @@ answers.mistake("adds_up_in_the_first_gradient", {
         big = squared(gradients[0].div_(len(gradients)))
         signal, noise =
     """,
-}, "the gradients that were handed in have changed: leave them as they are")
+}, "the function changed the gradients that it was given: leave them unchanged")
 answers.mistake("returns_nothing", {"return sum(noises) / sum(signals)": ""},
     "expected the noise scale, one number, got None (does the function return it?)")

@@ -184,7 +184,7 @@ answers.mistake("takes_all_ranks_rows_for_as_many_as_its_own", {"rows = counts.s
 # What x.var(0) * (len(x) - 1) comes to, without torch's warning.
 answers.mistake("makes_its_squares_of_an_unbiased_variance",
     {"((x - own) ** 2).sum(0)": "((x - own) ** 2).sum(0) / (len(x) - 1) * (len(x) - 1)"},
-    "A rank has one row here", "x.var(0, correction=0) does not", of=joins_the_parts_of_all_ranks)
+    "A rank has a single row here", "Use x.var(0, correction=0)", of=joins_the_parts_of_all_ranks)
 answers.mistake("divides_by_one_less", {"(variance + eps)": "(variance * rows / (rows - 1) + eps)"},
     "The variance is divided by N − 1: batch norm divides by N")
 answers.mistake("adds_eps_to_the_root", {"(variance + eps).sqrt()": "variance.sqrt() + eps"},
@@ -249,7 +249,7 @@ def subtracts_large_squares(fabric, x, weight, bias, grad, eps):
 
 
 answers.mistake("adds_up_in_float32", {"statistics(fabric, x)": "(part.float() for part in statistics(fabric, x))"},
-    "These are the right numbers with half of their digits", "x is float64")
+    "The numbers are right, but only to half of their digits", "x is float64")
 answers.mistake("normalises_in_place", {"hat = (x - mean) / root": "hat = x.sub_(mean).div_(root)"},
     "y and grad_x are right, but rank 0: x was changed in place")
 answers.mistake("returns_float64",
@@ -258,7 +258,7 @@ answers.mistake("returns_float64",
 answers.mistake("gathers_a_table_of_float64", {
     "own = x.mean(0)": "given, x = x, x.double()\nown = x.mean(0)",
     "return finished(fabric, x, ": "return finished(fabric, given, ",
-}, "y and grad_x are right, but all ranks together sent", "has a table with a row for each rank travelled in float64?",
+}, "y and grad_x are right, but all ranks together sent", "did a table with a row for each rank travel in float64?",
     of=joins_the_parts_of_all_ranks)
 answers.mistake("returns_y_alone", {
     "return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype), (grad * hat).sum(0).to(x.dtype), grad.sum(0)":

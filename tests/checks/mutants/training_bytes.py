@@ -131,7 +131,7 @@ answers.mistake("adds_a_total", {
         found = parts(count, kept, weight_bytes, optimizer_bytes)
         return {**found, "total": sum(found.values())}
     """,
-}, "the dict also has 'total'; the lab adds up all that is in it: return the four parts alone")
+}, "the dict also has 'total'; the lab adds up all its entries: return only the four parts")
 answers.mistake("returns_rows_of_one", {"torch.tensor(size)": "torch.tensor([size])"},
     '"weights": expected bytes, one number, got a tensor of shape [1] with the number in it', of=returns_tensors)
 answers.mistake("counts_in_float32", {

@@ -288,8 +288,8 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
 def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
     done, whom = count(plan.updates, "update"), _from_whom(peer)
     return (
-        f"the {done} are done, and the server waits for {whom}, but no gradient is under way from there: `busy` is the workers "
-        f"that compute."
+        f"the {done} are done, and the server waits for {whom}, but no gradient is under way from there: `busy` lists the "
+        f"workers that compute."
     )
 
 

@@ -159,9 +159,10 @@ class BigBatch:
             return [gradient] * n
 
         return {
-            f"The step is 1/{n} of what it should be: DDP divides by the number of ranks, so the loss has to be {n} times "
-            "its share.": alike(total / examples / n),
-            f"The step is {n} times what it should be: DDP divides by the number of ranks already.": alike(total / examples * n),
+            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss's share by {n}.": (
+                alike(total / examples / n)
+            ),
+            f"The step is {n} times the right one: DDP already divides by the number of ranks.": alike(total / examples * n),
             "This is the mean of the parts' means: a part with few examples counts as much as one with many. Divide by the "
             "examples of all parts of all ranks.": alike(means.mean((0, 1))),
             "This is the mean of the ranks' means: a rank with few examples counts as much as one with many. Divide by the "

@@ -188,7 +188,7 @@ def _changed(after: Any, steps: NoisySteps) -> Complaint:
     left = [own for _, own in after[0]]
     if np.array_equal(np.array(left), np.array(steps.gradients)):
         return None
-    return "the gradients that were handed in have changed: leave them as they are, the optimizer has to step by them."
+    return "the function changed the gradients that it was given: leave them unchanged, the optimizer needs them."
 
 
 # ---- what should come out --------------------------------------------------------------------
@@ -214,7 +214,7 @@ def estimate(steps: NoisySteps, small_norm: np.ndarray | None = None) -> float:
 def _mistakes(steps: NoisySteps) -> dict[str, float]:
     """Return {words: what the mistake gives}: with the mean of the ranks' norms, or with a rank's norm as the only mistake."""
     alone = {
-        f"|G_small|² is that of rank {rank} alone: take the mean over the ranks, it is less noisy.": estimate(steps, norm)
+        f"|G_small|² comes from rank {rank} alone: take the mean over the ranks, which is less noisy.": estimate(steps, norm)
         for rank, norm in enumerate(steps.norms_of_ranks)
     }
     return _mistakes_of(steps, steps.norms[0]) | alone
@@ -272,13 +272,13 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
         ),
         **_without_negatives(signal, noise),
         **{
-            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) each, and divide once.": float(
+            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once.": float(
                 np.sort(noise / signal)[place]
             )
             for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
         },
         **{
-            f"These are the {which} of the two middle steps: take the mean of |G|² and that of tr(Σ).": (
+            f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ).": (
                 float(np.sort(noise)[place] / np.sort(signal)[place])
             )
             for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
@@ -310,10 +310,10 @@ def _without_negatives(signal: np.ndarray, noise: np.ndarray) -> dict[str, float
     kept = signal > 0
     if kept.all():
         return {}
-    because = "the mean over the steps is unbiased only with it"
+    because = "only negative values keep the mean over the steps unbiased"
     return {
         f"A |G|² below 0 was raised to 0: {because}.": float(noise.mean() / np.maximum(signal, 0).mean()),
         f"The steps whose |G|² came out below 0 were left out: {because}.": float(noise[kept].mean() / signal[kept].mean()),
-        f"Where |G|² came out below 0 it was left out, and tr(Σ) was not: {because}.": float(noise.mean() / signal[kept].mean()),
+        f"|G|² was left out where it came out below 0, but tr(Σ) was not: {because}.": float(noise.mean() / signal[kept].mean()),
         f"A |G|² below 0 lost its sign: {because}.": float(noise.mean() / np.abs(signal).mean()),
     }

@@ -141,8 +141,8 @@ def _case(name: str, arena: Arena, fn: Callable, plans: list[RatePlan], kind: st
 
 _ADVICE = {
     "Starting multiplicative factor": (
-        "LinearLR's start_factor is 1 at most, and for a batch below base_batch the warm-up falls: begin with base_rate, and say "
-        "where it ends with end_factor."
+        "LinearLR takes a start_factor of 1 at most, and for a batch below base_batch the warm-up falls: begin at base_rate, and "
+        "set its end with end_factor."
     )
 }
 
@@ -236,9 +236,9 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
 
 
 _COUNTED = (
-    "It is one increment on: step 0 has the base rate, and each step adds the same amount.",
-    "The last step of the warm-up has the scaled rate already: the first step after it is the first at that rate.",
-    "It is cut into one increment more than the warm-up has steps: step 0 has the base rate, the first after it the scaled one.",
+    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
+    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
+    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
 )
 
 

@@ -92,7 +92,7 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
     extra = [part for part in got if part not in PARTS]
     if extra and not found[WEIGHTS]:
         names = ", ".join(map(repr, extra))
-        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all that is in it: return the four parts alone"
+        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
 
     return found
 
