@@ -233,4 +233,4 @@ def saves_by_the_clock_of_work(interval_s, save_s, restart_s, day_s, failures_at
 answers.mistake("never_fails", {"[t for t in failures_at if t < day_s]": "[]"},
     "failures at 34.1: expected", "Failures are not in it")
 answers.mistake("returns_nothing", {"return kept / day_s": ""},
-    "expected the share of the day that is work which was not lost, one number, got None (does the function")
+    "expected one number, the share of the day that is work and was not lost, got None (does the function")

@@ -208,7 +208,7 @@ def _examine(ended: ArenaResult, kind: str, day: Day) -> dict[str, Complaint]:
 def _wrong(returned: Any, day: Day) -> Complaint:
     got = number(returned)
     if isinstance(got, str):
-        return f"expected the share of the day that is work which was not lost, one number, {got}"
+        return f"expected one number, the share of the day that is work and was not lost, {got}"
 
     right = replayed(day)
     if close(got, right, EXACT):
