@@ -159,7 +159,7 @@ class BigBatch:
             return [gradient] * n
 
         return {
-            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss's share by {n}.": (
+            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss by {n}.": (
                 alike(total / examples / n)
             ),
             f"The step is {n} times the right one: DDP already divides by the number of ranks.": alike(total / examples * n),
