@@ -82,8 +82,8 @@ def test_a_step_with_one_all_reduce_and_one_graph_at_a_time_costs_nothing():
     ("order", "often", "words"),
     [
         (ONE_BY_ONE, 2.0, "the gradients travel 2 times a step, after every part"),
-        (ONE_BY_ONE, 3.0, "3 times the gradients' bytes travel a step; expected once"),
-        (ONE_BY_ONE, 0.5, "0.5 times the gradients' bytes travel a step; expected once"),
+        (ONE_BY_ONE, 3.0, "3 times the gradients' bytes travel in a step; expected once"),
+        (ONE_BY_ONE, 0.5, "0.5 times the gradients' bytes travel in a step; expected once"),
         ("FFFBBB", 1.0, "the 2 parts went through the model as one batch"),
         ("FFFFFFBBBBBB", 1.0, "on rank 0 the graphs of 2 micro-batches were in memory at once"),
     ],

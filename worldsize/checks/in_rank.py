@@ -61,7 +61,7 @@ def no_process_group() -> Iterator[None]:
 
 def _no_group(*_: Any, **__: Any) -> None:
     raise RuntimeError(
-        "no process group is here: the ranks of an exercise over the fabric share nothing else. Write the messages "
+        "no process group is here: in an exercise over the fabric, ranks share nothing else. Write the messages "
         "yourself, with fabric.isend, send and recv."
     )
 

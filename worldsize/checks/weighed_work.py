@@ -74,6 +74,6 @@ def same_direction(got: np.ndarray | None, expected: np.ndarray) -> bool:
 def on_other_numbers(rank: int) -> Complaint:
     """Return the complaint about declared work that was not on the rank's own numbers."""
     return (
-        f"rank {rank} declared work on other numbers than those that it had to work on: what a layer's work is on, and what it "
-        f"comes to, is for the given code alone."
+        f"rank {rank} declared work on other numbers than its own: leave the input and the result of a layer's work to the given "
+        f"code."
     )

@@ -107,39 +107,39 @@ answers.mistake("answers_before_it_updates", {
     "staleness.append(age)\nfabric.send(letter(version + 1, weights), to=worker)": "staleness.append(age)",
 }, "got the weights of version 0 in a letter that says version 1")
 answers.mistake("numbers_the_letter_before_the_update", {"letter(version + 1, weights)": "letter(version, weights)"},
-    "got the versions [0, 0", "first update, then answer")
+    "got the versions [0, 0", "update first, then answer")
 answers.mistake("tells_everybody_of_every_update", {
     "fabric.send(letter(version + 1, weights), to=worker)": """
         for worker in workers:
             fabric.send(letter(version + 1, weights), to=worker)
     """,
-}, "the server sends to rank", "answer only who waits")
+}, "the server sends to rank", "answer only workers that wait")
 answers.mistake("averages_over_the_workers",
     {"(rate / max(1, age) if scaled else rate)": "(rate / max(1, age) if scaled else rate) / len(workers)"},
-    "every gradient counts 1/2. There is no mean here")
+    "every gradient counts 1/2. Take no mean here")
 answers.mistake("counts_its_own_update_as_staleness", {"staleness.append(age)": "staleness.append(age + 1)"},
     "the staleness of gradient 1 of ", "is 0, got 1")
 answers.mistake("returns_the_versions", {"staleness.append(age)": "staleness.append(version)"},
     "the staleness of gradient", "it was computed on version", "applied to version")
 answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added", "weights -= …")
 answers.mistake("never_scales", {"(rate / max(1, age) if scaled else rate)": "rate"},
-    "3 workers, scaled=True", "expected 0.", "with scaled=True the rate of this update is divided by that")
+    "3 workers, scaled=True", "expected 0.", "with scaled=True, divide the rate of this update by its staleness")
 answers.mistake("always_scales", {"(rate / max(1, age) if scaled else rate)": "rate / max(1, age)"},
-    "expected 1 times", "and the whole rate holds")
+    "expected 1 times", "but the update takes the full rate")
 answers.mistake("divides_by_the_staleness_and_one", {"max(1, age)": "(age + 1)"},
-    "3 workers, scaled=True", "a gradient of the newest weights has staleness 0")
+    "3 workers, scaled=True", "a gradient computed on the newest weights has staleness 0")
 answers.mistake("stops_workers_that_compute", {"dismiss(fabric, weights, workers)": "dismiss(fabric, weights, [])"},
-    "tells rank 1 to stop, which computes: take its gradient first")
+    "tells rank 1 to stop, which computes: receive its gradient first")
 answers.mistake("applies_what_comes_after_the_end", {
     "range(updates)": "range(updates + len(workers))",
     "letter(version + 1, weights)": "letter(version + 1 if version < updates else STOP, weights)",
     "dismiss(fabric, weights, workers)": "",
     "return weights, staleness": "return weights, staleness[:updates]",
-}, "had a gradient under way when the ", "updates were done", "It only has to be received")
+}, "had a gradient under way when the ", "updates were done", "Only receive it, as `dismiss` does")
 answers.mistake("leaves_without_a_word", {"dismiss(fabric, weights, workers)": ""},
-    "the server has ended, and a worker still waits for it")
+    "the server has ended, but a worker still waits for it")
 answers.mistake("returns_the_weights_alone", {"return weights, staleness": "return weights"},
-    "expected two values, the weights and what the contract asks besides, got a tensor")
+    "expected two values, the weights and the second one of the contract, got a tensor")
 
 
 @answers.is_wrong("expected float32[", "which is what `out` is, got float32[")
@@ -187,4 +187,4 @@ answers.mistake("divides_the_rate_for_good", {
             rate /= age
         weights -= rate * gradient
     """,
-}, "3 workers, scaled=True", "An earlier update's rate was divided, and still is")
+}, "3 workers, scaled=True", "An earlier update divided the rate for good")

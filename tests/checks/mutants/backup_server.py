@@ -106,21 +106,21 @@ def averages_as_it_goes(fabric, weights, updates, rate, backups):
 answers.mistake("waits_for_everybody", {"n - backups": "n"},
     "after 2 gradients the server waits for a gradient", "Step 0 had its 2 of 3 gradients")
 answers.mistake("divides_by_all_workers", {"total / need": "total / n"},
-    "counts 0.33 times, expected 0.5 times", "their sum over 2, not over all 3 workers")
+    "counts 0.33 times, expected 0.5 times", "Divide the sum of 2 gradients by 2, not by all 3 workers")
 answers.mistake("adds_and_does_not_divide", {"total / need": "total"},
     "counts 1 times, expected 0.5 times", "not the sum")
 answers.mistake("lets_a_late_worker_wait_for_the_next_step", {
     "waiting, total = [], torch.zeros_like(weights)": "waiting, late, total = [], [], torch.zeros_like(weights)",
     "lost += 1\nfabric.send(letter(version, weights), to=worker)": "lost += 1\nlate.append(worker)",
     "weights -= rate": "waiting += late\nweights -= rate",
-}, ("It was left waiting: answer at once", "does not count, and is answered at once"))
+}, ("The rank was left waiting: answer it at once", "do not count it, and answer its sender at once"))
 answers.mistake("never_answers_a_late_worker",
     {"lost += 1\nfabric.send(letter(version, weights), to=worker)": "lost += 1"},
-    "Its gradient was late: throw it away, and send the newest weights at once")
+    "Its last gradient was late: drop a late gradient, and send the newest weights at once")
 answers.mistake("uses_late_gradients_too", {
     "base, gradient = opened(box)": "base, gradient = opened(box)\ntotal += gradient",
     "waiting.append(worker)\ntotal += gradient": "waiting.append(worker)",
-}, "It was computed on version 0, and the weights are at 1: throw it away")
+}, "It was computed on version 0, and the weights are at version 1: drop this gradient")
 answers.mistake("takes_the_first_that_come_of_whatever_version", {
     """
         if base < version:
@@ -128,16 +128,16 @@ answers.mistake("takes_the_first_that_come_of_whatever_version", {
             fabric.send(letter(version, weights), to=worker)
             continue
     """: "lost += base < version",
-}, "the server stops, and", "were computed on the newest weights", "steps of 2 take")
+}, "the server stops, but only", "were computed on the newest weights", "steps of 2 need")
 answers.mistake("leaves_the_late_ones_in_their_send", {
     "dismiss(fabric, weights, [w for w in range(1, n + 1) if w not in waiting])": """
         for worker in waiting:
             fabric.send(letter(STOP, weights), to=worker)
     """,
-}, "the server has ended, and a worker still waits for it")
+}, "the server has ended, but a worker still waits for it")
 answers.mistake("takes_those_who_wait_for_busy",
     {"[w for w in range(1, n + 1) if w not in waiting]": "range(1, n + 1)"},
-    "updates are done", "`busy` are those who compute")
+    "updates are done", "`busy` lists the workers that compute")
 answers.mistake("forgets_to_count", {"lost += 1": ""},
     "the number of gradients that came late", "got 0")
 answers.mistake("climbs", {"weights -=": "weights +="}, "every gradient was added")
@@ -161,7 +161,7 @@ answers.mistake("forgives_a_gradient_that_is_one_version_late", {
         if base < version:
     """,
     "waiting.append(worker)\ntotal += gradient": "waiting.append(worker)",
-}, "computed on version 0, and the weights are at 1: throw it away")
+}, "computed on version 0, and the weights are at version 1: drop this gradient")
 answers.mistake("never_waits_for_the_answers_to_late_ones", {
     """
         lost += 1
@@ -175,6 +175,6 @@ answers.mistake("keeps_letters_that_look_into_one_box", {
     "waiting, total = [], torch.zeros_like(weights)": "waiting, kept = [], []",
     "total += gradient": "kept.append(gradient)",
     "total / need": "torch.stack(kept).mean(dim=0)",
-}, "counts 0 times, expected 0.5 times", "counts for it", "the next recv writes over them")
+}, "counts 0 times, expected 0.5 times", "counts instead", "the next recv overwrites them")
 answers.mistake("counts_what_is_thrown_away_at_the_end", {"return weights, lost": "return weights, lost + n - len(waiting)"},
-    "the number of gradients that came late while steps were made")
+    "the number of gradients that came late before the last step")

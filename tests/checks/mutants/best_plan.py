@@ -110,15 +110,15 @@ def stops_when_a_larger_micro_batch_does_not_fit(model, gpus, global_batch, memo
 
 answers.mistake("forgets_the_activations",
     {"held(model, plan) <=": 'held(model, plan) - memory(Transformer(**model), plan)["activations"] <='},
-    "175 B, 1,024 GPUs of 80 GB", "of a GPU (parameters", "Activations have to fit as well")
+    "175 B, 1,024 GPUs of 80 GB", "GB per GPU (parameters", "Activations must fit as well")
 answers.mistake("forgets_that_it_has_to_fit", {"held(model, plan) <= memory_bytes": "True"},
-    "needs", "GB of a GPU", "there are 80 GB")
+    "needs", "GB per GPU", "a GPU has 80 GB")
 answers.mistake("each_part_alone_has_to_fit", {"held(model, plan)": "max(memory(Transformer(**model), plan).values())"},
-    "needs", "GB of a GPU", "there are 80 GB")
+    "needs", "GB per GPU", "a GPU has 80 GB")
 answers.mistake("always_recomputes_everything", {
     "list(plans(model, gpus, global_batch))":
         '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == "whole"]',
-}, "175 B, 1,024 GPUs of 80 GB", "s a step, and there is a plan that fits and takes 23.07 s", "recomputed")
+}, "175 B, 1,024 GPUs of 80 GB", "s a step, but another plan that fits takes 23.07 s", "recomputed")
 answers.mistake("never_recomputes", {
     "list(plans(model, gpus, global_batch))":
         '[plan for plan in plans(model, gpus, global_batch) if plan.recomputed == ""]',
@@ -128,40 +128,40 @@ answers.mistake("as_much_tensor_parallelism_as_a_node_has", {
         most = max(t for t in divisors(gpus) if t <= 8 and model["heads"] % t == 0)
         found = [plan for plan in plans(model, gpus, global_batch) if plan.tensor == most]
     """,
-}, "there is a plan that fits and takes", "differ")
+}, "another plan that fits takes", "differ")
 answers.mistake("one_sequence_at_a_time", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batch == 1]",
 }, "1.3 B, 8 GPUs of 80 GB", "micro_batch differ")
 answers.mistake("the_one_that_needs_least_memory", {"takes(model, plan)": "held(model, plan)"},
-    "175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 23.07 s")
+    "175 B, 1,024 GPUs of 80 GB", "another plan that fits takes 23.07 s")
 answers.mistake("the_first_that_fits",
     {"min(fitting, key=lambda plan: takes(model, plan), default=None)": "fitting[0] if fitting else None"},
-    "175 B, 1,024 GPUs of 80 GB", "there is a plan that fits and takes 23.07 s")
+    "175 B, 1,024 GPUs of 80 GB", "another plan that fits takes 23.07 s")
 answers.mistake("forgets_the_bubble",
     {"takes(model, plan)": 'takes(model, plan) - seconds(Transformer(**model), plan)["bubble"]'},
-    "there is a plan that fits and takes", "differ")
+    "another plan that fits takes", "differ")
 answers.mistake("powers_of_two_alone", {
     "fitting =": """
         powers = {2**k for k in range(11)}
         found = [p for p in found if {p.tensor, p.pipeline, p.micro_batch} <= powers]
         fitting =
     """,
-}, "there is a plan that fits and takes", "differ")
+}, "another plan that fits takes", "differ")
 answers.mistake("cuts_a_head", {"plans(model, gpus, global_batch)": "plans(model, gpus, global_batch, heads=False)"},
     "doesn't divide the 6 heads")
 answers.mistake("the_smallest_where_none_fits",
     {"return chosen(best)": "return chosen(best or min(found, key=lambda plan: held(model, plan)))"},
-    "175 B, 16 GPUs", "no plan fits here; expected None", "there are 80 GB")
+    "175 B, 16 GPUs", "no plan fits here; expected None", "a GPU has 80 GB")
 answers.mistake("an_empty_dict_where_none_fits", {"return chosen(best)": "return chosen(best) or {}"},
     "175 B, 16 GPUs", "no plan fits here; expected None, got {}.")
 answers.mistake("returns_the_plan_itself", {"return chosen(best)": "return best"},
-    "expected a dict, got a Plan: dataclasses.asdict(plan) is one")
+    "expected a dict, got a Plan: return dataclasses.asdict(plan)")
 answers.mistake("shards_the_optimizer_as_well", {
     "list(plans(model, gpus, global_batch))":
         '[Plan(**{**asdict(plan), "zero": 1}) for plan in plans(model, gpus, global_batch)]',
     "return chosen(best)": "return chosen(best) and {**chosen(best), 'zero': 1}",
-}, "zero is 1; only tensor, pipeline, data, micro_batch, recomputed are to be chosen here")
+}, "zero is 1; choose only tensor, pipeline, data, micro_batch, recomputed here")
 answers.mistake("leaves_gpus_idle", {"plans(model, gpus, global_batch)": "plans(model, gpus // 2, global_batch)"},
     "tensor · pipeline · data is", "expected 1024, all the GPUs")
 
@@ -179,7 +179,7 @@ answers.mistake("a_plan_with_its_seconds",
     {"return chosen(best)": 'return best and {**chosen(best), "seconds": takes(model, best)}'},
     "alone, got seconds too: a Plan has no such field")
 answers.mistake("a_dict_of_the_whole_plan", {"return chosen(best)": "return best and asdict(best)"},
-    "global_batch is in the dict; it is given, and the next cell adds it")
+    "the dict has global_batch, which is given: the next cell adds it")
 answers.mistake("fewer_gpus_where_all_do_not_divide", {
     "found = list(plans(model, gpus, global_batch))":
         "found = [plan for n in range(gpus, 0, -1) if gpus % n == 0 for plan in plans(model, n, global_batch)]",
@@ -193,7 +193,7 @@ answers.mistake("tensor_inside_the_node_alone", {
 answers.mistake("equal_parts_of_the_batch_alone", {
     "list(plans(model, gpus, global_batch))":
         "[plan for plan in plans(model, gpus, global_batch) if plan.micro_batches % plan.pipeline == 0]",
-}, "there is a plan that fits and takes", "differ")
+}, "another plan that fits takes", "differ")
 
 
 @answers.is_right

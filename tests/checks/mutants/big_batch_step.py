@@ -123,10 +123,11 @@ answers.mistake("averages_the_means_of_the_parts", {
         "cross_entropy(ddp(x), y) / len(parts)",
 }, "This is the mean of the parts' means", "Divide by the examples of all parts of all ranks")
 answers.mistake("forgets_no_sync", {" if number == len(parts) - 1 else ddp.no_sync()": ""},
-    "the weights are right, but the gradients travel 4 times a step", "stand inside `with ddp.no_sync():`")
+    "the weights are right, but the gradients travel 4 times a step",
+    "Run forward and backward of all parts but the last inside `with ddp.no_sync():`")
 
 
-@answers.is_wrong("the 4 parts went through the model as one batch", "forward and backward, part by part")
+@answers.is_wrong("the 4 parts went through the model as one batch", "run forward and backward part by part")
 def one_pass_over_all_parts(ddp, optimizer, parts):
     loss = of_all(parts)
     optimizer.zero_grad()
@@ -154,7 +155,7 @@ answers.mistake("counts_the_examples_of_each_place", {
     "/ total": "/ (examples * len(parts))",
 }, "All ranks' first parts count as much as all second ones")
 answers.mistake("forgets_that_ddp_divides", {" * dist.get_world_size() / total": " / total"},
-    "The step is 1/2 of what it should be", "DDP divides by the number of ranks")
+    "The step is 1/2 of the right one", "DDP divides by the number of ranks")
 answers.mistake("adds_up_the_means",
     {'cross_entropy(ddp(x), y, reduction="sum") * dist.get_world_size() / total': "cross_entropy(ddp(x), y)"},
     "The parts' means add up: nothing was divided by the number of parts")
@@ -163,13 +164,13 @@ answers.mistake("divides_by_nothing", {" * dist.get_world_size() / total": ""},
 answers.mistake("never_syncs", {"nullcontext() if number == len(parts) - 1 else ddp.no_sync()": "ddp.no_sync()"},
     "Every rank steps by the gradient of its own examples", "outside no_sync()")
 answers.mistake("never_zeroes", {"optimizer.zero_grad()": ""},
-    "after step 1", "The gradients of the step before are still there")
+    "after step 1", "The previous step's gradients are still there")
 answers.mistake("zeroes_between_the_parts", {
     "optimizer.zero_grad()": "",
     "loss.backward()": "optimizer.zero_grad()\nloss.backward()",
 }, "Only the last part is in the step, divided by all examples")
 answers.mistake("never_steps", {"optimizer.step()": ""},
-    "The weights have not moved: optimizer.step() comes after the last part")
+    "The weights have not moved: call optimizer.step() after the last part")
 
 
 @answers.is_wrong("optimizer.step() was called 3 times: take one step, after the last part")
@@ -193,7 +194,7 @@ answers.mistake("averages_by_hand_after_ddp_has", {
             p.grad /= dist.get_world_size()
         optimizer.step()
     """,
-}, "times the gradients' bytes travel a step; expected once")
+}, "times the gradients' bytes travel in a step; expected once")
 
 
 @answers.is_wrong("on rank 0 the graphs of 4 micro-batches were in memory at once")
@@ -222,17 +223,17 @@ answers.mistake("steps_by_hand", {"optimizer.step()": """
     with torch.no_grad():
         for p in ddp.parameters():
             p -= optimizer.param_groups[0]["lr"] * p.grad
-"""}, "after step 1", "optimizer.step() was not called: a step by hand has not the optimizer's momentum")
+"""}, "after step 1", "optimizer.step() was not called: a step by hand lacks the optimizer's momentum")
 answers.mistake("steps_after_every_part_out_of_sync", {
     "loss.backward()": "loss.backward()\nif number < len(parts) - 1:\n    optimizer.step()",
 },
     "optimizer.step() was called 3 times: take one step, after the last part")
 answers.mistake("retains_the_graphs", {"loss.backward()": "loss.backward(retain_graph=True)"},
-    "the weights are right, but on rank 0 there are still activations of 1 earlier part", "without retain_graph a backward frees")
+    "the weights are right, but rank 0 still holds activations of 1 earlier part", "without retain_graph a backward frees")
 answers.mistake("keeps_all_losses_and_their_graphs", {
     "optimizer.zero_grad()": "losses = []\noptimizer.zero_grad()",
     "loss.backward()": "loss.backward(retain_graph=True)\nlosses.append(loss)",
-}, "the weights are right, but on rank 0 there are still activations of 3 earlier parts")
+}, "the weights are right, but rank 0 still holds activations of 3 earlier parts")
 answers.mistake("takes_the_parts_out_of_their_list", {
     "for number, (x, y) in enumerate(parts):": "while parts:\n    x, y = parts.pop(0)",
     "if number == len(parts) - 1 else": "if not parts else",

@@ -96,61 +96,66 @@ def counts_from_the_list_of_senders(fabric, weights, updates, rate, bound):
 
 
 answers.mistake("has_no_gate", {" if clocks[w] - slowest <= bound": ""},
-    "2 workers, bound=1", "2 ahead of the slowest worker and the bound is 1: it has to wait")
+    "2 workers, bound=1", "2 ahead of the slowest worker and the bound is 1: the rank must wait")
 answers.mistake("closes_one_too_early", {"<= bound": "< bound"},
-    "the server waits for a gradient", "1 ahead of the slowest worker and the bound is 1: it may go on")
+    "the server waits for a gradient", "1 ahead of the slowest worker and the bound is 1: the rank may go on")
 answers.mistake("closes_one_too_late", {"<= bound": "<= bound + 1"},
-    "2 ahead of the slowest worker and the bound is 1: it has to wait")
+    "2 ahead of the slowest worker and the bound is 1: the rank must wait")
 answers.mistake("forgets_workers_that_have_sent_nothing",
     {"min(clocks.values())": "min(clock for clock in clocks.values() if clock)"},
-    "2 ahead of the slowest worker and the bound is 1: it has to wait")
+    "2 ahead of the slowest worker and the bound is 1: the rank must wait")
 answers.mistake("compares_with_the_mean", {
     "clocks[w] - slowest <= bound":
         "clocks[w] - sum(clocks.values()) / len(clocks) <= bound - 0.5 * (len(clocks) == 2)",
-}, "ahead of the slowest worker and the bound is 2: it has to wait")
+}, "ahead of the slowest worker and the bound is 2: the rank must wait")
 answers.mistake("opens_the_gate_for_its_sender_alone", {
     "[w for w in waiting if": "[w for w in [worker] if",
     "[w for w in workers if w not in waiting]": "[]",
-}, "the server waits for a gradient, and rank", "it may go on")
+}, "the server waits for a gradient, and rank", "the rank may go on")
 answers.mistake("lets_one_go_where_two_may", {
     "[w for w in waiting if clocks[w] - slowest <= bound]":
         "[w for w in waiting if clocks[w] - slowest <= bound][:1]",
-}, "the server waits for a gradient, and rank", "it may go on")
+}, "the server waits for a gradient, and rank", "the rank may go on")
 answers.mistake("sends_the_weights_of_the_time_when_it_was_stopped", {
     "clocks = dict.fromkeys(workers, 0)": "clocks, kept = dict.fromkeys(workers, 0), {}",
     "waiting.append(worker)": "waiting.append(worker)\nkept[worker] = letter(version + 1, weights)",
     "fabric.send(letter(version + 1, weights), to=w)": "fabric.send(kept[w], to=w)",
-}, "2 workers, bound=1: rank", "got the versions", "it has to wait")
+}, "2 workers, bound=1: rank", "got the versions", "the rank must wait")
 answers.mistake("takes_those_at_the_gate_for_busy", {"[w for w in workers if w not in waiting]": "workers"},
-    "updates are done, and the server waits for rank", "`busy` are those who compute")
+    "updates are done, and the server waits for rank", "`busy` lists the workers that compute")
 answers.mistake("throws_old_gradients_away", {
     "weights -= rate * gradient": """
         if version - base <= bound:
             weights -= rate * gradient
     """,
 }, "counts 0 times, expected 1 times", "every gradient is an update")
-answers.mistake("knows_one_bound_alone", {"<= bound": "<= 1"}, "3 workers, bound=2", "it may go on")
+answers.mistake("knows_one_bound_alone", {"<= bound": "<= 1"}, "3 workers, bound=2", "the rank may go on")
 answers.mistake("bounds_the_staleness_of_the_last_gradient", {
     "slowest = min(clocks.values())": "",
     "[w for w in waiting if clocks[w] - slowest <= bound]":
         "list(waiting) if version - base <= bound and len(waiting) == len(workers) else []",
-}, "2 workers, bound=1", "it may go on")
+}, "2 workers, bound=1", "the rank may go on")
 answers.mistake("asks_for_the_slowest_of_the_others", {
     "slowest = min(clocks.values())": "",
     "- slowest": "- min(clock for other, clock in clocks.items() if other != w)",
 }, "1 worker, bound=1", "ValueError")
 answers.mistake("compares_with_the_slowest_of_those_who_wait",
     {"min(clocks.values())": "min(clocks[w] for w in waiting)"},
-    "ahead of the slowest worker and the bound is", ("it has to wait", "it may go on"))
+    "ahead of the slowest worker and the bound is", ("the rank must wait", "the rank may go on"))
 answers.mistake("never_waits_for_the_first_letters",
     {"fabric.send(letter(0, weights), to=worker)": "fabric.isend(letter(0, weights), to=worker)"},
+<<<<<<< HEAD
     "rank 0 ended without waiting for an isend")
 answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "it may go on")
+=======
+    "rank 0 ended with an isend that nobody waited for")
+answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "the rank may go on")
+>>>>>>> 8a9ec6c457d6dd1985e3b985b716f029593e503a
 answers.mistake("knows_five_workers_alone", {"range(1, fabric.world_size)": "range(1, min(6, fabric.world_size))"},
-    "workers, bound=1", "It has had none yet: at the start every worker gets version 0")
+    "workers, bound=1", "This rank has had none yet: at the start, send version 0 to every worker")
 answers.mistake("opens_the_gate_when_the_mean_has_caught_up",
     {"slowest = min(clocks.values())": "slowest = sum(clocks.values()) // len(clocks)"},
-    "ahead of the slowest worker and the bound is", "it has to wait")
+    "ahead of the slowest worker and the bound is", "the rank must wait")
 answers.mistake("compares_with_the_second_slowest_of_many",
     {"min(clocks.values())": "sorted(clocks.values())[len(clocks) > 3]"},
-    "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: it has to wait")
+    "workers, bound=1: rank", "ahead of the slowest worker and the bound is 1: the rank must wait")

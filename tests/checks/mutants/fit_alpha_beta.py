@@ -77,10 +77,10 @@ answers.twin("a_line_in_one_over_m", {
 })
 
 answers.mistake("errors_in_seconds", {", w=1 / seconds": ""},
-    "left out", "Your line misses the small sizes most", "what makes it care for large ones more?")
+    "left out", "Your line misses the small sizes most", "why do the large ones weigh more?")
 answers.mistake("errors_over_the_square_of_the_size", {"w=1 / seconds": "w=1 / sizes**2"},
     "which was left out, your line says")
-answers.mistake("returns_the_slope", {"1 / slope": "slope"}, "That is 1/B, the seconds that a byte takes: turn it over")
+answers.mistake("returns_the_slope", {"1 / slope": "slope"}, "That is 1/B, the seconds for one byte: invert it")
 answers.mistake("bandwidth_first", {"alpha, 1 / slope": "1 / slope, alpha"}, "The two are swapped: α comes first")
 
 
@@ -95,7 +95,7 @@ def bandwidth_alone(sizes, seconds):
     return 0.0, np.mean(sizes / seconds)
 
 
-answers.mistake("alpha_in_milliseconds", {"alpha, 1 / slope": "1e3 * alpha, 1 / slope"}, "α is wanted in seconds")
+answers.mistake("alpha_in_milliseconds", {"alpha, 1 / slope": "1e3 * alpha, 1 / slope"}, "Return α in seconds")
 
 
 @answers.is_wrong("which was left out, your line says")
@@ -106,8 +106,8 @@ def through_the_first_and_the_last(sizes, seconds):
 
 
 answers.mistake("bandwidth_in_megabytes", {"alpha, 1 / slope": "alpha, 1e-6 / slope"},
-    "B is wanted in bytes a second, not in kB, MB or GB")
-answers.mistake("bandwidth_in_bits", {"alpha, 1 / slope": "alpha, 8 / slope"}, "B is wanted in bytes a second, not in bits")
+    "Return B in bytes a second, not in kB, MB or GB")
+answers.mistake("bandwidth_in_bits", {"alpha, 1 / slope": "alpha, 8 / slope"}, "Return B in bytes a second, not in bits")
 answers.mistake("weights_that_add_the_median", {"w=1 / seconds": "w=1 / (seconds + np.median(seconds))"},
     "which was left out, your line says", "Two of the times are 20% off")
 answers.mistake("weights_no_larger_than_the_medians", {"w=1 / seconds": "w=1 / np.maximum(seconds, np.median(seconds))"},

@@ -99,22 +99,22 @@ def draws_machines_that_could_have_been(measured):
 
 
 answers.mistake("the_scatter_of_one_step_alone", {"math.hypot(scatter, line)": "scatter"},
-    "few steps", "They hold the scatter of one step alone", "3.5 times the errors of both means")
+    "few steps", "The intervals hold the scatter of one step alone", "3.5 times the errors of both means")
 answers.mistake("an_interval_of_the_mean", {"math.hypot(scatter, line)": "line"},
     "They hold the error of the means alone", "The next step scatters as the measured ones did")
 answers.mistake("a_line_in_the_ranks",
     {"half =": "middle = 3 * np.mean(measured[4]) - 2 * np.mean(measured[2])\nhalf ="},
     "steps without scatter", "That is a straight line through the times on 2 and on 4 ranks")
 answers.mistake("one_standard_deviation", {"factor * ": ""},
-    "They reach about one standard deviation each way")
+    "The intervals reach about one standard deviation each way")
 answers.mistake("two_standard_deviations", {"factor * ": "1.96 * "},
-    "many steps", "They reach two standard deviations each way or more, which holds 95 %")
+    "many steps", "The intervals reach two standard deviations each way or more, which covers 95 %")
 answers.mistake("the_scatter_in_seconds_of_four_ranks",
     {"hypot(scatter, line)": "hypot(np.std(measured[4], ddof=1), line)"},
     "does your scatter grow with it?")
 
 
-@answers.is_wrong("times as wide as they have to be")
+@answers.is_wrong("times as wide as needed")
 def from_the_extremes(measured):
     two, four = measured[2], measured[4]
     middle = 3.5 * (np.mean(four) - np.mean(two))
@@ -122,7 +122,7 @@ def from_the_extremes(measured):
 
 
 answers.mistake("no_interval_at_all", {"return middle - half, middle, middle + half": "return middle, middle, middle"},
-    "few steps", "of the next steps on 8 ranks 0% lie in the intervals")
+    "few steps", ": 0% of the next steps on 8 ranks lie in the intervals")
 answers.mistake("the_middle_alone", {"return middle - half, middle, middle + half": "return middle"},
     "expected three numbers, (low, middle, high) in seconds")
 answers.mistake("the_half_width_in_the_place_of_the_ends",
@@ -134,7 +134,7 @@ answers.mistake("a_line_in_the_logarithm",
     {"half =": "middle = 2 * np.mean(measured[4]) - np.mean(measured[2])\nhalf ="},
     "That adds for each doubling what the last one added")
 answers.mistake("a_quarter_more_or_less", {"half = factor * math.hypot(scatter, line)": "half = middle / 4"},
-    "times as wide as they have to be")
+    "times as wide as needed")
 
 
 @answers.is_wrong("few steps", "lie in the intervals")
@@ -146,7 +146,7 @@ def the_quantiles_of_the_measured_steps(measured):
 
 
 for name, edits, words in (
-    ("the_quantile_of_a_known_scatter", {"factor * ": "1.645 * "}, "which is for an s that is known"),
+    ("the_quantile_of_a_known_scatter", {"factor * ": "1.645 * "}, "which suits a known s"),
     ("subtracts_the_variances", {"line = parts(measured)": """
         line = parts(measured)
         off = [scatter / middle * np.mean(measured[n]) / len(measured[n]) ** 0.5 for n in (2, 4)]

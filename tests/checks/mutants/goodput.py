@@ -104,7 +104,7 @@ answers.mistake("a_restart_that_nothing_ends", {
         while failures and failures[0] < now:
             failures.pop(0)
     """,
-}, "failures at 34.1, 38.4: expected", "A failure in a restart is passed over here: the restart begins again")
+}, "failures at 34.1, 38.4: expected", "A failure in a restart is ignored here: the restart begins again")
 answers.mistake("takes_whole_cycles_off_where_a_restart_is_hit", {
     """
         if failure > begins:
@@ -126,7 +126,7 @@ answers.mistake("keeps_what_was_being_saved", {
         if failures and failures[0] < saved_at:
             kept += interval_s * (failures[0] >= now + interval_s)
     """,
-}, "failures at 28.4: expected", "a save that is not complete saves nothing")
+}, "failures at 28.4: expected", "an incomplete save saves nothing")
 answers.mistake("nothing_fails_in_a_save", {
     "saved_at = now + interval_s + save_s": """
         saved_at = now + interval_s + save_s
@@ -134,7 +134,7 @@ answers.mistake("nothing_fails_in_a_save", {
             failures.pop(0)
     """,
     "if failures and failures[0] < saved_at:": "if failures and failures[0] < now + interval_s:",
-}, "failures at 28.4: expected", "A failure in a save is passed over here")
+}, "failures at 28.4: expected", "A failure in a save is ignored here")
 answers.mistake("loses_the_time_alone", {
     "if failures and failures[0] < saved_at:": """
         if failures and failures[0] < saved_at:
@@ -150,7 +150,7 @@ answers.mistake("begins_the_day_again", {
 answers.mistake("restarts_at_once", {"now = kept = 0.0": "now = kept = restart_s = 0.0"},
     "failures at 34.1: expected", "The restart takes no time here")
 answers.mistake("counts_what_is_saved_alone", {"kept += min(interval_s, day_s - now)": ""},
-    "failures at none: expected 0.832727", "nobody has lost it")
+    "failures at none: expected 0.832727", "no failure lost it")
 answers.mistake("counts_the_saves",
     {"kept += interval_s\nnow = saved_at": "kept += interval_s + save_s\nnow = saved_at"},
     "failures at none: expected 0.832727", "Saves count as work here")
@@ -182,7 +182,7 @@ answers.mistake("works_through_the_last_restart", {"kept / day_s": "(kept + max(
     "a day of 103 s, failures at 101.2: expected")
 answers.mistake("forgets_the_save_of_a_failure", {
     "if failures and failures[0] < saved_at:": "if failures and failures[0] < saved_at - save_s / 2:",
-}, "failures at 29.9: expected", "a save that is not complete saves nothing")
+}, "failures at 29.9: expected", "an incomplete save saves nothing")
 answers.mistake("the_share_that_is_lost", {"return kept / day_s": "return 1 - kept / day_s"},
     "got 0.167273. This is the share that is lost")
 
@@ -231,6 +231,6 @@ def saves_by_the_clock_of_work(interval_s, save_s, restart_s, day_s, failures_at
 
 
 answers.mistake("never_fails", {"[t for t in failures_at if t < day_s]": "[]"},
-    "failures at 34.1: expected", "Failures are not in it")
+    "failures at 34.1: expected", "The failures are left out")
 answers.mistake("returns_nothing", {"return kept / day_s": ""},
-    "expected the share of the day that is work which was not lost, one number, got None (does the function")
+    "expected one number, the share of the day that is work and was not lost, got None (does the function")

@@ -140,36 +140,38 @@ def pads_with_what_is_never_found(fabric, scores, labels, threshold):
 # ---- each rank's own ---------------------------------------------------------------------------
 
 
-@answers.is_wrong("This is the mean of the ranks' own. Add up over the ranks what is found and what there is", "recall of all")
+@answers.is_wrong(
+    "This is the mean of the ranks' own values. Add up positives found and all positives over the ranks", "recall of all"
+)
 def mean_of_means(fabric, scores, labels, threshold):
     own = metrics(scores, labels, threshold)
     return tuple((added_up(fabric, *own) / fabric.world_size).tolist())
 
 
 answers.mistake("stays_on_its_rank", {"return tuple((added_up(fabric, *own) / fabric.world_size).tolist())": "return own"},
-    "This is each rank's own. Add up over the ranks", of=mean_of_means)
+    "This is each rank's own value. Add up positives found and all positives over the ranks", of=mean_of_means)
 answers.mistake("leaves_ranks_without_a_positive_out", {
     "return tuple((added_up(fabric, *own) / fabric.world_size).tolist())": """
         some = bool(labels.any())
         total = added_up(fabric, *(value * some for value in own), some)
         return tuple((total[:3] / total[3].clamp(min=1)).tolist())
     """,
-}, "recall of all ranks' examples", "Add up over the ranks", of=mean_of_means)
+}, "recall of all ranks' examples", "Add up positives found and all positives over the ranks", of=mean_of_means)
 answers.mistake("weighs_by_examples", {
     "return tuple((added_up(fabric, *own) / fabric.world_size).tolist())": """
         total = added_up(fabric, *(value * len(scores) for value in own), len(scores))
         return tuple((total[:3] / total[3]).tolist())
     """,
-}, "This is the ranks' own, weighed by their examples. Add up over the ranks", of=mean_of_means)
+}, "This is the ranks' mean, weighted by their examples. Add up positives found", of=mean_of_means)
 answers.mistake("weighs_by_positives", {
     "return tuple((added_up(fabric, *own) / fabric.world_size).tolist())": """
         total = added_up(fabric, *(value * int(labels.sum()) for value in own), int(labels.sum()))
         return tuple((total[:3] / total[3].clamp(min=1)).tolist())
     """,
-}, "precision of all", "This is the ranks' own, weighed by their positives", of=mean_of_means)
+}, "precision of all", "This is the ranks' mean, weighted by their positives", of=mean_of_means)
 
 
-@answers.is_wrong("the average precision of all", "This is the mean of the ranks' own. It sorts all", "scores have to travel")
+@answers.is_wrong("the average precision of all", "This is the mean of the ranks' own values. It sorts all", "send the scores")
 def counts_travel_and_average_precisions(fabric, scores, labels, threshold):
     """Recall and precision are right; average precision is the mean of the ranks'."""
     found = scores >= threshold
@@ -182,7 +184,7 @@ def counts_travel_and_average_precisions(fabric, scores, labels, threshold):
 answers.mistake("weighs_average_precision_by_positives", {
     "metrics(scores, labels, threshold)[2]": "metrics(scores, labels, threshold)[2] * int(labels.sum())",
     "average / fabric.world_size": "average / max(1, positives)",
-}, "the average precision of all", "weighed by their positives. It sorts all examples", of=counts_travel_and_average_precisions)
+}, "the average precision of all", "weighted by their positives. It sorts all examples", of=counts_travel_and_average_precisions)
 
 
 @answers.is_wrong("the average precision of all")
@@ -205,7 +207,7 @@ answers.mistake("does_not_find_the_threshold_itself", {"recall, precision = at(t
         found = scores > threshold
         hits = int((found & labels).sum())
         recall, precision = hits / max(1, positives), hits / max(1, int(found.sum()))
-    """}, "A score that is the threshold is found, too")
+    """}, "A score equal to the threshold is found, too")
 answers.mistake("turns_recall_and_precision_round", {"return recall, precision, average": "return precision, recall, average"},
     "This is the precision: the order is recall, precision, average precision")
 answers.mistake("takes_equal_scores_one_by_one", {"last[:-1] = sorted_scores[1:] != sorted_scores[:-1]": ""},
@@ -236,18 +238,18 @@ answers.mistake("multiplies_at_the_threshold", {
 answers.mistake("says_1_where_nothing_is_found", {
     "return recall, precision, average":
         "return recall, precision if (scores >= threshold).any() else 1.0, average",
-}, "no score reaches the threshold", "This is 1, where there is nothing to find or nothing found")
+}, "no score reaches the threshold", "This is 1, where there is nothing to find or nothing is found")
 answers.mistake("divides_0_by_0", {"hits / max(1, found.sum())": "hits / found.sum()"},
-    "no score reaches the threshold", "This is 0/0, which is to count as 0", of=in_one_sort)
+    "no score reaches the threshold", "This is 0/0, which counts as 0", of=in_one_sort)
 answers.mistake("divides_by_no_positive", {"hits / max(1, positives), hits / max(1, int(found.sum()))":
-    "hits / positives, hits / max(1, int(found.sum()))"}, "no positive at all", "What would be 0/0 is to count as 0")
+    "hits / positives, hits / max(1, int(found.sum()))"}, "no positive at all", "Count 0/0 as 0")
 
 answers.mistake("begins_with_the_lowest_threshold", {"scores.unique().flip(0)": "scores.unique()"},
     "The thresholds went from the lowest to the highest")
 answers.mistake("leaves_the_first_threshold_out", {
     "average, before = 0.0, 0.0": "average, before = 0.0, at(scores.max())[0]",
 }, "The first threshold counts, too")
-answers.mistake("weighs_by_recall", {"(recall - before) * precision": "recall * precision"}, "not by what recall has gained")
+answers.mistake("weighs_by_recall", {"(recall - before) * precision": "recall * precision"}, "not by the gain in recall")
 answers.mistake("takes_its_own_scores_as_thresholds", {
     "scores, labels = collectives": "own = scores\nscores, labels = collectives", "scores.unique()": "own.unique()",
 }, "The thresholds were this rank's own scores")

@@ -98,9 +98,9 @@ answers.twin("by_running_means", {
 
 # Unbiased too; only that it varies more.
 answers.mistake("takes_the_norm_of_rank_0", {"small, big)": "squared(gradients[0]), big)"},
-    "|G_small|² is that of rank 0 alone: take the mean over the ranks")
+    "|G_small|² comes from rank 0 alone: take the mean over the ranks")
 answers.mistake("takes_the_norm_of_the_last_rank", {"small, big)": "squared(gradients[-1]), big)"},
-    "|G_small|² is that of rank", "alone: take the mean over the ranks")
+    "|G_small|² comes from rank", "alone: take the mean over the ranks")
 answers.mistake("clamps_the_signal", {"signals.append(signal)": "signals.append(max(signal, 0.0))"},
     "some of them mostly noise", "A |G|² below 0 was raised to 0")
 answers.mistake("skips_negative_signals", {"signals.append(signal)": """
@@ -111,19 +111,19 @@ answers.mistake("skips_negative_signals", {"signals.append(signal)": """
 answers.mistake("skips_negative_signals_alone", {
     "signals.append(signal)": "signals += [signal] * (signal > 0)",
     "sum(noises) / sum(signals)": "np.mean(noises) / np.mean(signals)",
-}, "some of them mostly noise", "Where |G|² came out below 0 it was left out, and tr(Σ) was not")
+}, "some of them mostly noise", "|G|² was left out where it came out below 0, but tr(Σ) was not")
 answers.mistake("takes_the_size_of_the_signal", {"signals.append(signal)": "signals.append(abs(signal))"},
     "some of them mostly noise", "A |G|² below 0 lost its sign")
 answers.mistake("takes_torchs_median_of_the_ratios", {
     "sum(noises) / sum(signals)": "(torch.tensor(noises) / torch.tensor(signals)).median()",
-}, "This is the lower of the two middle ratios: average |G|² and tr(Σ) each, and divide once")
+}, "This is the lower of the two middle ratios: average |G|² and tr(Σ) separately, then divide once")
 answers.mistake("takes_torchs_median", {
     "sum(noises) / sum(signals)": "torch.tensor(noises).median() / torch.tensor(signals).median()",
-}, "These are the lower of the two middle steps: take the mean of |G|²")
+}, "These are the lower of the two middle steps: take the means of |G|²")
 
 answers.mistake("averages_the_ratios",
     {"sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])"},
-    "It was divided step by step, and the ratios averaged", "divide once")
+    "The ratios were averaged over the steps", "divide once")
 answers.mistake("divides_by_the_big_norm", {"signals.append(signal)": "signals.append(big)"},
     "It is divided by |G_big|², which has noise of its own")
 answers.mistake("divides_by_the_small_norm", {"signals.append(signal)": "signals.append(small)"},
@@ -151,21 +151,21 @@ answers.mistake("divides_neither", {
     "noises.append(noise)": "noises.append(small - big)",
 }, "and m·|G_m|² − b·|G_b|² holds |G|² times m − b: divide by these")
 answers.mistake("swaps_the_batches", {"parts(batch, batch * len(gradients)": "parts(batch * len(gradients), batch"},
-    "The two batches are the wrong way round")
+    "The two batches are swapped")
 answers.mistake("takes_the_ranks_for_the_big_batch", {"batch * len(gradients)": "len(gradients)"},
     "The batch is missing in B_big", "n · B_small")
 answers.mistake("averages_the_ratios_of_rank_zero", {
     "small, big)": "squared(gradients[0]), big)",
     "sum(noises) / sum(signals)": "np.mean([noise / signal for signal, noise in zip(signals, noises, strict=True)])",
-}, "|G_small|² is that of rank 0 alone: take the mean over the ranks")
+}, "|G_small|² comes from rank 0 alone: take the mean over the ranks")
 answers.mistake("takes_the_first_batch_for_all", {"small, big = norms": "batch = steps[0][0]\nsmall, big = norms"},
     "The batch of the first step is taken for all")
 answers.mistake("weighs_the_steps_by_their_batch", {
     "signals.append(signal)": "signals.append(batch * signal)",
     "noises.append(noise)": "noises.append(batch * noise)",
-}, "The steps are weighed by their batch: each step counts alike")
+}, "The steps are weighted by batch: count each step equally")
 answers.mistake("takes_the_middle_ones", {"sum(noises) / sum(signals)": "np.median(noises) / np.median(signals)"},
-    "These are the middle ones of the steps")
+    "These are the medians over the steps")
 answers.mistake("averages_the_gradients_over_the_steps", {
     "for batch, gradients in steps:": """
         every = torch.stack([torch.stack(list(gradients)) for _, gradients in steps]).double()
@@ -173,10 +173,10 @@ answers.mistake("averages_the_gradients_over_the_steps", {
     """,
 }, "The gradients were averaged over the steps first")
 answers.mistake("turns_it_over", {"sum(noises) / sum(signals)": "sum(signals) / sum(noises)"},
-    "It is the wrong way round: tr(Σ) over |G|²")
+    "The ratio is upside down: divide tr(Σ) by |G|²")
 answers.mistake("takes_the_biased_variance",
     {"noises.append(noise)": "noises.append(noise * (len(gradients) - 1) / len(gradients))"},
-    "The variance between the ranks is divided by n, and should be by n − 1")
+    "The variance between the ranks is divided by n: divide by n − 1")
 answers.mistake("is_biased_twice", {
     "signals.append(signal)": "signals.append(big)",
     "noises.append(noise)":
@@ -192,6 +192,6 @@ answers.mistake("adds_up_in_the_first_gradient", {
         big = squared(gradients[0].div_(len(gradients)))
         signal, noise =
     """,
-}, "the gradients that were handed in have changed: leave them as they are")
+}, "the function changed the gradients that it was given: leave them unchanged")
 answers.mistake("returns_nothing", {"return sum(noises) / sum(signals)": ""},
     "expected the noise scale, one number, got None (does the function return it?)")

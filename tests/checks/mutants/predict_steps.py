@@ -180,7 +180,7 @@ answers.mistake("the_head_in_the_bubble_too",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, head=1 / busy(row)))"},
     "on another cluster", "of one layer a stage are", "too long", "the head comes m times")
 answers.mistake("a_fifth_whatever_the_rows_say", {'np.quantile(off, 0.9, method="higher")': "0.2"},
-    "scatter by 1 %", "your intervals are ± 18.3 % wide", "the width has to come from the rows")
+    "scatter by 1 %", "your intervals are ± 18.3 % wide", "take the width from the rows")
 answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(off, 0.9)"},
     "of the 83 rows lie in your intervals", "nine in ten should", of=both_files_in_one_fit)
 
@@ -188,13 +188,13 @@ answers.mistake("nine_in_ten_of_what_was_fitted_to", {"off[-2]": "np.quantile(of
 answers.mistake("five_free_constants", {
     "memory = robust_fit.fit(*table(single_node))[MEMORY]": "",
     "robust_fit.fit(at_few, took, known={MEMORY: memory})": "robust_fit.fit(at_few, took)",
-}, "49 % off on average, on those of 64 6.23 %", "grow alike in all rows of a fit cannot be told apart",
+}, "49 % off on average, and 6.23 % on the rows of 64", "A fit cannot tell apart parts of a step that grow alike",
     of=memory_from_every_run_of_the_node)
 answers.mistake("no_memory_traffic", {
     "products, memory, inside, outside, layers = work(row)": "",
     "np.array([products, memory, inside + outside, layers])": "work(row) * [1, 0, 1, 1, 1]",
     "table(single_node, parts)": "table(few, parts)",
-}, "rows of 256 and 512 GPUs", "at most 18 % is asked for", "Furthest off are the", of=fitted_to_one_node_alone)
+}, "rows of 256 and 512 GPUs", "expected at most 18 %", "Furthest off are the", of=fitted_to_one_node_alone)
 answers.mistake("no_bubble",
     {"fitted(few, single_node, rows)": "fitted(few, single_node, rows, lambda row: work(row, bubble=False))",
      'np.quantile(off, 0.9, method="higher")': "0.2"},
@@ -205,7 +205,7 @@ answers.mistake("no_overhead_of_a_layer",
     "rows of 256 and 512 GPUs", "too short")
 
 
-@answers.is_wrong("on the rows of 64 GPUs, whose seconds were given", "mend that first")
+@answers.is_wrong("on the rows of 64 GPUs, whose seconds were given", "fix that first")
 def one_share_of_the_peak(few, single_node, rows):
     """FLOPs over peak, with the mean share that the few reached."""
 
@@ -233,13 +233,13 @@ def least_squares_of_the_logarithms(few, single_node, rows):
     return intervals(np.exp(np.array(left) @ weights + np.array(right)), 0.2)
 
 
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+@answers.is_wrong("another cluster", "do all your constants come from the given rows?")
 def constants_that_were_known_before(few, single_node, rows):
     constants = [1 / 0.813, 1 / 0.567, 1 / 1.047, 1 / 1.044, 1.91e-3]
     return intervals(table(rows)[0] @ constants, 0.2)
 
 
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+@answers.is_wrong("another cluster", "do all your constants come from the given rows?")
 def the_courses_formula_and_one_factor(few, single_node, rows):
     def formula(row):
         model = Transformer(row["layers"], row["hidden"], row["heads"], row["tokens"])
@@ -252,7 +252,7 @@ def the_courses_formula_and_one_factor(few, single_node, rows):
     return intervals([factor * formula(row) for row in rows], 0.2)
 
 
-@answers.is_wrong("another cluster", "do all your constants come from the rows that were given?")
+@answers.is_wrong("another cluster", "do all your constants come from the given rows?")
 def memory_at_the_sheets_speed_and_a_half(few, single_node, rows):
     at_few, took = table(few)
     constants = robust_fit.fit(at_few, took, known={MEMORY: 1.5})
@@ -262,20 +262,20 @@ def memory_at_the_sheets_speed_and_a_half(few, single_node, rows):
 answers.mistake("nothing_recomputed_and_nothing_off_the_node", {
     "fitted(few, single_node, rows)":
         "fitted(few, single_node, rows, lambda row: work(row, recomputed=False, off_node=False))",
-}, "14.2 % off on average", "at most 12 % is asked for", "grow alike in all rows of a fit")
+}, "14.2 % off on average", "expected at most 12 %", "A fit cannot tell apart parts of a step that grow alike")
 answers.mistake("no_interval", {'np.quantile(off, 0.9, method="higher")': "0.0"},
-    "0 % of the 83 rows lie in your intervals", "at least 85 % are asked for")
+    "0 % of the 83 rows lie in your intervals", "at least 85 % must")
 answers.mistake("twice_as_long_or_half", {'np.quantile(off, 0.9, method="higher")': "1.0"},
     "half-width is on average 75 % of the prediction", "an interval that holds everything says nothing")
 answers.mistake("an_interval_of_the_mean",
     {'np.quantile(off, 0.9, method="higher")': "1.645 * off.std() / len(off) ** 0.5"},
-    "rows lie in your intervals", "at least 85 % are asked for")
+    "rows lie in your intervals", "at least 85 % must")
 answers.mistake("middles_alone", {'intervals(middles, np.quantile(off, 0.9, method="higher"))': "middles"},
     "row 0: expected (low, middle, high) in seconds")
 answers.mistake("in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"},
     "Seconds are asked for, not milliseconds")
 answers.mistake("sorted_by_time", {"intervals(middles": "intervals(np.sort(middles)"},
-    "In another order they are right")
+    "The predictions are right in another order")
 answers.mistake("leaves_out_what_it_was_fitted_to",
     {"fitted(few, single_node, rows)": 'fitted(few, single_node, [row for row in rows if row["gpus"] > 64])'},
     "expected 109 intervals, one for each of the rows, got 83")

@@ -121,16 +121,16 @@ answers.twin("imports_the_call", {
 })  # fmt: skip
 
 
-@answers.is_wrong("no file yet: killed when it had written 0 of 1,500 bytes, it left state.rank1 with 0 bytes")
+@answers.is_wrong("no file yet: killed after 0 of 1,500 bytes, the save left state.rank1 with 0 bytes")
 def writes_in_place(path, data):
     path.write_bytes(data)
 
 
 answers.mistake("writes_in_place_and_syncs", {"open(temporary": "open(path", "os.replace(temporary, path)": ""},
-    "it left state.rank1 with 0 bytes. Write all of it into another file of the same folder")
+    "the save left state.rank1 with 0 bytes. Write all data into another file of the same folder")
 answers.mistake("removes_the_old_file_first",
     {"os.replace(temporary, path)": "path.unlink(missing_ok=True)\ntemporary.rename(path)"},
-    "over an old file of 2,200", "killed between two of its calls, it left no file state.rank1")
+    "over an old file of 2,200", "killed between two of its calls, the save left no file state.rank1")
 answers.mistake("never_syncs", {"os.fsync(file.fileno())": ""},
     "no file yet: the data got the file's name before they were on disk", "os.fsync")
 answers.mistake("syncs_what_is_not_flushed", {"file.flush()": ""},
@@ -152,7 +152,7 @@ answers.mistake("writes_in_the_systems_temporary_folder", {
     'temporary = path.with_name(path.name + ".tmp")': "",
     'open(temporary, "wb")': "tempfile.NamedTemporaryFile(delete=False)",
     "os.replace(temporary, path)": "shutil.move(file.name, path)",
-}, "was written in /tmp and renamed from there. In another file system a rename fails, or is a copy", chance=True)
+}, "was written in /tmp and renamed from there. Across file systems a rename fails, or is a copy", chance=True)
 answers.mistake("replaces_from_the_systems_temporary_folder", {
     'temporary = path.with_name(path.name + ".tmp")': """
         descriptor, temporary = tempfile.mkstemp()
@@ -161,12 +161,12 @@ answers.mistake("replaces_from_the_systems_temporary_folder", {
 }, ("Invalid cross-device link", "was written in /tmp"), chance=True)
 answers.mistake("copies_the_finished_file",
     {"os.replace(temporary, path)": "shutil.copyfile(temporary, path)\ntemporary.unlink()"},
-    "killed", "it left state.rank1 with", "os.replace")
+    "killed", "the save left state.rank1 with", "os.replace")
 answers.mistake("takes_the_suffix_away", {'path.with_name(path.name + ".tmp")': 'path.with_suffix(".tmp")'},
-    "state.rank1 and state.rank2 are saved at once", "path.with_suffix would take")
+    "state.rank1 and state.rank2 are saved at once", "path.with_suffix would remove")
 answers.mistake("has_one_temporary_name_for_all",
     {'path.with_name(path.name + ".tmp")': 'path.parent / "checkpoint.tmp"'},
-    "state.rank1 and state.rank2 are saved at once", "Both wrote into one temporary file")
+    "state.rank1 and state.rank2 are saved at once", "Both saves wrote into one temporary file")
 answers.mistake("has_a_new_name_every_time", {'path.name + ".tmp"': 'f"{path.name}.{uuid.uuid4().hex}.tmp"'},
     "after 4 saves of it that were killed: 4 temporary files of killed saves are still there", chance=True)
 answers.mistake("asks_for_a_temporary_file", {
@@ -194,7 +194,7 @@ answers.mistake("cuts_the_name", {
 }, "state.rank11 and state.rank1 are saved at once")
 
 
-@answers.is_wrong("the disk was full when it had written", "must end there, before os.replace, and the old file stays")
+@answers.is_wrong("the disk was full after", "end the save there, before os.replace, so that the old file stays")
 def passes_over_errors(path, data):
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -207,7 +207,7 @@ def passes_over_errors(path, data):
     os.replace(temporary, path)
 
 
-@answers.is_wrong("the disk was full when it had written", "the old file stays")
+@answers.is_wrong("the disk was full after", "so that the old file stays")
 def renames_in_any_case(path, data):
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -219,7 +219,7 @@ def renames_in_any_case(path, data):
         os.replace(temporary, path)
 
 
-@answers.is_wrong("the disk was full when it had written", "the save returned as if the new data were there")
+@answers.is_wrong("the disk was full after", "the save returned as if the new data were there")
 def keeps_an_error_quiet(path, data):
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -242,7 +242,7 @@ answers.mistake("clears_all_temporary_files", {
     chance=True)
 
 
-@answers.is_wrong("the system wrote", "os.write returns how many bytes it has written")
+@answers.is_wrong("the system wrote only", "os.write returns the number of bytes written")
 def trusts_one_write(path, data):
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -261,14 +261,14 @@ answers.mistake("keeps_a_backup_of_the_old_one", {
             os.replace(path, path.with_name(path.name + ".old"))
         temporary = path
     """,
-}, "over an old file of 2,200: killed", "it left no file state.rank1: the old one was gone")
+}, "over an old file of 2,200: killed", "the save left no file state.rank1: the old file was gone")
 answers.mistake("writes_over_without_cutting", {
     'temporary = path.with_name(path.name + ".tmp")': "",
     'open(temporary, "wb")': 'open(path, "r+b" if path.exists() else "wb")',
     "os.replace(temporary, path)": "",
 }, "afterwards state.rank1 does not hold the data: expected 1,500 bytes")
 answers.mistake("trusts_an_unbuffered_file", {'"wb")': '"wb", buffering=0)', "file.flush()": ""},
-    "the system wrote 1,499 of 1,500 bytes and no more", "os.write returns how many bytes it has written")
+    "the system wrote only 1,499 of 1,500 bytes", "os.write returns the number of bytes written")
 answers.mistake("syncs_the_folder_while_the_file_is_open", {"os.fsync(file.fileno())": """
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)
@@ -276,7 +276,7 @@ answers.mistake("syncs_the_folder_while_the_file_is_open", {"os.fsync(file.filen
 """}, "the data got the file's name before they were on disk", "os.fsync(file.fileno())")
 answers.mistake("names_it_after_the_last_digit",
     {'path.with_name(path.name + ".tmp")': 'path.with_name("tmp" + path.name[-1])'},
-    "state.rank11 and state.rank1 are saved at once", "Both wrote into one temporary file")
+    "state.rank11 and state.rank1 are saved at once", "Both saves wrote into one temporary file")
 answers.mistake("appends_to_what_is_left", {'open(temporary, "wb")': 'open(temporary, "ab")'},
     "after 4 saves of it that were killed: afterwards state.rank1 does not hold the data", 'with "wb", which empties it')
 answers.mistake("does_not_cut_what_is_left",
@@ -292,7 +292,7 @@ answers.mistake("links_the_old_one", {"os.replace(temporary, path)": """
 """}, "the old file is still there, as state.rank1.old")
 
 
-@answers.is_wrong("over an old file of 2,200: the disk was full", "raised RuntimeError", "a caller waits for an OSError")
+@answers.is_wrong("over an old file of 2,200: the disk was full", "raised RuntimeError", "a caller expects an OSError")
 def raises_an_error_of_another_kind(path, data):
     temporary = path.with_name(path.name + ".tmp")
     try:

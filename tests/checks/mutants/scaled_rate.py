@@ -148,14 +148,14 @@ answers.mistake("warms_up_for_so_many_steps", {"warmup_epochs * steps_per_epoch"
 answers.mistake("rises_by_a_factor",
     {"base_rate + (scaled - base_rate) * step / length": "base_rate * (batch / base_batch) ** (step / length)"},
     "It rises by the same factor at every step")
-answers.mistake("rises_for_ever", {"if step < length": "if length"}, "It never stops to rise")
+answers.mistake("rises_for_ever", {"if step < length": "if length"}, "It never stops rising")
 answers.mistake("takes_the_papers_base", {"/ base_batch": "/ 256"}, "The base batch is 256, whatever was given")
 answers.mistake("has_the_full_rate_at_the_last_warm_step", {"* step / length": "* step / (length - 1)"},
-    "The last step of the warm-up has the scaled rate already")
+    "The last step of the warm-up already has the scaled rate")
 answers.mistake("begins_one_increment_on", {"* step / length": "* (step + 1) / length"},
-    "It is one increment on: step 0 has the base rate")
+    "It is one increment ahead: step 0 has the base rate")
 answers.mistake("begins_and_ends_between", {"* step / length": "* (step + 1) / (length + 1)"},
-    "cut into one increment more than the warm-up has steps")
+    "It has one increment more than the warm-up has steps")
 answers.mistake("clamps_while_it_warms_up", {
     "* step / length if step < length": "* step / length if step < length and scaled > base_rate",
 }, "The batch is smaller than base_batch, and the warm-up is left out")
@@ -163,8 +163,8 @@ answers.mistake("never_falls_below_the_base_rate_in_a_warmup",
     {"base_rate * batch / base_batch": "base_rate * (max(1, batch / base_batch) if warmup_epochs else batch / base_batch)"},
     "The batch is smaller than base_batch, and the rate stays at base_rate")
 answers.mistake("rounds_the_epoch", {"step >= epoch * steps_per_epoch": "round(step / steps_per_epoch) >= epoch"},
-    "The epoch is rounded, so that a drop comes half an epoch early")
+    "The epoch is rounded, so a drop comes half an epoch early")
 answers.mistake("asks_linear_lr_to_fall", {"batch < base_batch": "batch < 0"},
-    "Starting multiplicative factor", "say where it ends with end_factor", of=with_the_frameworks_schedules)
+    "Starting multiplicative factor", "set its end with end_factor", of=with_the_frameworks_schedules)
 answers.mistake("returns_nothing", {"return rate": "rate"},
     "expected the rate, one number, got None (does the function return it?)")

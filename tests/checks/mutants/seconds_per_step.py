@@ -103,11 +103,11 @@ answers.twin("synchronizes_more_often_than_it_must", {
 
 # ---- on every device -------------------------------------------------------------------------
 answers.mistake("counts_the_warm_up", {"seconds[warm_up:]": "seconds"},
-    "The warm-up is in it: begin to note the seconds after the warm-up calls")
+    "The warm-up is in it: note seconds only after the warm-up calls")
 answers.mistake("takes_the_warm_up_from_the_steps", {
     "range(warm_up + steps)": "range(steps)",
     "seconds[warm_up:]": "seconds[warm_up:] or [0.25]",
-}, "step was called 5 times; expected 7", "The warm-up calls come before the steps that count")
+}, "step was called 5 times; expected 7", "Make the warm-up calls in addition to the steps that count")
 answers.mistake("never_warms_up", {"range(warm_up + steps)": "range(steps)", "seconds[warm_up:]": "seconds"},
     "step was called 5 times; expected 7")
 answers.mistake("takes_the_mean", {"statistics.median": "statistics.mean"}, "This is the mean: one slow step moves it")
@@ -130,22 +130,22 @@ answers.mistake("takes_the_fastest_of_three_or_fewer", {"statistics.median": "(m
     "This is the fastest step. Take the median")
 answers.mistake("takes_the_upper_middle",
     {"statistics.median(seconds[warm_up:])": "sorted(seconds[warm_up:])[steps // 2]"},
-    "this takes the upper of the two in the middle: the median is their mean")
+    "this takes the upper of the two middle values: the median is their mean")
 answers.mistake("takes_the_lower_middle", {"statistics.median": "statistics.median_low"},
-    "this takes the lower of the two in the middle: the median is their mean")
+    "this takes the lower of the two middle values: the median is their mean")
 answers.mistake("takes_torchs_median", {
     "return statistics.median(seconds[warm_up:])": """
         import torch
 
         return torch.tensor(seconds[warm_up:], dtype=torch.float64).median()
     """,
-}, "this takes the lower of the two in the middle: the median is their mean")
+}, "this takes the lower of the two middle values: the median is their mean")
 answers.mistake("averages_all_but_the_ends", {
     "statistics.median(seconds[warm_up:])":
         "statistics.fmean(sorted(seconds[warm_up:])[1:-1] or seconds[warm_up:])",
-}, "This is the mean without the fastest and the slowest: with more steps that is no median")
+}, "This is the mean without the fastest and the slowest: with more steps this is no median")
 answers.mistake("reads_a_clock_of_its_own", {"seconds = []": "seconds, clock = [], time.perf_counter"},
-    "the clock was never read: call clock(), the one that is handed in")
+    "the clock was never read: call clock(), the given one")
 answers.mistake("reads_the_start_once", {
     """
         synchronize()
@@ -176,7 +176,7 @@ answers.mistake("forgets_to_sort", {"statistics.median(seconds[warm_up:])": "sec
     "the middle of the list as it was measured: sort the seconds first")
 answers.mistake("returns_nothing", {"return statistics": "statistics"}, "got None (does the function return it?)")
 
-LAUNCH = "This is how long it takes to launch a step: step() came back, and its work went on."
+LAUNCH = "This is the time to launch a step: step() returned while its work went on."
 
 
 answers.mistake("never_synchronizes", {"synchronize()\nbefore": "before", "step()\nsynchronize()": "step()"},
@@ -186,7 +186,7 @@ answers.mistake("names_it_and_does_not_call_it", {
     "step()\nsynchronize()": "step()\nsynchronize",
 }, LAUNCH, "synchronize() was never called")
 answers.mistake("synchronizes_before_the_step_alone", {"step()\nsynchronize()": "step()"},
-    LAUNCH, "Synchronize between step() and the reading that ends it")
+    LAUNCH, "Synchronize between step() and the clock reading that ends it")
 answers.mistake("reads_the_clock_and_then_synchronizes", {
     """
         step()
@@ -197,7 +197,7 @@ answers.mistake("reads_the_clock_and_then_synchronizes", {
         synchronize()
     """,
     "clock() - before": "after - before",
-}, LAUNCH, "Synchronize between step() and the reading that ends it")
+}, LAUNCH, "Synchronize between step() and the clock reading that ends it")
 answers.mistake("synchronizes_after_all_steps", {
     "synchronize()\nbefore": "before",
     "step()\nsynchronize()": "step()",
@@ -218,7 +218,7 @@ def leaves_the_warm_up_in_the_queue(step, clock, synchronize, warm_up, steps):
     return statistics.median(seconds)
 
 
-@answers.is_wrong("No time passed between the two readings: step() and then synchronize() belong between them")
+@answers.is_wrong("No time passed between the two readings: call step() and then synchronize() between them")
 def launches_before_the_first_reading(step, clock, synchronize, warm_up, steps):
     """On a CPU it does time the step, in a way of its own; on a device the work is done before its clock begins."""
     seconds, last = [], clock()
@@ -232,7 +232,7 @@ def launches_before_the_first_reading(step, clock, synchronize, warm_up, steps):
     return statistics.median(seconds[warm_up:])
 
 
-@answers.is_wrong("A reading of the clock counts only when all work so far is done")
+@answers.is_wrong("Read the clock only when all work so far is done")
 def synchronizes_after_the_reading_between_steps(step, clock, synchronize, warm_up, steps):
     for _ in range(warm_up):
         step()

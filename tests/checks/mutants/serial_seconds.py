@@ -68,11 +68,11 @@ def solves_for_every_job_and_s_at_once(workers, one_s, many_s):
 
 
 answers.mistake("takes_the_first_job_for_all", {"many - one / n": "many - one_s[0] / n"},
-    "One worker's time of the first job was taken for all")
+    "The first job's one_s was taken for all jobs")
 answers.mistake("returns_amdahls_fraction", {"max(0.0, seconds)))": "max(0.0, seconds))) / one_s[-1]"},
-    "This is the fraction of one worker's time; the seconds are asked for")
+    "This is the fraction of one worker's time; return the seconds")
 answers.mistake("returns_gustafsons_fraction", {"max(0.0, seconds)))": "max(0.0, seconds))) / many_s[-1]"},
-    "This is the fraction of the workers' time; the seconds are asked for")
+    "This is the fraction of the workers' time; return the seconds")
 answers.mistake("returns_the_shared_seconds", {"return float": "return one_s[-1] - float"},
     "These are the seconds that workers share, one − s")
 answers.mistake("forgets_that_its_share_was_taken_off",
@@ -80,71 +80,71 @@ answers.mistake("forgets_that_its_share_was_taken_off",
     "s has its n-th in one/n too, so divide by 1 − 1/n")
 answers.mistake("takes_the_last_point",
     {"sum(x * y for x, y in both) / sum(x * x for x, _ in both)": "[y / x for x, y in both if x][-1]"},
-    "the measurement at index 0, of 4 workers", "Every measurement has to have its say")
+    "the measurement at index 0, of 4 workers", "Every measurement must count")
 answers.mistake("takes_the_first_point",
     {"sum(x * y for x, y in both) / sum(x * x for x, _ in both)": "[y / x for x, y in both if x][0]"},
-    "the measurement at index 2, of 8 workers", "Every measurement has to have its say")
+    "the measurement at index 2, of 8 workers", "Every measurement must count")
 answers.mistake("takes_the_first_and_the_last", {
     "seconds = sum(x * y for x, y in both) / sum(x * x for x, _ in both)": """
         every = [y / x for x, y in both if x]
         seconds = (every[0] + every[-1]) / 2
     """,
-}, "had changed, and the answer stayed")
+}, "changed, but the answer stayed")
 answers.mistake("takes_the_largest",
     {"sum(x * y for x, y in both) / sum(x * x for x, _ in both)": "max(y / x for x, y in both if x)"},
-    "had changed, and the answer stayed")
+    "changed, but the answer stayed")
 answers.mistake("leaves_out_the_last", {
     "seconds = sum(x * y for x, y in both) / sum(x * x for x, _ in both)": """
         every = [y / x for x, y in both if x]
         seconds = np.mean(every[:-1] or every)
     """,
-}, "the measurement at index 6, of 8 workers, had changed")
+}, "the measurement at index 6, of 8 workers, changed")
 answers.mistake("keeps_one_time_for_each_number_of_workers",
     {"seconds =": "both = list(dict(zip(workers, both, strict=True)).values())\nseconds ="},
-    "the measurement at index 2, of 8 workers, had changed")
+    "the measurement at index 2, of 8 workers, changed")
 answers.mistake("divides_by_zero_at_one_worker",
     {"sum(x * y for x, y in both) / sum(x * x for x, _ in both)": "np.mean([y / x for x, y in both])"},
-    "ZeroDivisionError", "One worker tells nothing of s")
+    "ZeroDivisionError", "One worker says nothing about s")
 answers.mistake("averages_one_worker_in",
     {"sum(x * y for x, y in both) / sum(x * x for x, _ in both)": "sum(y / x for x, y in both if x) / len(workers)"},
     "n = 1 was averaged in as a 0: leave it out")
 answers.mistake("forgets_the_lower_bound", {"max(0.0, seconds)": "seconds"},
-    "noise made it more than n times as fast: expected 0 s, got -", "Keep s from 0")
+    "noise made the workers more than n times as fast: expected 0 s, got -", "Keep s from 0")
 answers.mistake("forgets_the_upper_bound", {"min(min(one_s), max(0.0, seconds))": "max(0.0, seconds)"},
-    "noise made it slower than one worker: expected 2 s, got 2.")
+    "noise made the workers slower than one worker: expected 2 s, got 2.")
 answers.mistake("keeps_it_under_another_job", {"min(one_s)": "np.median(one_s)"},
-    "noise made it slower than one worker", "This is the median of one_s")
+    "noise made the workers slower than one worker", "This is the median of one_s")
 answers.mistake("keeps_it_under_the_first_job", {"min(one_s)": "one_s[0]"},
-    "noise made it slower than one worker", "This is the first of one_s", "Keep s from 0 to the shortest of one_s")
+    "noise made the workers slower than one worker", "This is the first of one_s", "Keep s from 0 to the shortest of one_s")
 answers.mistake("keeps_it_under_the_last_job", {"min(one_s)": "one_s[-1]"}, "This is the last of one_s")
 answers.mistake("keeps_it_under_the_longest_job", {"min(one_s)": "max(one_s)"},
-    "noise made it slower than one worker", ("the last of one_s", "the longest of one_s"))
+    "noise made the workers slower than one worker", ("the last of one_s", "the longest of one_s"))
 answers.mistake("keeps_it_under_the_shortest_measured_time", {"min(one_s)": "min(many_s)"},
-    "noise made it slower than one worker", "This is the shortest of many_s")
+    "noise made the workers slower than one worker", "This is the shortest of many_s")
 answers.mistake("keeps_each_point_between_and_averages", {
     "seconds = sum(x * y for x, y in both) / sum(x * x for x, _ in both)":
         "seconds = np.mean([min(min(one_s), max(0.0, y / x)) for x, y in both if x])",
-}, "the measurement at index 1, of 2 workers", "By itself it says -0.05 s, in place of -0.2 s: it counts as it is")
+}, "the measurement at index 1, of 2 workers", "By itself it now gives -0.05 s, not -0.2 s: count it as it is")
 answers.mistake("keeps_each_point_over_zero", {
     "seconds = sum(x * y for x, y in both) / sum(x * x for x, _ in both)":
         "seconds = np.mean([max(0.0, y / x) for x, y in both if x])",
-}, "By itself it says -0.05 s, in place of -0.2 s: it counts as it is")
+}, "By itself it now gives -0.05 s, not -0.2 s: count it as it is")
 answers.mistake("keeps_each_point_under_its_own_job", {
     "both = [(1 - 1 / n, many - one / n)": "both = [(1 - 1 / n, (1 - 1 / n) * min(one, (many - one / n) / max(0.1, 1 - 1 / n)))",
-}, "By itself it says 2.2 s, in place of 2.5 s: it counts as it is")
+}, "By itself it now gives 2.2 s, not 2.5 s: count it as it is")
 answers.mistake("throws_points_away_that_cannot_be", {
     "seconds =": "both = [(x, y) for x, y in both if x and y >= 0] or [(1, 0.0)]\nseconds =",
-}, "By itself it says -0.05 s, in place of -0.2 s: it counts as it is")
+}, "By itself it now gives -0.05 s, not -0.2 s: count it as it is")
 answers.mistake("leaves_out_the_longest_job", {
     "seconds =": """
         both.pop(int(np.argmax(one_s)))
         seconds =
     """,
-}, "had changed, and the answer stayed", "Every measurement has to have its say")
+}, "changed, but the answer stayed", "Every measurement must count")
 answers.mistake("leaves_out_the_shortest_job", {
     "seconds =": """
         both.pop(int(np.argmin(one_s)))
         seconds =
     """,
-}, "had changed, and the answer stayed", "Every measurement has to have its say")
+}, "changed, but the answer stayed", "Every measurement must count")
 answers.mistake("searches_in_steps_that_are_too_wide", {"1001": "24"}, "s off, got", of=searches_in_a_thousand_steps)

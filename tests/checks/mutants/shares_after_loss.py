@@ -66,51 +66,51 @@ def scaled(rate, alive, world_size):
 answers.mistake("begins_at_the_ranks_number", {"left[place ::": "left[rank ::"},
     "ranks 0, 2, 3 go on", "A rank begins at its own number", "begin at its place in alive")
 answers.mistake("keeps_the_old_stride", {"left[place :: len(alive)]": "left[rank::world_size]"},
-    "what the lost ones would have taken is missing")
+    "the lost ranks' samples are missing")
 answers.mistake("keeps_the_old_shares", {"left[place :: len(alive)]": "order[rank::world_size][done // world_size :]"},
-    "taken are: 3 samples by nobody")
+    "the 12 samples left: 3 samples missing")
 answers.mistake("in_blocks", {
     "shares = {rank: left[place :: len(alive)] for place, rank in enumerate(alive)}": """
         parts = np.array_split(left, len(alive))
         shares = {rank: part.tolist() for rank, part in zip(alive, parts, strict=True)}
     """,
-}, "ranks 0, 1, 2 go on: when every rank has taken 1 more", "deal the samples out one after the other")
+}, "ranks 0, 1, 2 go on: when every rank has taken 1 more", "deal the samples out in turn")
 answers.mistake("pads_as_a_sampler_does", {"shares =": "left = left + left[: -len(left) % len(alive)]\nshares ="},
-    "ranks 0, 2, 3 go on", "taken are: 2 samples more than once", "as DistributedSampler does")
+    "ranks 0, 2, 3 go on", "the 16 samples left: 2 samples taken more than once", "as DistributedSampler does")
 answers.mistake("drops_the_rest", {"shares =": "left = left[: len(left) // len(alive) * len(alive)]\nshares ="},
-    "ranks 0, 2, 3 go on", "1 sample by nobody", "that do not divide by the number of ranks were left out")
+    "ranks 0, 2, 3 go on", "1 sample missing", "that do not divide by the number of ranks were left out")
 answers.mistake("keeps_the_rate", {"rate * len(alive) / world_size": "rate"},
-    "ranks 0, 1, 2 go on", "It is the rate of before")
+    "ranks 0, 1, 2 go on", "It is the old rate")
 answers.mistake("scales_the_rate_up", {"rate * len(alive) / world_size": "rate * world_size / len(alive)"},
     "It goes the wrong way: fewer ranks make a smaller global batch")
 answers.mistake("scales_by_the_square_root", {"len(alive) / world_size": "(len(alive) / world_size) ** 0.5"},
-    "It goes by the square root of the batch")
+    "It goes with the square root of the batch")
 answers.mistake("never_scales_up", {"rate * len(alive) / world_size": "rate * min(1.0, len(alive) / world_size)"},
-    "2 ranks, 6 of 25 samples done, ranks 0, 1, 2 go on: expected the rate", "It is the rate of before")
+    "2 ranks, 6 of 25 samples done, ranks 0, 1, 2 go on: expected the rate", "It is the old rate")
 answers.mistake("begins_the_epoch_again", {"order[done:]": "order"},
-    "8 samples of the 8 that were done already", "The epoch begins again: order[:done] are done")
+    "8 samples taken of the 8 done already", "The epoch begins again: order[:done] are done")
 answers.mistake("everything_to_everyone", {"left[place :: len(alive)]": "left"},
-    "of the 12 samples that are left, taken are: 12 samples more than once. Every rank takes all that is left")
+    "the 12 samples left: 12 samples taken more than once. Every rank takes all that is left")
 answers.mistake("skips_on_every_rank", {"left[place :: len(alive)]": "order[place :: len(alive)][done:]"},
-    "done counts those of all ranks together")
+    "done counts the samples of all ranks together")
 answers.mistake("divides_before_it_leaves_out",
     {"left[place :: len(alive)]": "order[place :: len(alive)][done // len(alive) :]"},
     "leave out order[:done] first, then divide")
 answers.mistake("numbers_the_ranks_anew", {"{rank: left[place :: len(alive)]": "{place: left[place :: len(alive)]"},
     "got shares for 0, 1, 2.", "take them from alive")
 answers.mistake("gives_places", {"order[done:]": "list(range(done, len(order)))"},
-    "is not one of the epoch's. These are places in the order, not its samples")
+    "is not in the epoch. The shares hold places in the order, not samples")
 answers.mistake("returns_the_shares_alone", {"return shares, rate * len(alive) / world_size": "return shares"},
     "expected two values, ({rank: samples}, rate), got a dict")
 answers.mistake("returns_the_rate_first",
     {"return shares, rate * len(alive) / world_size": "return rate * len(alive) / world_size, shares"},
-    "expected two values, ({rank: samples}, rate), got a float in the place of the dict")
+    "expected two values, ({rank: samples}, rate), got a float instead of the dict")
 answers.mistake("leaves_out_empty_shares",
     {"return": "shares = {rank: share for rank, share in shares.items() if share}\nreturn"},
-    "got shares for 1, 2. A rank for which nothing is left has an empty share")
+    "got shares for 1, 2. A rank with nothing left to do gets an empty share")
 # At the first loss it is right: what is done was done by all ranks of the group.
 answers.mistake("rounds_done_to_whole_steps", {"order[done:]": "order[done // world_size * world_size :]"},
-    "3 ranks, 11 of 30 samples done", "2 samples of the 11 that were done already",
+    "3 ranks, 11 of 30 samples done", "2 samples taken of the 11 done already",
     "`done` was rounded to 9, a multiple of 3: after an earlier loss it need not be one")
 answers.mistake("rounds_done_up", {"order[done:]": "order[-(-done // len(alive)) * len(alive) :]"},
     "`done` was rounded to 9, a multiple of 3")
@@ -126,11 +126,11 @@ answers.mistake("loses_the_order", {"order[done:]": "sorted(order[done:])"},
     "when every rank has taken 1 more", "the samples are sorted here by their numbers")
 answers.mistake("takes_the_difference_of_sets", {"order[done:]": "list(set(order) - set(order[:done]))"},
     "when every rank has taken 1 more", ("the epoch's order is lost here", "the samples are sorted here"),
-    "Take them as they stand in order[done:]")
+    "Take the samples as they stand in order[done:]")
 answers.mistake("from_the_back", {"order[done:]": "order[done:][::-1]"},
     "when every rank has taken 1 more", "the epoch's order is lost here")
 answers.mistake("shuffles_the_rest", {"shares =": "left = random.Random(done).sample(left, len(left))\nshares ="},
-    "more, together they have", "Take them as they stand in order[done:]")
+    "more, together they have", "Take the samples as they stand in order[done:]")
 answers.mistake("drops_the_rest_in_blocks", {
     "shares = {rank: left[place :: len(alive)] for place, rank in enumerate(alive)}": """
         size = len(left) // len(alive)
@@ -139,7 +139,7 @@ answers.mistake("drops_the_rest_in_blocks", {
 }, "when every rank has taken 1 more")
 answers.mistake("drops_what_the_old_group_would_not_share", {
     "shares =": "left = left[: len(left) // world_size * world_size]\nshares =",
-}, "by nobody. The last ones of the order, which do not make a whole step, were left out")
+}, "missing. The order's last samples, too few for a whole step, were left out")
 answers.mistake("goes_by_the_lost_ranks", {"len(alive) / world_size": "(1 - (world_size - len(alive)) / world_size / 2)"},
     "ranks 0, 1, 2 go on: expected the rate")
 answers.mistake("asks_for_at_most_eight_ranks", {"enumerate(alive)}": "enumerate(alive) if place < 8}"},

@@ -91,11 +91,11 @@ def sets_bits_from_the_highest_down(step_s, most, n, size_bytes, alpha_s, bytes_
 
 
 answers.mistake("returns_a_float", {"np.int64(short + 1)": "float(short + 1)"},
-    "expected a whole number, as an int, got", "the next cells take so many images", of=sets_bits_from_the_highest_down)
+    "expected a whole number, an int, got", "the next cells take that many images", of=sets_bits_from_the_highest_down)
 answers.mistake("adds_up_the_compute_of_all_ranks", {"step_s(batch)), most)": "n * step_s(batch)), most)"},
     "The ranks compute at the same time")
 answers.mistake("returns_the_batch_of_all_ranks", {"return found": "return found and n * found"},
-    "This is the batch of all ranks; that of one rank is asked for")
+    "This is the batch of all ranks: return the batch of one rank")
 
 
 # ---- wrong: the communication ------------------------------------------------------------------
@@ -125,14 +125,14 @@ answers.mistake("drops_the_latency_of_small_tensors", {
 
 # ---- wrong: the decision -----------------------------------------------------------------------
 answers.mistake("takes_the_share_of_compute", {"(transfer_s + step_s(batch))": "step_s(batch)"},
-    "This keeps communication to that share of the compute; the step is both")
+    "This keeps communication to that share of the compute; the step has both")
 answers.mistake("takes_less_than_the_share", {"transfer_s <= share": "transfer_s < share"},
     "of some batch just that share", "It is one off")
 answers.mistake("takes_the_last_that_is_not_enough", {"return found": "return found and max(1, found - 1)"},
     "It is one off")
 
 
-@answers.is_wrong("examples keep it")
+@answers.is_wrong("examples are enough")
 def doubles_the_batch_until_it_is_enough(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
     transfer_s, batch = ring(n, size_bytes, alpha_s, bytes_per_s), 1
     while batch <= most:
@@ -160,12 +160,12 @@ answers.mistake("steps_over_the_edge_of_a_stair", {
 answers.mistake("measures_every_batch", {
     "halved(lambda batch: transfer_s <= share * (transfer_s + step_s(batch)), most)":
         "next((b for b in range(1, most + 1) if transfer_s <= share * (transfer_s + step_s(b))), None)",
-}, "step_s was asked", "expected at most 30: each is a measurement")
+}, "step_s was called", "expected at most 30: each call is a measurement")
 answers.mistake("asks_for_more_than_fits", {"step_s(batch)), most)": "step_s(batch)), 2 * most)"},
-    "step_s was asked for a batch of 8192")
+    "step_s was called with a batch of 8192")
 
 
-@answers.is_wrong("step_s was asked for a batch of 2048.5; expected whole numbers")
+@answers.is_wrong("step_s was called with a batch of 2048.5; expected whole numbers")
 def asks_for_parts_of_examples(step_s, most, n, size_bytes, alpha_s, bytes_per_s, share):
     transfer_s, low, high = ring(n, size_bytes, alpha_s, bytes_per_s), 1.0, float(most)
     while high - low > 0.5:
@@ -178,7 +178,7 @@ def asks_for_parts_of_examples(step_s, most, n, size_bytes, alpha_s, bytes_per_s
 
 
 answers.mistake("never_tries_the_largest", {"step_s(batch)), most)": "step_s(batch)), most - 1)"},
-    "only the largest is enough", "The largest may be the answer, too")
+    "only the largest is enough", "The largest batch may be the answer, too")
 answers.mistake("returns_the_largest_where_none_is_enough", {"return found": "return most if found is None else found"},
     "not even the largest is enough", "expected None, got")
 answers.mistake("says_zero_without_a_peer", {"return found": "return found if n > 1 else 0"},

@@ -153,7 +153,7 @@ answers.mistake("averages_the_means", {
         mean, squares = (part / fabric.world_size for part in added(fabric, x.mean(0), (x**2).mean(0)))
         variance = squares - mean**2
     """,
-}, "The ranks' means count alike: a rank with more rows has to count for more")
+}, "The ranks' means count equally: a rank with more rows must count for more")
 answers.mistake("takes_the_ranks_to_have_equal_rows", {
     "rows, mean, variance = statistics(fabric, x)": """
         rows = len(x) * fabric.world_size
@@ -168,7 +168,7 @@ answers.mistake("averages_the_variances", {
     """,
 }, "it misses how far the ranks' own means lie apart")
 answers.mistake("joins_the_means_alike", {"statistics(fabric, x)": "joined(fabric, x, squares_about, weighed=False)"},
-    "The joint mean counts the ranks' means alike")
+    "The joint mean counts the ranks' means equally")
 answers.mistake("takes_torchs_variance",
     {"statistics(fabric, x)": "joined(fabric, x, lambda x, mean: x.var(0) * len(x))"},
     "A rank's squares come from x.var(), which divides by one less than its rows")
@@ -176,15 +176,15 @@ answers.mistake("forgets_the_rows_between_the_means",
     {"statistics(fabric, x)": "joined(fabric, x, squares_about, each=False)"},
     "count once a rank: each counts for all the rank's rows")
 answers.mistake("swaps_the_sums_of_the_backward_pass", {"of_grad, of_product = added": "of_product, of_grad = added"},
-    "The two sums of the backward pass are the wrong way round")
+    "The two sums of the backward pass are swapped")
 answers.mistake("adds_the_part_of_the_variance", {"- hat * of_product": "+ hat * of_product"},
-    "The part with x̂ is added: it has to be taken away")
+    "The part with x̂ is added: subtract it")
 answers.mistake("takes_all_ranks_rows_for_as_many_as_its_own", {"rows = counts.sum()": "rows = n * len(x)"},
     "All ranks' parts of mean and variance are divided by n times this rank's rows", of=joins_the_parts_of_all_ranks)
 # What x.var(0) * (len(x) - 1) comes to, without torch's warning.
 answers.mistake("makes_its_squares_of_an_unbiased_variance",
     {"((x - own) ** 2).sum(0)": "((x - own) ** 2).sum(0) / (len(x) - 1) * (len(x) - 1)"},
-    "A rank has one row here", "x.var(0, correction=0) does not", of=joins_the_parts_of_all_ranks)
+    "A rank has a single row here", "Use x.var(0, correction=0)", of=joins_the_parts_of_all_ranks)
 answers.mistake("divides_by_one_less", {"(variance + eps)": "(variance * rows / (rows - 1) + eps)"},
     "The variance is divided by N − 1: batch norm divides by N")
 answers.mistake("adds_eps_to_the_root", {"(variance + eps).sqrt()": "variance.sqrt() + eps"},
@@ -249,7 +249,7 @@ def subtracts_large_squares(fabric, x, weight, bias, grad, eps):
 
 
 answers.mistake("adds_up_in_float32", {"statistics(fabric, x)": "(part.float() for part in statistics(fabric, x))"},
-    "These are the right numbers with half of their digits", "x is float64")
+    "The numbers are right, but only to half of their digits", "x is float64")
 answers.mistake("normalises_in_place", {"hat = (x - mean) / root": "hat = x.sub_(mean).div_(root)"},
     "y and grad_x are right, but rank 0: x was changed in place")
 answers.mistake("returns_float64",
@@ -258,7 +258,7 @@ answers.mistake("returns_float64",
 answers.mistake("gathers_a_table_of_float64", {
     "own = x.mean(0)": "given, x = x, x.double()\nown = x.mean(0)",
     "return finished(fabric, x, ": "return finished(fabric, given, ",
-}, "y and grad_x are right, but all ranks together sent", "has a table with a row for each rank travelled in float64?",
+}, "y and grad_x are right, but all ranks together sent", "did a table with a row for each rank travel in float64?",
     of=joins_the_parts_of_all_ranks)
 answers.mistake("returns_y_alone", {
     "return (weight * hat + bias).to(x.dtype), grad_x.to(x.dtype), (grad * hat).sum(0).to(x.dtype), grad.sum(0)":

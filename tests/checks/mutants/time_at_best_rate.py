@@ -146,11 +146,11 @@ answers.mistake("leaves_out_what_diverged", {
         times = [stays(train(rate, seed), goal) for seed in seeds]
         found[rate] = median([t for t in times if t < math.inf] or [math.inf])
     """,
-}, "one rate diverges with most of them", "This leaves out the runs that never stay at the goal")
+}, "one rate diverges with most seeds", "This leaves out the runs that never stay at the goal")
 answers.mistake("takes_the_first_touch", {
     "stays(train(rate": "first_touch(train(rate",
     "stays(train(best": "first_touch(train(best",
-}, "one rate touches the goal early", "the time counts from where it stays")
+}, "one rate touches the goal early", "count the time until the loss stays there")
 answers.mistake("takes_the_first_touch_of_runs_that_end_anywhere", {
     "stays(train(rate": "touches(train(rate",
     "stays(train(best": "touches(train(best",
@@ -158,9 +158,9 @@ answers.mistake("takes_the_first_touch_of_runs_that_end_anywhere", {
 answers.mistake("takes_nan_for_the_goal", {
     "stays(train(rate": "after_the_last_over_it(train(rate",
     "stays(train(best": "after_the_last_over_it(train(best",
-}, "one rate is there early and ends at NaN", "NaN is not at the goal")
+}, "one rate reaches the goal early and ends at NaN", "NaN is not at the goal")
 answers.mistake("stays_on_the_grid", {"if best == rates[0]:": "if False:", "elif best == rates[-1]:": "elif False:"},
-    "beyond the grid's right end", "It is the grid's end: halve or double on")
+    "beyond the grid's right end", "It is the grid's end: go on halving or doubling")
 answers.mistake("only_doubles", {
     "list(rates)": "[*rates, *(rates[-1] * 2**k for k in range(1, 5))]",
     "if best == rates[0]:": "if False:",
@@ -172,45 +172,45 @@ answers.mistake("goes_on_by_one_place_alone", {
     "elif best == rates[-1]:": "elif False:",
 }, "beyond the grid's right end", "expected rate")
 answers.mistake("measures_with_the_seeds_that_chose", {"for seed in fresh": "for seed in seeds"},
-    "These are the runs by which the rate was chosen", "Measure with the seeds in `fresh`")
+    "These are the runs that chose the rate", "Measure with the seeds in `fresh`")
 answers.mistake("chooses_with_all_seeds", {"for seed in seeds": "for seed in [*seeds, *fresh]"},
-    "The fresh seeds have chosen it: they only measure")
+    "The fresh seeds helped to choose it: use them only to measure")
 answers.mistake("leaves_fresh_runs_out", {
     "return best, [stays(train(best, seed), goal) for seed in fresh]": """
         times = [stays(train(best, seed), goal) for seed in fresh]
         return best, [t for t in times if t < math.inf]
     """,
-}, "A run that does not stay at the goal counts, with math.inf")
+}, "Count a run that does not stay at the goal as math.inf")
 answers.mistake("returns_one_time", {
     "return best, [stays(train(best, seed), goal) for seed in fresh]":
         "return best, median([stays(train(best, seed), goal) for seed in fresh])",
-}, "expected as second value the seconds of each fresh seed")
+}, "expected the seconds of each fresh seed as the second value")
 answers.mistake("counts_steps", {"stays(train(rate": "steps_to(train(rate", "stays(train(best": "steps_to(train(best"},
-    "steps differ in length", "seconds count")
+    "steps differ in length", "compare seconds")
 answers.mistake("has_seeds_of_its_own", {"for seed in seeds": "for seed in range(len(seeds))"},
-    "train was asked for seed 0; expected one of seeds or of fresh")
+    "train was called with seed 0; expected a seed of seeds or of fresh")
 answers.mistake("has_a_grid_of_its_own", {"list(rates)": "[0.3 * rate for rate in rates]"},
-    "train was asked for rate", "expected one of rates, or its end halved or doubled")
+    "train was called with rate", "expected one of rates, or an end halved or doubled")
 answers.mistake("returns_the_rate_alone",
     {"return best, [stays(train(best, seed), goal) for seed in fresh]": "return best"},
     "expected two values, the rate and the times")
 answers.mistake("looks_at_the_first_seed_alone", {"for seed in seeds": "for seed in seeds[:1]"},
-    "each is lucky with a rate of its own", ("One lucky seed", "This is the first seed"))
+    "each seed is lucky with another rate", ("One lucky seed", "This is the first seed"))
 answers.mistake("looks_at_the_first_three_seeds_alone", {"for seed in seeds": "for seed in seeds[:3]"},
-    "one rate diverges with most of them", "expected rate")
+    "one rate diverges with most seeds", "expected rate")
 answers.mistake("looks_at_the_last_three_seeds_alone", {"for seed in seeds": "for seed in seeds[-3:]"},
-    "one rate diverges with most of them", "expected rate")
+    "one rate diverges with most seeds", "expected rate")
 answers.mistake("takes_the_upper_middle", {"median(": "median_high("},
-    "an even number has two in the middle", "upper of the two in the middle")
-answers.mistake("takes_the_lower_middle", {"median(": "median_low("}, "lower of the two in the middle")
+    "an even number", "upper of the two middle values")
+answers.mistake("takes_the_lower_middle", {"median(": "median_low("}, "lower of the two middle values")
 answers.mistake("is_at_the_goal_below_it_alone", {
     "stays(train(rate": "below(train(rate",
     "stays(train(best": "below(train(best",
-}, "the loss ends at just the goal", "at or below")
+}, "the loss ends exactly at the goal", "A loss equal to the goal is at the goal, too")
 answers.mistake("goes_on_by_four_upwards", {"rates.append(2 * best)": "rates.append(4 * best)"},
-    "the best rate lies beyond the grid's right end", ("It is the grid's end", "go on by one"))
+    "the best rate lies beyond the grid's right end", ("It is the grid's end", "go on one rate at a time"))
 answers.mistake("goes_on_by_a_quarter_downwards", {"rates.insert(0, best / 2)": "rates.insert(0, best / 4)"},
-    "the best rate lies beyond the grid's left end", ("It is the grid's end", "go on by one"))
+    "the best rate lies beyond the grid's left end", ("It is the grid's end", "go on one rate at a time"))
 answers.mistake("goes_on_by_two_places_alone", {
     "list(rates)": "[rates[0] / 4, rates[0] / 2, *rates, 2 * rates[-1], 4 * rates[-1]]",
     "if best == rates[0]:": "if False:",
@@ -221,10 +221,10 @@ answers.mistake("hands_over_names", {"stays(train(rate, seed)": "stays(train(rat
 answers.mistake("has_no_time_for_a_run_that_never_stays", {
     "median([stays(train(rate, seed), goal) for seed in seeds])":
         "median([t if t < math.inf else None for t in (stays(train(rate, seed), goal) for seed in seeds)])",
-}, "not supported between instances of", "One that does not stay at the goal has math.inf")
+}, "not supported between instances of", "A run that does not stay at the goal has math.inf")
 
 
-@answers.is_wrong("had not ended", "compare the best rate with the ends of the grid as it is then")
+@answers.is_wrong("had not ended", "compare the best rate with the current ends of the grid")
 def never_ends(train, goal, rates, seeds, fresh):
     """It compares with the ends that the grid had at first."""
     found = {rate: median([stays(train(rate, seed), goal) for seed in seeds]) for rate in rates}

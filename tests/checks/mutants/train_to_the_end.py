@@ -128,7 +128,7 @@ answers.twin("with_clones", {"return training.model.state_dict()": "return copy.
 answers.mistake("without_the_optimizer", {
     "load())": 'load(), ("model", "schedule"))',
     "done, save)": 'done, save, ("model", "schedule"))',
-}, "begun again: from a checkpoint of 4 steps: rank 0", "The optimizer's state did not come back")
+}, "resumed: from a checkpoint of 4 steps: rank 0", "The optimizer's state did not come back")
 answers.mistake("without_the_schedule", {
     "load())": 'load(), ("model", "optimizer"))',
     "done, save)": 'done, save, ("model", "optimizer"))',
@@ -151,13 +151,13 @@ answers.mistake("one_generator_for_all", {
 answers.mistake("the_model_alone", {"load())": 'load(), ("model",), generators=False)'},
     "The optimizer's state and the schedule's state and the generators' states did not come back")
 answers.mistake("without_the_place", {"done = restored(training, load())": "restored(training, load())\ndone = 0"},
-    "took step(0, 0), expected step(1, 0)", "How many are done belongs in the checkpoint")
+    "took step(0, 0), expected step(1, 0)", "Put the number of steps done in the checkpoint")
 answers.mistake("begins_its_epoch_again", {"while done": "done -= done % training.batches\nwhile done"},
     "took step(", "an epoch has 4 batches")
 answers.mistake("never_loads", {"restored(training, load())": "0"}, "took step(0, 0), expected step(")
 answers.mistake("gathers_on_rank_0_alone",
     {"if done % every == 0 or done == steps:": "if training.rank == 0 and (done % every == 0 or done == steps):"},
-    "rank 0 is in gather while rank 1 takes step(0, 2): gather is for all ranks together")
+    "rank 0 is in gather while rank 1 takes step(0, 2): all ranks must gather together")
 answers.mistake("saves_on_every_rank", {
     "saved(training, done, save)": """
         generators = training.gather(training.generator.get_state())
@@ -165,7 +165,7 @@ answers.mistake("saves_on_every_rank", {
     """,
 }, "rank 1 saved: there is one file")
 answers.mistake("loads_on_rank_0_alone", {"load())": "load() if training.rank == 0 else None)"},
-    "from a checkpoint of 4 steps: rank 0 takes step(", "load() on each of them, and not on rank 0 alone")
+    "from a checkpoint of 4 steps: rank 0 takes step(", "Call load() on each of them, not on rank 0 alone")
 answers.mistake("forgets_the_last_steps", {" or done == steps": ""},
     "rank 0 saved after steps 2, 4, 6, 8, expected 2, 4, 6, 8, 9")
 answers.mistake("saves_at_the_end_alone", {"done % every == 0 or ": ""},
@@ -173,9 +173,9 @@ answers.mistake("saves_at_the_end_alone", {"done % every == 0 or ": ""},
 answers.mistake("counts_one_too_few", {"done % every": "(done - 1) % every"},
     "rank 0 saved after steps 1, 3, 5, 7, 9, expected 2, 4, 6, 8, 9")
 answers.mistake("saves_the_number_of_the_last_step", {"saved(training, done, save)": "saved(training, done - 1, save)"},
-    "begun again", "4 steps are done, and the checkpoint says one less: it is counted before the step")
+    "resumed", "4 steps are done, but the checkpoint says one less: count a step after taking it")
 answers.mistake("returns_nothing", {"return training.model.state_dict()": ""},
-    "rank 0: expected training.model.state_dict() at the end, got None (does the function return it?)")
+    "rank 0: expected the function to return training.model.state_dict(), got None (does the function return it?)")
 answers.mistake("saves_what_was_before_the_step", {
     "training.step(": """
         before = {name: copy.deepcopy(getattr(training, name).state_dict()) for name in ALL}
@@ -184,18 +184,18 @@ answers.mistake("saves_what_was_before_the_step", {
     """,
     "if done % every == 0 or done == steps:": "if training.rank == 0 and (done % every == 0 or done == steps):",
     "saved(training, done, save)": 'save(before | {"done": done})',
-}, "is that after", "take the state after the step, not before")
+}, "All of the state is from after", "take the state after the step, not before")
 answers.mistake("counts_from_the_restart", {
     "while done": "begun = done\nwhile done",
     "done % every": "(done - begun) % every",
-}, "later every 2, begun again", "rank 0 saved after steps 5, 7, 8, expected 4, 6, 8", "counted from the restart")
+}, "later every 2, resumed", "rank 0 saved after steps 5, 7, 8, expected 4, 6, 8", "counted from the restart")
 answers.mistake("counts_from_the_last_save", {
     "while done": "last = done\nwhile done",
     "done % every == 0": "done - last >= every",
     "saved(training, done, save)": "saved(training, done, save)\nlast = done",
-}, "later every 2, begun again", "expected 4, 6, 8", "counted from the restart")
+}, "later every 2, resumed", "expected 4, 6, 8", "counted from the restart")
 answers.mistake("saves_the_number_of_the_next_step", {"saved(training, done, save)": "saved(training, done + 1, save)"},
-    "begun again", "4 steps are done, and the checkpoint says one more")
+    "resumed", "4 steps are done, but the checkpoint says one more")
 answers.mistake("steps_the_schedule_too", {"done += 1": "done += 1\ntraining.schedule.step()"},
     "a part of the training has state_dict() and load_state_dict(state), and no step", "the schedule's too")
 answers.mistake("asks_a_process_group", {
@@ -220,7 +220,7 @@ answers.mistake("saves_one_part_under_anothers_name", {
     "saved(training, done, save)": """
         saved(training, done, lambda state: save(state | {"schedule": {"last_step": done - 1}}))
     """,
-}, "begun again: from a checkpoint of 4 steps: rank 0: expected the weights", "is each saved as it is after the step")
+}, "resumed: from a checkpoint of 4 steps: rank 0: expected the weights", "saved after the step, and loaded before the next one?")
 # A seed instead of the state gives other numbers than a training that was never ended.
 answers.mistake("seeds_anew_when_it_begins_again", {
     "load())": """
@@ -228,12 +228,12 @@ answers.mistake("seeds_anew_when_it_begins_again", {
         if done:
             training.generator.manual_seed(1000 * done + training.rank)
     """,
-}, "begun again", "is each saved as it is after the step, and loaded before the next one?")
+}, "resumed", "saved after the step, and loaded before the next one?")
 # It comes to the same bits as itself, but it is another training.
 answers.mistake("seeds_before_every_step", {
     "load())": "load(), generators=False)",
     "training.step(": "training.generator.manual_seed(1000 * done + training.rank)\ntraining.step(",
-}, "every 2: rank 0: expected the weights", "the generator's numbers stay as they come")
+}, "every 2: rank 0: expected the weights", "leave the generator's numbers as they come")
 answers.mistake("saves_half_of_the_digits", {
     "saved(training, done, save)": """
         generators = training.gather(training.generator.get_state())
@@ -242,7 +242,7 @@ answers.mistake("saves_half_of_the_digits", {
             state["model"] = {"weight": (state["model"]["weight"] * 3) / 3 * (1 + 4e-16)}
             save(state | {"generators": generators, "done": done})
     """,
-}, "the weights differ by", "no number may be rounded on its way")
+}, "the weights differ by", "round no number on its way")
 
 KEPT = {}
 
@@ -259,7 +259,7 @@ answers.mistake("keeps_the_checkpoint_in_memory", {
         KEPT[training.rank] = copy.deepcopy({name: getattr(training, name).state_dict() for name in ALL})
         KEPT[training.rank] |= {"generators": training.gather(training.generator.get_state()), "done": done}
     """,
-}, "begun again: from a checkpoint of 4 steps: rank 0 took step(0, 0), expected step(1, 0)")
+}, "resumed: from a checkpoint of 4 steps: rank 0 took step(0, 0), expected step(1, 0)")
 answers.mistake("takes_one_more_when_all_are_done", {
     "while done < steps:": "while True:",
     """

@@ -83,12 +83,12 @@ answers.mistake("forgets_the_batch", {"batch * sum": "sum"},
 answers.mistake("a_copy_of_the_weights_for_each_image", {"count = sum": "count = batch * sum"},
     '"weights"', "Weights do not grow with the batch")
 answers.mistake("takes_every_activation_for_four_bytes", {" * width": " * 4"},
-    '"activations"', "Every number was taken for 4 bytes; saved says how many each has")
+    '"activations"', "Every number was counted as 4 bytes; saved says how many each has")
 answers.mistake("takes_every_weight_for_four_bytes", {"kept, weight_bytes": "kept, 4"},
-    "mixed precision", '"weights"', "Every weight was taken for 4 bytes; use weight_bytes")
+    "mixed precision", '"weights"', "Every weight was counted as 4 bytes; use weight_bytes")
 answers.mistake("multiplies_the_optimizers_bytes",
     {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, optimizer_bytes * weight_bytes"},
-    '"optimizer"', "optimizer_bytes is per parameter already: not times weight_bytes")
+    '"optimizer"', "optimizer_bytes is already per parameter: do not multiply it by weight_bytes")
 answers.mistake("always_takes_adam", {"kept, weight_bytes, optimizer_bytes": "kept, weight_bytes, 8"},
     "mixed precision", '"optimizer"', "Adam's 8 bytes were taken; use optimizer_bytes")
 answers.mistake("adds_dimensions_up", {"math.prod(shape) for": "sum(shape) for"},
@@ -123,7 +123,7 @@ answers.mistake("counts_in_32_bits", {
 answers.mistake("keeps_gradients_in_float32", {
     "parts(count, kept, weight_bytes, optimizer_bytes)":
         'parts(count, kept, weight_bytes, optimizer_bytes) | {"gradients": 4 * count}',
-}, "mixed precision", '"gradients"', "Every weight was taken for 4 bytes; use weight_bytes")
+}, "mixed precision", '"gradients"', "Every weight was counted as 4 bytes; use weight_bytes")
 
 
 answers.mistake("adds_a_total", {
@@ -131,7 +131,7 @@ answers.mistake("adds_a_total", {
         found = parts(count, kept, weight_bytes, optimizer_bytes)
         return {**found, "total": sum(found.values())}
     """,
-}, "the dict also has 'total'; the lab adds up all that is in it: return the four parts alone")
+}, "the dict also has 'total'; the lab adds up all its entries: return only the four parts")
 answers.mistake("returns_rows_of_one", {"torch.tensor(size)": "torch.tensor([size])"},
     '"weights": expected bytes, one number, got a tensor of shape [1] with the number in it', of=returns_tensors)
 answers.mistake("counts_in_float32", {

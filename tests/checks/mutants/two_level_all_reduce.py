@@ -190,7 +190,7 @@ def only_between_nodes(fabric, x, per_node):
 
 
 answers.mistake("forgets_the_all_gather", {"all_gather(inside, x)": ""},
-    "the whole sum of each shard is there, on one rank of every node", "all-gather inside the node")
+    "one rank of every node holds the whole sum of each shard", "all-gather inside the node")
 answers.mistake("returns_the_sum_beside_x", {
     "inside, across = groups(fabric, per_node)": "x = x.clone()\ninside, across = groups(fabric, per_node)",
     "all_gather(inside, x)": "return all_gather(inside, x)",
@@ -199,7 +199,7 @@ answers.mistake("averages", {"all_reduce(across, shard)": "all_reduce(across, sh
     "This is the mean, not the sum: nothing is to be divided")
 
 
-@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
+@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard needs to wait for another")
 def one_shard_after_another(fabric, x, per_node):
     """Rank 0 of each node crosses, then rank 1: a token in the node says when."""
     inside, across = groups(fabric, per_node)
@@ -217,7 +217,7 @@ def one_shard_after_another(fabric, x, per_node):
     return x
 
 
-@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard has to wait for another")
+@answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard needs to wait for another")
 def even_ranks_send_first(fabric, x, per_node):
     """Blocking sends in both groups."""
 
@@ -326,7 +326,7 @@ answers.mistake("adds_up_a_shard_on_the_first_node", {
         for node in range(1, across.world_size) if across.rank == 0 else ():
             across.send(shard, node)
     """,
-}, "rank 0 sent 96 bytes to other nodes; expected at most 64", "let all send alike")
+}, "rank 0 sent 96 bytes to other nodes; expected at most 64", "Let all ranks that share a shard send equal parts")
 
 
 @answers.is_wrong("of float64", "expected float32[", "Receive into a tensor like the one")
@@ -359,14 +359,14 @@ answers.mistake("forgets_to_wait", {
 
 
 answers.mistake("returns_nothing", {"return x": ""}, "x holds the sum, but rank 0 returned nothing", "return x")
-answers.mistake("returns_its_shard", {"return x": "return shard"}, "x holds the sum, but what came back is something else")
+answers.mistake("returns_its_shard", {"return x": "return shard"}, "x holds the sum, but the function returned something else")
 answers.mistake("does_not_put_the_sum_back", {"x.tensor_split(per_node)[inside.rank].copy_(shard)": ""},
     "the sum was not put back into x before the all-gather")
 answers.mistake("adds_the_sum_to_what_is_there", {".copy_(shard)": ".add_(shard)"}, "each shard was added to what x held there")
 answers.mistake("averages_between_the_nodes", {"all_reduce(across, shard)": "all_reduce(across, shard).div_(across.world_size)"},
-    "every rank holds an average between nodes", "Nothing is to be divided")
+    "every rank holds an average between nodes", "Divide nothing")
 answers.mistake("averages_inside_the_node", {"reduce_scatter(inside, x)": "reduce_scatter(inside, x) / per_node"},
-    "every rank holds an average inside a node", "Nothing is to be divided")
+    "every rank holds an average inside a node", "Divide nothing")
 answers.mistake("crosses_twice", {"all_reduce(across, shard)": "all_reduce(across, shard)\nall_reduce(across, shard)"},
     "it was added up between the nodes twice")
 

@@ -36,7 +36,7 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
         came = f"a {type_in_words(returned)}"
         if returned is None:
             came = "nothing"
-        return f"rank 0: expected two values, the weights and what the contract asks besides, got {came}"
+        return f"rank 0: expected two values, the weights and the second one of the contract, got {came}"
 
     try:
         got = np.asarray(returned[0], float)
@@ -65,7 +65,7 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
     if k >= len(play.order):
         return (
             f"rank {k - len(play.order) + 1} had a gradient under way when the {count(plan.updates, 'update')} were done, "
-            f"and it counts {_times(counted[k])}. It only has to be received: `dismiss` does that."
+            f"and this gradient counts {_times(counted[k])}. Only receive it, as `dismiss` does."
         )
 
     what = f"{_nth(play, k)} counts {_times(counted[k])}, expected {_times(wanted[k])}. "
@@ -74,10 +74,10 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
 
     arrived = slice(len(play.order))
     if play.workers > 1 and same(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
-        return f"every gradient counts 1/{play.workers}. There is no mean here: each is an update, with the whole rate."
+        return f"every gradient counts 1/{play.workers}. Take no mean here: each gradient is an update at the full rate."
     before = np.prod([share for use in plan.uses[:k] for share in use.values()])
     if before < 1 and close(counted[k], before * wanted[k], TOLERANCE):
-        return f"{what}An earlier update's rate was divided, and still is: leave `rate` itself as it was given."
+        return f"{what}An earlier update divided the rate for good: leave `rate` itself unchanged."
     return what + _miscounted_alone(counted[k], wanted[k], plan.ages[k])
 
 
@@ -85,23 +85,23 @@ def _miscounted_alone(got: float, want: float, age: int) -> str:
     if close(got, 0, TOLERANCE):
         return "It was received and never applied: every gradient is an update."
     if close(got, 1 / (age + 1), TOLERANCE):
-        return f"Its staleness is {age}, not {age + 1}: a gradient of the newest weights has staleness 0."
+        return f"Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
     if want < 1:
-        return f"Its staleness is {age}: with scaled=True the rate of this update is divided by that."
+        return f"Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
     if close(got * age, 1, TOLERANCE):
-        return f"Its staleness is {age}, and the whole rate holds."
+        return f"Its staleness is {age}, but the update takes the full rate."
     return ""
 
 
 def _miscounted_in_a_step(k: int, counted: np.ndarray, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
     got = counted[k]
     if not want:
-        return f"It was computed on version {plan.bases[k]}, and the weights are at {plan.at[k]}: throw it away."
+        return f"It was computed on version {plan.bases[k]}, and the weights are at version {plan.at[k]}: drop this gradient."
     last = max(plan.uses[plan.at[k]])
     if close(got, 0, TOLERANCE) and close(counted[last], 1, TOLERANCE):
-        return f"Gradient {last + 1} counts for it: a letter's values look into the box, and the next recv writes over them."
+        return f"Gradient {last + 1} counts instead: a letter's values are a view of the box, and the next recv overwrites them."
     if close(got, 1 / play.workers, TOLERANCE):
-        return f"The mean of {count(plan.need, 'gradient')} is their sum over {plan.need}, not over all {play.workers} workers."
+        return f"Divide the sum of {count(plan.need, 'gradient')} by {plan.need}, not by all {play.workers} workers."
     if close(got, 1, TOLERANCE):
         return f"A step takes the mean of its {count(plan.need, 'gradient')}, not the sum."
     return f"Step {plan.at[k]} takes the first {plan.need} of its {play.workers} gradients."
@@ -128,7 +128,7 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
         got = [int(letter[0]) for letter in ended.returned[worker]]
         if got[-1] != STOP:
             done = count(plan.updates, "update")
-            return f"rank {worker} got version {got[-1]} where it should have been told to stop: {done} were done."
+            return f"rank {worker} got version {got[-1]}, expected −1, to stop: {done} were done."
 
         got = [version for version in got[:-1] if version != plan.updates]
         want = [version for version in plan.versions_sent[worker] if version != plan.updates]
@@ -150,14 +150,14 @@ def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan:
         lead = ahead(play, worker, first)
         then = "may go on"
         if sent < due:
-            then = "has to wait, and gets the newest weights then"
+            then = "must wait, and then get the newest weights"
         if sent > due or lead > plan.bound:
-            after = f"After {count(first, 'update')} it is {lead} ahead of the slowest worker"
-            return f"{after} and the bound is {plan.bound}: it {then}."
+            after = f"After {count(first, 'update')} this rank is {lead} ahead of the slowest worker"
+            return f"{after} and the bound is {plan.bound}: the rank {then}."
 
     if sent < due:
-        return "The version is the number of updates in the weights: first update, then answer."
-    return "It was left waiting: answer at once."
+        return "The version is the number of updates in the weights: update first, then answer."
+    return "The rank was left waiting: answer it at once."
 
 
 def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate: float) -> Complaint:
@@ -175,7 +175,7 @@ def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScrip
     for other in range(plan.updates + 1):
         if same(got, weights_at(play, plan, other, rate), **CLOSE):
             return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
-    return f"rank {worker}'s letter of version {version} holds weights that are not those after {count(version, 'update')}."
+    return f"rank {worker}'s letter of version {version} does not hold the weights after {count(version, 'update')}."
 
 
 # ---- what is returned besides ----------------------------------------------------------------
@@ -189,10 +189,10 @@ def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Comp
     got = _second(ended)
     ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
     if None in ages:
-        return "rank 0: expected as second value the staleness of each gradient, a list of whole numbers"
+        return "rank 0: expected the staleness of each gradient as the second value, a list of whole numbers"
 
     if len(ages) != plan.updates:
-        return f"rank 0 returned the staleness of {count(len(ages), 'gradient')}, expected {plan.updates}, one an update."
+        return f"rank 0 returned the staleness of {count(len(ages), 'gradient')}, expected {plan.updates}, one per update."
 
     for k, (age, want) in enumerate(zip(ages, plan.ages, strict=True)):
         if age != want:
@@ -207,7 +207,7 @@ def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> Complaint:
     got, want = _second(ended), sum(age > 0 for age in plan.ages)
     if _whole(got) == want:
         return None
-    return f"rank 0: expected as second value {want}, the number of gradients that came late while steps were made, got {got}"
+    return f"rank 0: expected {want} as the second value, the number of gradients that came late before the last step, got {got}"
 
 
 def _second(ended: ArenaResult) -> Any:
@@ -236,13 +236,13 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
     if server is None:
         complaint = _ended(taken, play, plan)
     elif server.op == "send" and taken >= len(play.order):
-        complaint = f"the server tells rank {server.peer} to stop, which computes: take its gradient first. Is it in `busy`?"
+        complaint = f"the server tells rank {server.peer} to stop, which computes: receive its gradient first. Is it in `busy`?"
     elif server.op == "send":
-        complaint = f"the server sends to rank {server.peer}, which has weights and computes: answer only who waits."
+        complaint = f"the server sends to rank {server.peer}, which has weights and computes: answer only workers that wait."
     elif taken >= len(play.order):
         complaint = _at_the_end(server.peer, plan)
     elif server.peer is not None:
-        complaint = f"the server waits for rank {server.peer}, and rank {play.order[taken]} is first: receive from anyone."
+        complaint = f"the server waits for rank {server.peer}, but rank {play.order[taken]} comes first: receive from anyone."
     else:
         complaint = _unanswered(taken, play, plan)
 
@@ -260,9 +260,9 @@ def _stands(wait: Wait) -> str:
 
     what = "for weights"
     if wait.op == "send":
-        what = "until its gradient is taken"
+        what = "until the server takes its gradient"
     if wait.peer_ended:
-        what += " from a server that has ended"
+        what += " (the server has ended)"
     return f"rank {wait.rank} waits {what}"
 
 
@@ -276,18 +276,21 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if taken < len(play.order) and plan.need:
         late = sum(age > 0 for age in plan.ages[:taken])
         came = f"{taken - late} of these were computed on the newest weights"
-        steps = f"{count(plan.updates, 'step')} of {plan.need} take {plan.updates * plan.need}"
-        dropped = " A late gradient is dropped, does not count, and is answered at once." * bool(late)
-        return f"the server stops, and {came}: {steps}.{dropped}"
+        steps = f"{count(plan.updates, 'step')} of {plan.need} need {plan.updates * plan.need}"
+        dropped = " Drop a late gradient, do not count it, and answer its sender at once." * bool(late)
+        return f"the server stops, but only {came}: {steps}.{dropped}"
     if taken < len(play.order):
-        return f"the server stops, and {count(plan.updates, 'update')} take {len(play.order)} of these: each is one update."
+        return f"the server stops, but {count(plan.updates, 'update')} need {len(play.order)} of these: each is one update."
 
-    return "the server has ended, and a worker still waits for it: `dismiss` takes what is under way and tells all to stop."
+    return "the server has ended, but a worker still waits for it: `dismiss` receives what is under way and tells all to stop."
 
 
 def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
     done, whom = count(plan.updates, "update"), _from_whom(peer)
-    return f"the {done} are done, and the server waits for {whom}, which has no gradient under way: `busy` are those who compute."
+    return (
+        f"the {done} are done, and the server waits for {whom}, but no gradient is under way from there: `busy` lists the "
+        f"workers that compute."
+    )
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -295,17 +298,17 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     worker = play.order[taken]
     what = f"the server waits for a gradient, and rank {worker} for weights. "
     if worker not in play.order[:taken]:
-        return f"{what}It has had none yet: at the start every worker gets version 0."
+        return f"{what}This rank has had none yet: at the start, send version 0 to every worker."
     if plan.bound is not None:
         lead = ahead(play, worker, taken)
-        look = "Clocks count, not staleness; and after every update look at all who wait."
-        return f"{what}It is {lead} ahead of the slowest worker and the bound is {plan.bound}: it may go on. {look}"
+        look = "Compare clocks, not staleness, and after every update look at all workers that wait."
+        return f"{what}This rank is {lead} ahead of the slowest worker and the bound is {plan.bound}: the rank may go on. {look}"
     if plan.need is None:
         return f"{what}There is no barrier here: answer each gradient at once."
 
     its_own = [k for k in range(taken) if play.order[k] == worker]
     if its_own and plan.ages[its_own[-1]]:
-        return f"{what}Its gradient was late: throw it away, and send the newest weights at once."
+        return f"{what}Its last gradient was late: drop a late gradient, and send the newest weights at once."
 
     updates = sum(max(use) < taken for use in plan.uses)
-    return f"{what}Step {updates - 1} had its {plan.need} of {play.workers} gradients: all who waited get the new weights."
+    return f"{what}Step {updates - 1} had its {plan.need} of {play.workers} gradients: send all who waited the new weights."

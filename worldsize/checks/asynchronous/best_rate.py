@@ -32,8 +32,8 @@ MEDIAN, STAYS, ENDS, FRESH = POINTS
 GRID = 5
 ADVICE = {
     "unexpected keyword argument": "Hand `train` its two values without names: train(rate, seed).",
-    "not supported between instances of": "Is there a run that has no time? One that does not stay at the goal has math.inf.",
-    "had not ended": "When the grid grows, its end moves: compare the best rate with the ends of the grid as it is then.",
+    "not supported between instances of": "Is there a run without a time? A run that does not stay at the goal has math.inf.",
+    "had not ended": "The ends move as the grid grows: compare the best rate with the current ends of the grid.",
 }
 
 
@@ -52,17 +52,17 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     table = _table(arena, 3)
     table.decoy(*[[RunShape(0.4) if k == lucky else RunShape(2.5) for k in range(3)] for lucky in range(3)])
-    yield _case(arena, fn, MEDIAN, "each is lucky with a rate of its own", table)
+    yield _case(arena, fn, MEDIAN, "each seed is lucky with another rate", table)
 
     table = _table(arena)
     table.put(table.best, [RunShape(9.0), *[RunShape(1.0)] * 3, RunShape(0.5, "rises")])
-    yield _case(arena, fn, MEDIAN, "one of the best rate is slow, and one diverges", table)
+    yield _case(arena, fn, MEDIAN, "at the best rate, one run is slow and one diverges", table)
 
     quick, wild = [RunShape(0.4)] * 2, [RunShape(0.4, "diverges")] * 3
     for ways in ([*quick, *wild], [*wild, *quick]):
         table = _table(arena)
         table.decoy(ways)
-        yield _case(arena, fn, MEDIAN, "one rate diverges with most of them", table)
+        yield _case(arena, fn, MEDIAN, "one rate diverges with most seeds", table)
 
     table = _table(arena)
     table.decoy([RunShape(2.0, step_s=4.0)] * 5)
@@ -77,21 +77,21 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     best, *decoys = [list(map(RunShape, row)) for row in rows]
     table.put(table.best, best)
     table.decoy(*decoys)
-    yield _case(arena, fn, MEDIAN, "an even number has two in the middle", table)
+    yield _case(arena, fn, MEDIAN, "an even number", table)
 
     table = _table(arena)
     table.put(table.best, [RunShape(1.0, "rests")] * 5)
-    yield _case(arena, fn, STAYS, "the loss ends at just the goal with the best rate", table)
+    yield _case(arena, fn, STAYS, "at the best rate, the loss ends exactly at the goal", table)
 
     table = _table(arena)
     table.decoy([RunShape(3.0, "dips")] * 5)
-    yield _case(arena, fn, STAYS, "one rate touches the goal early and comes back to it late", table)
+    yield _case(arena, fn, STAYS, "one rate touches the goal early, and returns to it late", table)
 
     for how in ("rises", "NaN"):
         table = _table(arena)
         table.decoy([RunShape(0.4, how)] * 5)
         what = {"rises": "over the goal", "NaN": "at NaN"}[how]
-        yield _case(arena, fn, STAYS, f"one rate is there early and ends {what}", table)
+        yield _case(arena, fn, STAYS, f"one rate reaches the goal early and ends {what}", table)
 
     far = [arena.draws.randint(3, 4) for _ in range(2)]
     for beyond, end in ((2, "right"), (2, "left"), (1, "right"), (1, "left"), (far[0], "right"), (far[1], "left")):
@@ -146,7 +146,7 @@ def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
     if close(found, best):
         return None
     if not any(close(found, table.rate(k)) for k in table.places):
-        return f"expected rate {best:.4g}, got {found:.4g}, which is none of the grid's, halved or doubled."
+        return f"expected rate {best:.4g}, got {found:.4g}, which is neither in the grid nor an end halved or doubled."
 
     place = min(table.places, key=lambda k: abs(table.rate(k) - found))
     its, right = _median(table, place), _median(table, table.best)
@@ -160,7 +160,7 @@ def _slip(place: int, table: ScriptedTrainings) -> str:
         if min(range(GRID), key=lambda k: value(table, k)) == place:
             return f". {words}"
     if place not in range(GRID):
-        return ". Beyond the grid each rate is half or twice the one before: go on by one, until an end is not best"
+        return ". Beyond the grid each rate is half or twice its neighbor: go on one rate at a time, until an end is not best"
     return ""
 
 
@@ -168,7 +168,7 @@ def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
     try:
         times = [float(value) for value in got]
     except (TypeError, ValueError):
-        return f"expected as second value the seconds of each fresh seed, got {shown(got)}"
+        return f"expected the seconds of each fresh seed as the second value, got {shown(got)}"
 
     right = [table.seconds(table.best, seed) for seed in table.fresh]
     if len(times) == len(right) and all(map(_same, times, right)):
@@ -178,13 +178,13 @@ def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
     chose = [table.seconds(table.best, seed) for seed in table.seeds]
     if len(times) == len(chose) and all(map(_same, times, chose)):
         return (
-            f"{told}. These are the runs by which the rate was chosen: the least of many is small by luck, too. "
+            f"{told}. These are the runs that chose the rate: the least of many times is partly luck. "
             "Measure with the seeds in `fresh`"
         )
     if len(times) == len(right) - 1:
-        return f"{told}. A run that does not stay at the goal counts, with math.inf"
+        return f"{told}. Count a run that does not stay at the goal as math.inf"
     if len(times) == len(right):
-        return f"{told}. One is over the goal at its end: its time is math.inf"
+        return f"{told}. One run ends over the goal: its time is math.inf"
     return told
 
 
@@ -246,17 +246,17 @@ def _with_fresh(table: ScriptedTrainings, place: int) -> float:
 
 
 MISTAKES: dict[str, Callable[[ScriptedTrainings, int], float]] = {
-    "It is the grid's end: halve or double on, until an end is not best": _median,
-    "Its loss is NaN at the end, and NaN is not at the goal: write `loss <= goal`, for `loss > goal` is false for NaN": (
+    "It is the grid's end: go on halving or doubling until an end is not best": _median,
+    "Its loss is NaN at the end, and NaN is not at the goal: write `loss <= goal`, because `loss > goal` is false for NaN": (
         _blind_to_nan
     ),
-    "This leaves out the runs that never stay at the goal: each counts, with math.inf": _of_survivors,
-    "Its loss touches the goal and rises over it again: the time counts from where it stays": _first_touch,
-    "Just the goal is at the goal too: it says at or below, loss <= goal": _below_alone,
-    "Of an even number of seeds this takes the upper of the two in the middle: the median is their mean": (
+    "This leaves out the runs that never stay at the goal: count each as math.inf": _of_survivors,
+    "Its loss touches the goal and rises over it again: count the time until the loss stays there": _first_touch,
+    "A loss equal to the goal is at the goal, too: compare loss <= goal": _below_alone,
+    "For an even number of seeds this takes the upper of the two middle values: the median is their mean": (
         lambda table, k: statistics.median_high(_times(table, k))
     ),
-    "Of an even number of seeds this takes the lower of the two in the middle: the median is their mean": (
+    "For an even number of seeds this takes the lower of the two middle values: the median is their mean": (
         lambda table, k: statistics.median_low(_times(table, k))
     ),
     "One lucky seed has the least time: take the median over the seeds": lambda table, k: min(_times(table, k)),
@@ -264,8 +264,8 @@ MISTAKES: dict[str, Callable[[ScriptedTrainings, int], float]] = {
         lambda table, k: statistics.fmean(_times(table, k))
     ),
     "The slowest seed decides here: take the median over the seeds": lambda table, k: max(_times(table, k)),
-    "This has the fewest steps, and its steps are long: seconds count": _in_steps,
-    "The fresh seeds have chosen it: they only measure": _with_fresh,
+    "This has the fewest steps, but its steps are long: compare seconds": _in_steps,
+    "The fresh seeds helped to choose it: use them only to measure": _with_fresh,
     "This is the first seed's best: one seed is luck": lambda table, k: _times(table, k)[0],
     "This is the last seed's best: one seed is luck": lambda table, k: _times(table, k)[-1],
 }

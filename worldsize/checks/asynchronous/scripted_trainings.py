@@ -82,12 +82,12 @@ class ScriptedTrainings:
     def train(self, rate: Any, seed: Any) -> LossHistory:
         """Return a run's history. Note a call that breaks the contract, and answer with some other run."""
         if not are_whole(seed) or seed not in (*self.seeds, *self.fresh):
-            self._note(f"train was asked for seed {shown(seed)}; expected one of seeds or of fresh")
+            self._note(f"train was called with seed {shown(seed)}; expected a seed of seeds or of fresh")
             seed = self.seeds[0]
 
         place, exact = self._place(rate)
         if not exact:
-            self._note(f"train was asked for rate {shown(rate)}; expected one of rates, or its end halved or doubled")
+            self._note(f"train was called with rate {shown(rate)}; expected one of rates, or an end halved or doubled")
         return self.points(place, int(seed))
 
     def _place(self, rate: Any) -> tuple[int, bool]:

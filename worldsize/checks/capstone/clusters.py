@@ -149,15 +149,15 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
         words = one_factor(middle[task.fitted], task.measured_s[task.fitted], FULL) or _other_order(middle, task.measured_s)
         return (
             f"on the rows of {FEW_GPUS} GPUs, whose seconds were given, your predictions are {_percent(at_few)} off on average: "
-            f"mend that first. {words}"
+            f"fix that first. {words}"
         ).rstrip()
 
     words = one_factor(middle, task.measured_s, FULL) or _other_order(middle, task.measured_s) or _where(middle, task)
     if at_few < FULL < error:
-        words += " Parts of a step that grow alike in all rows of a fit cannot be told apart by it."
+        words += " A fit cannot tell apart parts of a step that grow alike in all rows of the fit."
     return (
-        f"on the rows of 256 and 512 GPUs your predictions are {_percent(error)} off on average, on those of {FEW_GPUS} "
-        f"{_percent(at_few)}; at most {_percent(most)} is asked for. {words}"
+        f"on the rows of 256 and 512 GPUs your predictions are {_percent(error)} off on average, and {_percent(at_few)} "
+        f"on the rows of {FEW_GPUS}; expected at most {_percent(most)}. {words}"
     )
 
 
@@ -168,9 +168,9 @@ def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
     if max(at_few, beyond) <= ELSEWHERE:
         return None
     return (
-        f"the measured clusters are predicted well. On another cluster, whose GPUs, memory and network have other speeds, with "
-        f"all rows measured anew, predictions are {_percent(at_few)} off on the rows of {FEW_GPUS} GPUs and "
-        f"{_percent(beyond)} on those of 256 and 512: do all your constants come from the rows that were given?"
+        f"you predict the measured clusters well. On another cluster, whose GPUs, memory and network have other speeds, with "
+        f"all rows measured anew, your predictions are {_percent(at_few)} off on the rows of {FEW_GPUS} GPUs and "
+        f"{_percent(beyond)} on the rows of 256 and 512: do all your constants come from the given rows?"
     )
 
 
@@ -201,7 +201,7 @@ def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
         return None
     return (
         f"on another cluster, whose steps scatter by {_percent(made_up.SCATTER)}, your intervals are ± {_percent(wide)} wide on "
-        f"average; at most ± {_percent(MOST_WIDE_MADE_UP)} is asked for there: the width has to come from the rows."
+        f"average; expected at most ± {_percent(MOST_WIDE_MADE_UP)} there: take the width from the rows."
     )
 
 
@@ -217,7 +217,7 @@ def _percent(share: float) -> str:
 
 def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:
     if float(np.abs(np.sort(middle) / np.sort(measured) - 1).mean()) <= FULL / 2:
-        return "In another order they are right: one is asked for each of the rows, in the order of the rows."
+        return "The predictions are right in another order: return one for each row, in the order of the rows."
     return ""
 
 
@@ -261,8 +261,8 @@ def _wrong_intervals(found: np.ndarray, task: ClusterTask, most: float) -> Compl
         f"{_percent(wide)} of the prediction; "
     )
     if wide > most:
-        return f"{said}at most {_percent(most)} is asked for: an interval that holds everything says nothing."
+        return f"{said}expected at most {_percent(most)}: an interval that holds everything says nothing."
     return (
-        f"{said}nine in ten should, and at least {_percent(LEAST_COVERED)} are asked for: rows that you have not seen lie "
-        "farther off than those that were fitted to."
+        f"{said}nine in ten should, and at least {_percent(LEAST_COVERED)} must: unseen rows lie farther off than the rows of "
+        "the fit."
     )

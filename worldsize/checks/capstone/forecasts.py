@@ -28,11 +28,11 @@ FORECAST = {
     "the next step lies in the interval 9 times of 10, with few steps and with many": 0.75,
 }
 ONE_STEP_ALONE = (
-    "They hold the scatter of one step alone. The forecast itself errs too: by 3.5 times the errors of both means, and a mean of "
-    "few steps errs by more."
+    "The intervals hold the scatter of one step alone. The forecast errs too, by 3.5 times the errors of both means, and a mean "
+    "of few steps errs more."
 )
 FEW_ARE_UNSURE = (
-    "They reach 1.645 standard deviations each way, which is for an s that is known. Yours comes from few steps: the factor is "
+    "They reach 1.645 standard deviations each way, which suits a known s. Your s comes from few steps: take the factor "
     "1.645 + 1.5/(N − 2)."
 )
 EXACT = 1e-6
@@ -238,13 +238,13 @@ def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) ->
         covered = float(np.mean([m.machine.inside(low, high) for m, (low, _, high) in zip(group, own, strict=True)]))
         wide = float(np.mean([_half(one) / _needed(m) for m, one in zip(group, own, strict=True)]))
         where = f"{kind.name} ({kind.on_two} on 2 ranks, {kind.on_four} on 4)"
-        said = f"{where}: of the next steps on 8 ranks {covered:.0%} lie in the intervals; expected about {NOMINAL:.0%}"
+        said = f"{where}: {covered:.0%} of the next steps on 8 ranks lie in the intervals; expected about {NOMINAL:.0%}"
         if covered > kind.most:
-            return f"{said}. They are {wide:.2g} times as wide as they have to be. {_made_of(found, every)}".rstrip()
+            return f"{said}. The intervals are {wide:.2g} times as wide as needed. {_made_of(found, every)}".rstrip()
         if covered < kind.least:
             return f"{said}. {_made_of(found, every) or _too_narrow(kind)}"
         if wide > MOST_WIDE:
-            return f"{where}: the intervals are on average {wide:.2g} times as wide as they have to be; some are far wider"
+            return f"{where}: the intervals are on average {wide:.2g} times as wide as needed; some are far wider"
     return None
 
 
@@ -279,9 +279,9 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     if of_step < 0.3 < of_line:
         return "They hold the error of the means alone. The next step scatters as the measured ones did."
     if max(of_step, of_line) < 1.25:
-        return "They reach about one standard deviation each way, which holds 68 %: 90 % needs 1.64."
+        return "The intervals reach about one standard deviation each way, which covers 68 %: 90 % needs 1.64."
     if min(of_step, of_line) > 1.8:
-        return "They reach two standard deviations each way or more, which holds 95 %: 90 % needs 1.64."
+        return "The intervals reach two standard deviations each way or more, which covers 95 %: 90 % needs 1.64."
     return ""
 
 
@@ -303,10 +303,10 @@ def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
         "The next step's scatter is a step's on 4 ranks, in seconds. On 8 it takes longer: does your scatter grow with it?": [
             float(np.hypot(np.std(four, ddof=1), np.hypot(a, b)))
         ],
-        "Both means were taken for means of as many steps. A mean of k steps scatters by s/√k, with the k of its own ranks.": [
+        "Both means were treated as means of equally many steps. A mean of k steps scatters by s/√k, with its own ranks' k.": [
             half(counts=n) for n in (k[0], k[1], k.sum(), k.mean())
         ],
-        "The variances of the two means were subtracted. The means are; what they err by adds up, as squares.": [
+        "The variances of the two means were subtracted. Subtract the means; their errors add up as squares.": [
             float(np.hypot(scatter * middle, np.sqrt(abs(b**2 - a**2))))
         ],
         "Errors were added up as they are. They know nothing of each other, so they add up as squares: √(a² + b²).": [
@@ -325,7 +325,7 @@ def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
 
 def _too_narrow(kind: Steps) -> str:
     if kind.latency == LATENCY:
-        return "There a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
+        return "Here a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
     return (
-        "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs the more, the fewer steps. So does s."
+        "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs more with fewer steps. So does s."
     )

@@ -22,7 +22,7 @@ SIXTEEN, GRADIENTS, HOPS, HEAD = "with tensor 16", "of few micro-batches", "of o
 GROUPS = {
     SIXTEEN: "sixteen ranks share a layer, so its bytes leave the node and go with the network's constant.",
     GRADIENTS: "half of such a step is the all-reduce of the gradients, once a step, with all ranks of a node on one card.",
-    HEAD: "there the output layer is much of the matrix products, once for each micro-batch.",
+    HEAD: "the output layer is much of the matrix products there, once per micro-batch.",
     HOPS: "each of the m + p − 1 micro-batches has a hop to the next stage, which leaves the node, and the head comes m times.",
 }
 

@@ -237,7 +237,7 @@ def _plan(got: Mapping[str, Any], task: PlanCase) -> Plan:
 def _no_plan(got: Any, task: PlanCase) -> Complaint:
     """Complain about an answer that is none of the plans asked for, whether or not it would fit."""
     if got == "<Plan>":
-        return "expected a dict, got a Plan: dataclasses.asdict(plan) is one"
+        return "expected a dict, got a Plan: return dataclasses.asdict(plan)"
     if not isinstance(got, dict):
         return f"expected a dict with {', '.join(DECIDED)}, got {shown(got)}"
     for name in DECIDED:
@@ -245,12 +245,12 @@ def _no_plan(got: Any, task: PlanCase) -> Complaint:
             return f"expected a dict with {', '.join(DECIDED)}; {name} is missing in {_short(got)}"
     if "global_batch" in got:
         return (
-            f"global_batch is in the dict; it is given, and the next cell adds it: Plan(**found, global_batch=…). "
-            f"Return {', '.join(DECIDED)} alone"
+            f"the dict has global_batch, which is given: the next cell adds it, Plan(**found, global_batch=…). "
+            f"Return only {', '.join(DECIDED)}"
         )
     for name, value in {"chunks": 1, "zero": 0, "sequence_parallel": False, "overlap": False}.items():
         if got.get(name, value) != value:
-            return f"{name} is {got[name]!r}; only {', '.join(DECIDED)} are to be chosen here, with {name} = {value!r}"
+            return f"{name} is {got[name]!r}; choose only {', '.join(DECIDED)} here, with {name} = {value!r}"
     more = [name for name in got if name not in (*DECIDED, "chunks", "zero", "sequence_parallel", "overlap")]
     if more:
         return f"expected a dict with {', '.join(DECIDED)} alone, got {', '.join(map(str, more))} too: a Plan has no such field"
@@ -279,9 +279,9 @@ def _too_large(plan: Plan, task: PlanCase) -> Complaint:
         return None
 
     held = " + ".join(f"{name} {size / GB:.3g}" for name, size in parts.items())
-    complaint = f"{_of(plan)} needs {sum(parts.values()) / GB:.4g} GB of a GPU ({held}); there are {task.memory_bytes / GB:g} GB."
+    complaint = f"{_of(plan)} needs {sum(parts.values()) / GB:.4g} GB per GPU ({held}); a GPU has {task.memory_bytes / GB:g} GB."
     if sum(parts.values()) - parts["activations"] <= task.memory_bytes:
-        complaint += " Activations have to fit as well."
+        complaint += " Activations must fit as well."
     return complaint
 
 
@@ -298,7 +298,7 @@ def _slower(plan: Plan, best: Plan, task: PlanCase) -> Complaint:
 
     others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
     return (
-        f"{_of(plan)} takes {took:.4g} s a step, and there is a plan that fits and takes {least:.4g} s: "
+        f"{_of(plan)} takes {took:.4g} s a step, but another plan that fits takes {least:.4g} s: "
         f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
     )
 

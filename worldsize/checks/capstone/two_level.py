@@ -148,7 +148,7 @@ def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
         if got is None:
             return f"x holds the sum, but rank {rank} returned nothing, and the next cell needs it: return x"
     if chunks.wrong_sum(ended.returned, inputs, "x"):
-        return "x holds the sum, but what came back is something else, and the next cell needs it: return x"
+        return "x holds the sum, but the function returned something else, and the next cell needs x: return x"
     return None
 
 
@@ -164,7 +164,7 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
         return "every rank holds the sum of its own node: the sums have not been added up between the nodes"
     of_place = [tables[r % g :: g].sum(axis=0) for r in range(n)]
     if all(map(same, held, of_place)):
-        return f"every rank holds the sum over ranks 0, {g} and so on, or those after them: nothing was added up inside a node"
+        return f"every rank holds the sum over ranks 0, {g} and so on, or over the next ones: nothing was added up inside a node"
 
     expected = chunks.total(inputs)
     divided = {
@@ -173,20 +173,20 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
     }
     for where, by in divided.items():
         if all(same(got * by, expected) for got in held):
-            return f"every rank holds an average {where}. Nothing is to be divided"
+            return f"every rank holds an average {where}. Divide nothing"
     if all(same(got, expected * size.nodes) for got in held):
         return "every rank holds the sum once for each node: it was added up between the nodes twice"
     own = [_shards_of_their_ranks(inputs, r // g * g, g) for r in range(n)]
     if all(map(same, held, own)):
-        return "each shard of x is what its rank began with: the sum was not put back into x before the all-gather"
+        return "each shard of x is its rank's own input: the sum was not put back into x before the all-gather"
     if all(same(got - expected, began) for got, began in zip(held, own, strict=True)):
         return "each shard was added to what x held there: put the sum in its place, copy_ and not +="
     right = np.array([np.isclose(got, expected, rtol=1e-6) for got in held])
     if (right.sum(axis=0) == size.nodes).all() and right.any(axis=1).all():
-        return "the whole sum of each shard is there, on one rank of every node, and no further: all-gather inside the node"
+        return "one rank of every node holds the whole sum of each shard, and no other does: all-gather inside the node"
     if any(same(got, expected) for got in held) and not all(same(got, expected) for got in held):
         lacking = next(rank for rank, got in enumerate(held) if not same(got, expected))
-        return f"some ranks hold the sum, rank {lacking} does not: every rank of every node has to have it"
+        return f"some ranks hold the sum, rank {lacking} does not: every rank of every node must hold it"
     return None
 
 
@@ -212,7 +212,7 @@ def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:
     sent = _sent(crossing, size)
     most = sent.index(max(sent))
     if sent[most] > size.most_between():
-        advice = "Of the ranks that share a shard, let all send alike."
+        advice = "Let all ranks that share a shard send equal parts."
         if 0 in sent:
             advice = f"{count(sent.count(0), 'rank')} sent none there: let every rank carry its own shard across."
         return (
@@ -226,14 +226,14 @@ def _why_wrong(crossing: Sequence[Transfer], total: int, expected: int, size: No
     if total < expected:
         return "Something that other nodes need did not cross."
     if size.per_node == 1:
-        return "With one rank a node it is an all-reduce of the whole tensor: a chunk at a time."
+        return "With one rank per node this is an all-reduce of the whole tensor: send a chunk at a time."
     if total == expected * size.per_node:
         return "Every rank carries the whole tensor across: first reduce-scatter inside the node, then cross with the shard."
     links = {(t.src, t.dst) for t in crossing}
     ring = {(r, (r + 1) % size.world_size) for r in range(size.world_size)}
     if links <= ring or links <= {(b, a) for a, b in ring}:
         return "That is one ring through all ranks: its edges between nodes carry what all ranks behind them send."
-    return "Only a rank's own shard, 1/g of the tensor, has to cross, in chunks."
+    return "Send only a rank's own shard across, 1/g of the tensor, in chunks."
 
 
 def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
@@ -275,7 +275,7 @@ def _slow(ended: ArenaResult, size: NodeSize) -> Complaint:
     at_once = len(ended.trace.transfers) / taken
     return (
         f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {size.world_size} ranks "
-        f"send at a time, and all could. No node and no shard has to wait for another."
+        f"send at a time, and all could. No node and no shard needs to wait for another."
     )
 
 

@@ -82,8 +82,8 @@ def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
     for rank, given in enumerate(ended.inputs):  # noted in the function's own process, so it can only take points
         if given["held"] and batch.parts > 1:
             return (
-                f"on rank {rank} there are still activations of {count(given['held'], 'earlier part')} when the next goes "
-                f"forward, though its backward is over: without retain_graph a backward frees them."
+                f"rank {rank} still holds activations of {count(given['held'], 'earlier part')} when the next part goes forward, "
+                f"though their backward is over: without retain_graph a backward frees them."
             )
     return None
 
@@ -116,16 +116,16 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
     got = returned[rank][step]
     before = returned[rank][step - 1] if step else batch.start
     if np.array_equal(got, before):
-        return "The weights have not moved: optimizer.step() comes after the last part."
+        return "The weights have not moved: call optimizer.step() after the last part."
     stepped = ended.inputs[rank]["stepped"].count(step) if ended.inputs else 1
     if stepped == 0:
-        return "optimizer.step() was not called: a step by hand has not the optimizer's momentum."
+        return "optimizer.step() was not called: a step by hand lacks the optimizer's momentum."
     if stepped > 1:
         return f"optimizer.step() was called {stepped} times: take one step, after the last part."
     if step:
         if same(got, batch.without_zero_grad(step), near_zero=NEAR_ZERO):
-            return "The gradients of the step before are still there: optimizer.zero_grad() comes before the first part."
-        return "The step before was right. Is something of it left, a gradient or a sum?"
+            return "The previous step's gradients are still there: call optimizer.zero_grad() before the first part."
+        return "The previous step was right. Is something left over from it, a gradient or a sum?"
 
     moved = (batch.start - got) / batch.rate  # the first step's gradient, because momentum begins at 0
     slips = {words: given[rank] for words, given in batch.slips.items()}
@@ -134,7 +134,7 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
         return found
     if any(not same(told[step], got, near_zero=NEAR_ZERO) for told in returned):
         return "The ranks hold different weights: are the gradients averaged before the step, the last part's backward in sync?"
-    return "Is it one optimizer.step(), after the last part, and does every example of every rank count alike?"
+    return "Is there one optimizer.step(), after the last part? Does every example of every rank count equally?"
 
 
 # ---- what it costs ---------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:
 
     if abs(often - batch.parts) <= SMALL and batch.parts > 1:
         return (
-            f"the gradients travel {batch.parts} times a step, after every part: once is enough. Forward and backward of all "
-            f"parts but the last stand inside `with ddp.no_sync():`."
+            f"the gradients travel {batch.parts} times a step, after every part: once is enough. Run forward and backward of all "
+            f"parts but the last inside `with ddp.no_sync():`."
         )
-    return f"{number(often)} times the gradients' bytes travel a step; expected once, and a count beside it."
+    return f"{number(often)} times the gradients' bytes travel in a step; expected once, plus a count."
 
 
 def _all_at_once(trace: Trace, batch: BigBatch) -> Complaint:
@@ -170,6 +170,6 @@ def _all_at_once(trace: Trace, batch: BigBatch) -> Complaint:
     if batch.parts == 1 or passes(trace, 0, batch.task)[0] != layers:
         return None
     return (
-        f"the {batch.parts} parts went through the model as one batch, so that all its activations were in memory at once: "
-        f"forward and backward, part by part."
+        f"the {batch.parts} parts went through the model as one batch, with all its activations in memory at once: run "
+        f"forward and backward part by part."
     )

@@ -132,29 +132,29 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
     of_own_rows = [sum(x.sum(0) for x in task.x) / (n * count) for count in rows]
     of_own_squares = [sum((x**2).sum(0) for x in task.x) / (n * count) for count in rows]
     found = {
-        "These are the mean and the variance of this rank's own rows: they are to be those of all ranks' rows.": (
+        "These are the mean and the variance of this rank's own rows: take them over the rows of all ranks.": (
             means, variances,
         ),
-        "The ranks' means count alike: a rank with more rows has to count for more. Add up sums and counts.": alike(
+        "The ranks' means count equally: a rank with more rows must count for more. Add up sums and counts.": alike(
             flat, np.mean(squares, axis=0) - flat**2
         ),
-        "The ranks' means and variances count alike: a rank with more rows has to count for more.": alike(
+        "The ranks' means and variances count equally: a rank with more rows must count for more.": alike(
             flat, np.mean(variances, axis=0)
         ),
         "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.": alike(
             mean[0], np.sum(shares[:, None] * variances, axis=0)
         ),
-        "The joint mean counts the ranks' means alike: a rank with more rows has to count for more.": alike(
+        "The joint mean counts the ranks' means equally: a rank with more rows must count for more.": alike(
             flat, var[0] + (mean[0] - flat) ** 2
         ),
-        "A rank's squares come from x.var(), which divides by one less than its rows: x.var(correction=0) does not.": alike(
+        "A rank's squares come from x.var(), which divides by one less than its rows: use x.var(correction=0).": alike(
             mean[0], (inflated + between) / total
         ),
         "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.": alike(
             mean[0], (within.sum(0) + ((np.array(means) - mean[0]) ** 2).sum(0)) / total
         ),
-        "The mean is everybody's, the variance that of this rank's own rows.": (mean, variances),
-        "The variance is that of this rank's own rows round everybody's mean.": (
+        "The mean is over all ranks' rows, but the variance is over this rank's own.": (mean, variances),
+        "The variance is over this rank's own rows, around the mean of all rows.": (
             mean, [((x - mean[0]) ** 2).mean(0) for x in task.x],
         ),
         "The sums of all ranks are divided by n times this rank's rows: count the rows of all.": (
@@ -167,7 +167,7 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
             ],
         ),
         "The variance is divided by N − 1: batch norm divides by N.": alike(mean[0], var[0] * total / max(1, total - 1)),
-        "The variance is the mean of the squares: the square of the mean has to be taken from it.": alike(
+        "The variance is the mean of the squares: subtract the square of the mean.": alike(
             mean[0], var[0] + mean[0] ** 2
         ),
     }  # fmt: skip
@@ -189,7 +189,7 @@ def _wrong_formulas(task: NormTask, mean: ByRank, var: ByRank) -> dict[str, ByRa
         ),
         "eps is missing.": _outputs(task, standard(task, mean, var, 0.0)),
         "eps is 1e-5, whatever was given.": _outputs(task, standard(task, mean, var, 1e-5)),
-        "It is divided by the variance: by its root.": _outputs(
+        "It is divided by the variance: divide by its root.": _outputs(
             task, [c / (v + task.eps) for c, v in zip(centred, var, strict=True)]
         ),
         "weight and bias are missing.": hat,
@@ -225,27 +225,27 @@ def _backward_slips(task: NormTask) -> dict[str, ByRank]:
         "Mean and variance are taken for constants: they depend on x, too.": backward(task, hat, var, (nothing, nothing)),
         "The mean of grad is missing: the mean depends on x, too.": backward(task, hat, var, (nothing, [right[1]] * n)),
         "The part with x̂ is missing: the variance depends on x, too.": backward(task, hat, var, ([right[0]] * n, nothing)),
-        "The two sums of the backward pass are the wrong way round: x̂ stands beside that of grad · x̂.": backward(
+        "The two sums of the backward pass are swapped: x̂ multiplies the sum of grad · x̂.": backward(
             task, hat, var, ([right[1]] * n, [right[0]] * n)
         ),
-        "The part with x̂ is added: it has to be taken away.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
-        "The ranks' means of the backward pass count alike: a rank with more rows has to count for more.": by(
+        "The part with x̂ is added: subtract it.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
+        "The ranks' means of the backward pass count equally: a rank with more rows must count for more.": by(
             lambda sums, rank: sum(own / count for own, count in zip(sums, rows, strict=True)) / n
         ),
-        "The sums of the backward pass are divided by this rank's rows: there are those of all ranks in them.": by(
+        "The sums of the backward pass are divided by this rank's rows: they are sums over the rows of all ranks.": by(
             lambda sums, rank: sum(sums) / rows[rank]
         ),
         "The sums of the backward pass are divided by n times this rank's rows: count the rows of all.": by(
             lambda sums, rank: sum(sums) / (n * rows[rank])
         ),
-        "The sums of the backward pass are divided by the number of ranks: by that of all rows.": by(
+        "The sums of the backward pass are divided by the number of ranks: divide by the number of all rows.": by(
             lambda sums, rank: sum(sums) / n
         ),
-        "The sums of the backward pass are not divided: what is taken away are means over all rows.": by(
+        "The sums of the backward pass are not divided: subtract means over all rows.": by(
             lambda sums, rank: sum(sums)
         ),
         "weight is missing.": [g / task.weight for g in backward(task, hat, var)],
-        "The root of the variance is missing: x̂ is x over it.": [
+        "The root of the variance is missing: x̂ is divided by it.": [
             g * np.sqrt(v + task.eps) for g, v in zip(backward(task, hat, var), var, strict=True)
         ],
     }
@@ -265,9 +265,9 @@ def _parameter_slips(task: NormTask) -> dict[str, dict[str, ByRank]]:
                 own / count for own, count in zip(sums, rows, strict=True)
             ],
             "This is divided by the rows of all ranks: return the sum, as autograd does.": [own / sum(rows) for own in sums],
-            "This is the sum of grad times x: it is x̂ that weight multiplies.": [
+            "This is the sum of grad times x: weight multiplies x̂.": [
                 (g * x).sum(0, dtype=float) for g, x in zip(task.grads, task.x, strict=True)
             ],
-            "grad_weight and grad_bias are the wrong way round.": other,
+            "grad_weight and grad_bias are swapped.": other,
         }
     return found

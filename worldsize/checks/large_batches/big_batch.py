@@ -159,9 +159,10 @@ class BigBatch:
             return [gradient] * n
 
         return {
-            f"The step is 1/{n} of what it should be: DDP divides by the number of ranks, so the loss has to be {n} times "
-            "its share.": alike(total / examples / n),
-            f"The step is {n} times what it should be: DDP divides by the number of ranks already.": alike(total / examples * n),
+            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss by {n}.": (
+                alike(total / examples / n)
+            ),
+            f"The step is {n} times the right one: DDP already divides by the number of ranks.": alike(total / examples * n),
             "This is the mean of the parts' means: a part with few examples counts as much as one with many. Divide by the "
             "examples of all parts of all ranks.": alike(means.mean((0, 1))),
             "This is the mean of the ranks' means: a rank with few examples counts as much as one with many. Divide by the "
@@ -172,13 +173,13 @@ class BigBatch:
             "The sums over the examples are divided by the number of ranks alone: divide by the number of examples.": alike(
                 total / n
             ),
-            "These are the sums over all examples: divide by how many there are.": alike(total),
+            "These are the sums over all examples: divide by the number of examples.": alike(total),
             "Only the last part counts: is a gradient zeroed between the parts?": alike(means[:, -1].mean(0)),
             "Only the last part is in the step, divided by all examples: is a gradient zeroed between the parts?": alike(
                 sums[:, -1].sum(0) / examples
             ),
             "Only the first part counts.": alike(means[:, 0].mean(0)),
-            "Every rank steps by the gradient of its own examples: the last part's forward and backward have to stand outside "
+            "Every rank steps by the gradient of its own examples: run the last part's forward and backward outside "
             "no_sync().": [*(n * own / examples)],
             "Every rank steps by the mean gradient of its own examples: nothing was averaged over the ranks.": [
                 *(own / own_counts)

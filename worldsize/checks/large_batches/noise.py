@@ -188,7 +188,7 @@ def _changed(after: Any, steps: NoisySteps) -> Complaint:
     left = [own for _, own in after[0]]
     if np.array_equal(np.array(left), np.array(steps.gradients)):
         return None
-    return "the gradients that were handed in have changed: leave them as they are, the optimizer has to step by them."
+    return "the function changed the gradients that it was given: leave them unchanged, the optimizer needs them."
 
 
 # ---- what should come out --------------------------------------------------------------------
@@ -214,7 +214,7 @@ def estimate(steps: NoisySteps, small_norm: np.ndarray | None = None) -> float:
 def _mistakes(steps: NoisySteps) -> dict[str, float]:
     """Return {words: what the mistake gives}: with the mean of the ranks' norms, or with a rank's norm as the only mistake."""
     alone = {
-        f"|G_small|² is that of rank {rank} alone: take the mean over the ranks, it is less noisy.": estimate(steps, norm)
+        f"|G_small|² comes from rank {rank} alone: take the mean over the ranks, which is less noisy.": estimate(steps, norm)
         for rank, norm in enumerate(steps.norms_of_ranks)
     }
     return _mistakes_of(steps, steps.norms[0]) | alone
@@ -232,10 +232,10 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
             return float(np.mean(found[1]) / np.mean(found[0]))
 
     return {
-        "It was divided step by step, and the ratios averaged: average |G|² and tr(Σ) each, and divide once.": float(
+        "The ratios were averaged over the steps: average |G|² and tr(Σ) separately, then divide once.": float(
             np.mean(noise / signal)
         ),
-        "This is the middle one of the steps' ratios: average |G|² and tr(Σ) each, and divide once.": float(
+        "This is the median of the steps' ratios: average |G|² and tr(Σ) separately, then divide once.": float(
             np.median(noise / signal)
         ),
         "It is divided by |G_big|², which has noise of its own: its mean is |G|² + tr(Σ)/B_big.": float(
@@ -260,25 +260,25 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
             ((1 / small - 1 / big) * noise).mean() / ((big - small) * signal).mean()
         ),
         "B_small is missing: it counts as 1, and B_big as the number of ranks.": of(1.0, float(n), small_norm, big_norm),
-        "The two batches are the wrong way round.": of(big, small, small_norm, big_norm),
-        "The batch is missing in B_big: it is that of all ranks together, n · B_small.": of(
+        "The two batches are swapped.": of(big, small, small_norm, big_norm),
+        "The batch is missing in B_big: take the batch of all ranks together, n · B_small.": of(
             small, float(n), small_norm, big_norm
         ),
         "The batch of the first step is taken for all: each step has its own.": of(small[0], big[0], small_norm, big_norm),
         "The steps' mean batch is taken for all: each step has its own.": of(small.mean(), big.mean(), small_norm, big_norm),
-        "The steps are weighed by their batch: each step counts alike.": float((small * noise).mean() / (small * signal).mean()),
-        "These are the middle ones of the steps: take the mean of |G|² and that of tr(Σ).": float(
+        "The steps are weighted by batch: count each step equally.": float((small * noise).mean() / (small * signal).mean()),
+        "These are the medians over the steps: take the means of |G|² and of tr(Σ).": float(
             np.median(noise) / np.median(signal)
         ),
         **_without_negatives(signal, noise),
         **{
-            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) each, and divide once.": float(
+            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once.": float(
                 np.sort(noise / signal)[place]
             )
             for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
         },
         **{
-            f"These are the {which} of the two middle steps: take the mean of |G|² and that of tr(Σ).": (
+            f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ).": (
                 float(np.sort(noise)[place] / np.sort(signal)[place])
             )
             for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
@@ -291,12 +291,12 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
         ),
         "Only the first step counts.": float(noise[0] / signal[0]),
         "Only the last step counts.": float(noise[-1] / signal[-1]),
-        "It is the wrong way round: tr(Σ) over |G|².": float(signal.mean() / noise.mean()),
+        "The ratio is upside down: divide tr(Σ) by |G|².": float(signal.mean() / noise.mean()),
         "This is tr(Σ): divide it by |G|².": float(noise.mean()),
         "This is the variance between the ranks' gradients over |G|²: a single example's is B_small times that.": float(
             np.mean(noise / small) / signal.mean()
         ),
-        "The variance between the ranks is divided by n, and should be by n − 1: its mean is too small.": float(
+        "The variance between the ranks is divided by n: divide by n − 1, or its mean is too small.": float(
             np.mean(noise * (n - 1) / n) / signal.mean()
         ),
         "tr(Σ) is divided by |G_big|², and its variance between the ranks by n: both are biased.": float(
@@ -310,10 +310,10 @@ def _without_negatives(signal: np.ndarray, noise: np.ndarray) -> dict[str, float
     kept = signal > 0
     if kept.all():
         return {}
-    because = "the mean over the steps is unbiased only with it"
+    because = "only negative values keep the mean over the steps unbiased"
     return {
         f"A |G|² below 0 was raised to 0: {because}.": float(noise.mean() / np.maximum(signal, 0).mean()),
         f"The steps whose |G|² came out below 0 were left out: {because}.": float(noise[kept].mean() / signal[kept].mean()),
-        f"Where |G|² came out below 0 it was left out, and tr(Σ) was not: {because}.": float(noise.mean() / signal[kept].mean()),
+        f"|G|² was left out where it came out below 0, but tr(Σ) was not: {because}.": float(noise.mean() / signal[kept].mean()),
         f"A |G|² below 0 lost its sign: {because}.": float(noise.mean() / np.abs(signal).mean()),
     }

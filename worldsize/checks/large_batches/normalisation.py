@@ -46,12 +46,13 @@ LARGE = 20_000  # features: sums travel in messages above 128 KiB, whose send wa
 LARGE_MEAN = 20_000.0  # in float32 the mean of the squares less the square of this has no digit left
 
 UNSAFE = (
-    "The mean is 20,000 and the spread about 1: in float32 the mean of the squares is rounded by up to 16, so the "
-    "square of the mean cannot be taken from it. Add up in float64, or let the ranks send count, mean and squared distances "
+    "The mean is 20,000 and the spread about 1: in float32 the mean of the squares is rounded by up to 16, so do "
+    "not subtract the square of the mean from it. Add up in float64, or let the ranks send count, mean and squared distances "
     "from their own mean."
 )
 LONE_ROW = (
-    "A rank has one row here: its x.var(0) divides by rows − 1, which is 0, and NaN goes to all. x.var(0, correction=0) does not."
+    "A rank has a single row here: its x.var(0) divides by rows − 1, which is 0, and NaN reaches all ranks. "
+    "Use x.var(0, correction=0)."
 )
 
 
@@ -112,8 +113,8 @@ def _examine_float32(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]
         return {SAFE: unsafe}
     dtype = task.x[0].dtype
     promoted = first_complaint(
-        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the layers round it would "
-        f"go on with twice the bytes"
+        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the next layers would "
+        f"work on twice the bytes"
         for rank, four in enumerate(ended.returned)
         for name, got in zip(NAMES, four, strict=True)
         if getattr(got, "dtype", None) != dtype
@@ -149,7 +150,7 @@ def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: No
 
         slip = first_slip(is_slip, batch_norm.slips(task, name))
         if not slip and same(got, expected, 1e-4, 1e5 * near_zero):
-            slip = "These are the right numbers with half of their digits: x is float64, so is what they go through."
+            slip = "The numbers are right, but only to half of their digits: x is float64, so compute in float64."
         if not slip and 1 in task.rows and isinstance(got, np.ndarray) and np.isnan(got).all():
             slip = LONE_ROW
         return f"{complaint}. {slip}".rstrip()
@@ -208,8 +209,8 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
     if sent > 2 * one:
         meetings = count(math.ceil(sent / one), "all-reduce")
         return (
-            f"rank {rank} sent {sent} messages, as many as {meetings}; expected one forwards and one backwards. What the "
-            f"ranks add up can stand side by side in one tensor."
+            f"rank {rank} sent {sent} messages, as many as {meetings}; expected one forwards and one backwards. Put all "
+            f"sums side by side in one tensor."
         )
 
     # four numbers for each feature, in the dtype of x: in a row for each rank forwards, once backwards
@@ -217,7 +218,7 @@ def _meets_too_often(trace: Trace, task: NormTask) -> Complaint:
     most = one * item * MOST_NUMBERS * features * (n + 1)
     if trace.total_bytes() <= most:
         return None
-    told = f"all ranks together sent {trace.total_bytes():,} bytes, and {most:,} are enough: "
+    told = f"all ranks together sent {trace.total_bytes():,} bytes; expected at most {most:,}: "
     if item < 8 and trace.total_bytes() <= 2 * most:
-        return f"{told}has a table with a row for each rank travelled in float64? x is float32, and so are its rows."
+        return f"{told}did a table with a row for each rank travel in float64? x is float32, so send its rows in float32."
     return f"{told}send sums over the rows, not the rows."

@@ -141,8 +141,8 @@ def _case(name: str, arena: Arena, fn: Callable, plans: list[RatePlan], kind: st
 
 _ADVICE = {
     "Starting multiplicative factor": (
-        "LinearLR's start_factor is 1 at most, and for a batch below base_batch the warm-up falls: begin with base_rate, and say "
-        "where it ends with end_factor."
+        "LinearLR takes a start_factor of 1 at most, and for a batch below base_batch the warm-up falls: begin at base_rate, and "
+        "set its end with end_factor."
     )
 }
 
@@ -198,7 +198,7 @@ def _wrong_scales(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarra
     return {
         "This is the base rate, whatever the batch: k times the batch takes k times the rate.": courses(top=rate),
         "It grows with the square root of the batch: Goyal's rule is linear.": courses(top=rate * ratio**0.5),
-        "The batches are the wrong way round: a larger batch takes a larger rate.": courses(top=rate / ratio),
+        "The batches are swapped: a larger batch takes a larger rate.": courses(top=rate / ratio),
         f"batch // base_batch cuts {ratio:.4g} to {int(ratio)}: divide with /.": courses(top=rate * int(ratio)),
         "The base batch is 256, whatever was given.": courses(top=rate * plan.batch / 256),
         "The base rate is 0.1, whatever was given.": courses(top=0.1 * ratio, start=0.1),
@@ -220,25 +220,25 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         "It drops one step late: the first step has number 0, so step e · steps_per_epoch is after e epochs.": courses(1),
         "It drops one step early: step e · steps_per_epoch is the first after e epochs.": courses(-1),
         "It drops once and never again: each of the drop epochs counts.": [*undropped * 0.1 ** np.minimum(behind, 1)],
-        "Only at the last of the drop epochs it drops: each of them counts.": [*undropped * 0.1 ** (behind == len(ends))],
+        "It drops only at the last of the drop epochs: each of them counts.": [*undropped * 0.1 ** (behind == len(ends))],
         "drop_epochs are taken for steps: e epochs are e · steps_per_epoch steps.": [*undropped * 0.1**in_steps],
         "The drops come later by the warm-up: epochs count from the first step of all.": courses(warmup),
-        "The epoch is rounded, so that a drop comes half an epoch early: e epochs are over at step e · steps_per_epoch.": [
+        "The epoch is rounded, so a drop comes half an epoch early: e epochs are over at step e · steps_per_epoch.": [
             *undropped * 0.1**rounded
         ],
         "It drops for one epoch and is back afterwards: a drop lasts.": [*undropped * 0.1**of_an_epoch],
-        "It is divided by 10 times the number of drops: each drop makes a tenth of what it was, so two a hundredth.": [
+        "It is divided by 10 times the number of drops: each drop takes a tenth of the rate, so two take a hundredth.": [
             *undropped / np.maximum(1, 10 * behind)
         ],
         "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
-        "The rate is halved at the drop epochs: it should be a tenth.": [*undropped * 0.5**behind],
+        "The rate is halved at the drop epochs: take a tenth of it.": [*undropped * 0.5**behind],
     }
 
 
 _COUNTED = (
-    "It is one increment on: step 0 has the base rate, and each step adds the same amount.",
-    "The last step of the warm-up has the scaled rate already: the first step after it is the first at that rate.",
-    "It is cut into one increment more than the warm-up has steps: step 0 has the base rate, the first after it the scaled one.",
+    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
+    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
+    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
 )
 
 
@@ -274,16 +274,16 @@ def _wrong_warmups(plan: RatePlan) -> dict[str, list[np.ndarray]]:
         "The base rate is held, and then it jumps: a gradual warm-up rises at every step.": courses([over]),
         "It rises from 0: the warm-up begins at the base rate.": courses(rises, start=0.0),
         "It rises once an epoch: a gradual warm-up rises at every step.": courses(stairs),
-        "It rises by the same factor at every step: it should be by the same amount.": [
+        "It rises by the same factor at every step: let it rise by the same amount.": [
             plan.base_rate * ratio ** np.clip(rise, 0, 1) * tenths for rise in rises
         ],
         "warmup_epochs are taken for steps: they are warmup_epochs · steps_per_epoch steps.": courses(
             [steps / plan.warmup_epochs, (steps + 1) / plan.warmup_epochs]
         ),
-        "It never stops to rise: after the warm-up the scaled rate holds.": [
+        "It never stops rising: after the warm-up the scaled rate holds.": [
             (plan.base_rate + (plan.scaled - plan.base_rate) * rise) * tenths for rise in rises
         ],
-        "After the warm-up it is the base rate again: from there on the scaled one holds.": [
+        "After the warm-up it is the base rate again: take the scaled rate from there on.": [
             np.where(over, plan.base_rate * tenths, course) for course in courses(rises)
         ],
         "It rises one epoch too long.": courses([steps / (length + epoch), (steps + 1) / (length + epoch)]),

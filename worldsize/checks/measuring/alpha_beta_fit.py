@@ -136,17 +136,17 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
     if _is_close(Truth(found.bandwidth, found.alpha_s), truth):
         return complaint + "The two are swapped: α comes first."
     if _close(found.bandwidth, 1 / truth.bandwidth):
-        return complaint + "That is 1/B, the seconds that a byte takes: turn it over."
+        return complaint + "That is 1/B, the seconds for one byte: invert it."
     if found.alpha_s == 0:
         return complaint + "A line through zero has no α: fit both at once."
     if _close(found.alpha_s, float(truth.seconds(sizes).min())):
         return complaint + "That α is the time of the smallest message, bytes and all: fit both at once."
     if any(_close(second * found.alpha_s, truth.alpha_s) for second in (1e-3, 1e-6)):
-        return complaint + "α is wanted in seconds."
+        return complaint + "Return α in seconds."
     if any(_close(many * found.bandwidth, truth.bandwidth) for many in (1e3, 2**10, 1e6, 2**20, 1e9, 2**30)):
-        return complaint + "B is wanted in bytes a second, not in kB, MB or GB."
+        return complaint + "Return B in bytes a second, not in kB, MB or GB."
     if any(_close(found.bandwidth, many * truth.bandwidth) for many in (8, 8e-6, 8e-9)):
-        return complaint + "B is wanted in bytes a second, not in bits."
+        return complaint + "Return B in bytes a second, not in bits."
     return complaint + "Without noise, every point lies on the line."
 
 
@@ -171,7 +171,7 @@ def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
         f"expected about {units.seconds(float(wanted_s[worst]))}, at most {HELD_OUT:.0%} off. "
     )
     if found.alpha_s < 0:
-        complaint += "Its α is below zero: a message that arrives before it was sent. "
+        complaint += "Its α is below zero: a message would arrive before it was sent. "
     return complaint + f"Two of the times are {ENDS_OFF:.0%} off, the smallest and the largest. " + _pulled(errors)
 
 
@@ -179,7 +179,7 @@ def _pulled(errors: np.ndarray) -> str:
     """Return which end the line turned to, in words; `errors` are relative, by size asked."""
     small, large = errors[:4].max(), errors[-4:].max()
     if small > 2 * large:
-        return "Your line misses the small sizes most: what makes it care for large ones more?"
+        return "Your line misses the small sizes most: why do the large ones weigh more?"
     if large > 2 * small:
-        return "Your line misses the large sizes most: what makes it care for small ones more?"
-    return "One of them turned the whole line: should one size count more than the others?"
+        return "Your line misses the large sizes most: why do the small ones weigh more?"
+    return "One of these times tilts the whole line: should one size count more than the others?"

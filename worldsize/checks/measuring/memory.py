@@ -92,7 +92,7 @@ def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, d
     extra = [part for part in got if part not in PARTS]
     if extra and not found[WEIGHTS]:
         names = ", ".join(map(repr, extra))
-        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all that is in it: return the four parts alone"
+        found[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
 
     return found
 
@@ -136,7 +136,7 @@ def _mistakes(
 
     if part == "optimizer":
         return {
-            "optimizer_bytes is per parameter already: not times weight_bytes": count * kept * width,
+            "optimizer_bytes is already per parameter: do not multiply it by weight_bytes": count * kept * width,
             "Adam's 8 bytes were taken; use optimizer_bytes": count * ADAM,
             "It is as large as the weights; use optimizer_bytes per parameter": count * width,
             "The state does not grow with the batch": count * kept * batch,
@@ -148,15 +148,15 @@ def _mistakes(
         numbers = _numbers(shape for shape, _ in saved)
         return {
             "It is for one example; the step has a whole batch": measured[part] / batch,
-            "Every number was taken for 4 bytes; saved says how many each has": numbers * batch * FLOAT32,
-            "Every number was taken for weight_bytes; saved says how many each has": numbers * batch * width,
+            "Every number was counted as 4 bytes; saved says how many each has": numbers * batch * FLOAT32,
+            "Every number was counted as weight_bytes; saved says how many each has": numbers * batch * width,
             "The numbers were counted; saved says how many bytes each has": numbers * batch,
             "It is 0: has this part been left out?": 0,
         }
 
     return {
-        "Every weight was taken for 4 bytes; use weight_bytes": count * FLOAT32,
-        "Weights and gradients were added up: one entry for each": 2 * count * width,
+        "Every weight was counted as 4 bytes; use weight_bytes": count * FLOAT32,
+        "Weights and gradients were added up: return an entry for each": 2 * count * width,
         **every,
     }
 

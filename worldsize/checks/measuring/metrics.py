@@ -104,8 +104,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 _ADVICE = {
-    "ZeroDivisionError": "What would be 0/0 is to count as 0: nothing is found, or there is nothing to find.",
-    "after timeout_s": "Does every rank take part, one without an example too? The others wait for it.",
+    "ZeroDivisionError": "Count 0/0 as 0: nothing is found, or there is nothing to find.",
+    "after timeout_s": "Does every rank take part, even one without examples? The others wait for it.",
 }
 
 
@@ -191,7 +191,7 @@ def _examine(ended: ArenaResult, spread: Spread, edges: str) -> dict[str, Compla
     found = np.array([[lone_number(value) for value in told] for told in ended.returned])
     wrong = [_wrong_metric(found[:, place], spread, place) for place in range(3)]
     counted, ranked = wrong[0] or wrong[1], wrong[2]
-    unsent = None if counted or ranked else none_sent(ended.trace, "A rank has its own examples alone.")
+    unsent = None if counted or ranked else none_sent(ended.trace, "A rank has only its own examples.")
     if edges:
         return {EDGES: counted or ranked or unsent}
     return {COUNTED: counted or unsent, RANKED: ranked or unsent}
@@ -226,7 +226,7 @@ def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
     rank = int(wrong[0])
     said = f"rank {rank}: expected {right:.6f}, the {NAMES[place]} of all ranks' examples; got {found[rank]:.6f}."
     if np.isnan(found[rank]):
-        return f"{said} This is 0/0, which is to count as 0: nothing is found, or there is nothing to find."
+        return f"{said} This is 0/0, which counts as 0: nothing is found, or there is nothing to find."
     slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
     slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), slips)
     if not slip and place == 2:
@@ -239,9 +239,9 @@ def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
 # ---- slips -----------------------------------------------------------------------------------
 
 _SUMS = {
-    "recall": "Add up over the ranks what is found and what there is, then divide.",
-    "precision": "Add up over the ranks what is found and what was named, then divide.",
-    "average precision": "It sorts all examples, and the order of one rank's says nothing of another's: scores have to travel.",
+    "recall": "Add up positives found and all positives over the ranks, then divide.",
+    "precision": "Add up positives found and all examples found over the ranks, then divide.",
+    "average precision": "It sorts all examples, and one rank's order says nothing about another's: send the scores.",
 }
 
 
@@ -251,16 +251,16 @@ def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
     examples = np.array([len(labels) for _, labels in spread.shares])
     positives = np.array([labels.sum() for _, labels in spread.shares])
     slips = {
-        f"This is the mean of the ranks' own. {advice}": [float(own.mean())] * n,
-        f"This is each rank's own. {advice}": own.tolist(),
-        f"This is the ranks' own, weighed by their examples. {advice}": [float(own @ examples / max(1, examples.sum()))] * n,
+        f"This is the mean of the ranks' own values. {advice}": [float(own.mean())] * n,
+        f"This is each rank's own value. {advice}": own.tolist(),
+        f"This is the ranks' mean, weighted by their examples. {advice}": [float(own @ examples / max(1, examples.sum()))] * n,
     }
     some = positives > 0
     if some.any() and not some.all():
-        without = f"This is the mean of the ranks' own, without those that have no positive. {advice}"
+        without = f"This is the mean over the ranks that have a positive. {advice}"
         slips[without] = [float(own[some].mean())] * n
     if some.any() and place > 0:
-        slips[f"This is the ranks' own, weighed by their positives. {advice}"] = [float(own @ positives / positives.sum())] * n
+        slips[f"This is the ranks' mean, weighted by their positives. {advice}"] = [float(own @ positives / positives.sum())] * n
     return slips if n > 1 else {}
 
 
@@ -269,11 +269,11 @@ def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
     n, (recall, precision) = len(spread.shares), _at(scores, labels, spread.threshold)
     above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
     if place == 2:
-        product = "This is recall times precision at the threshold. Average precision takes every score as one."
+        product = "This is recall times precision at the threshold. Average precision takes every score as a threshold."
         return {product: [recall * precision] * n}
     turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
     return {
-        "A score that is the threshold is found, too: scores >= threshold, with scores as they came in.": [above[place]] * n,
+        "A score equal to the threshold is found, too: scores >= threshold, with unchanged scores.": [above[place]] * n,
         turned: [(recall, precision)[1 - place]] * n,
     }
 
@@ -283,10 +283,10 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
     scores, labels = spread.together()
     n = len(spread.shares)
     if place < 2:
-        nothing = "This is 1, where there is nothing to find or nothing found: 0/0 is to count as 0."
+        nothing = "This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0."
         return {nothing: [1.0] * n} if spread.right()[place] == 0 else {}
     points = _points(scores, labels)
-    lowest = "The lowest scores came first: the surest example is that of the highest score."
+    lowest = "The lowest scores came first: the surest example has the highest score."
     return {
         lowest: [_average_precision(-scores, labels)] * n,
         "This is the area under lines from point to point (the trapezoidal rule), which promises more than the model holds. "
@@ -307,7 +307,7 @@ def _of_the_sum(spread: Spread) -> dict[str, ByRank]:
         "The thresholds went from the lowest to the highest, so recall fell. Begin with the highest.":
             [float((np.diff(recall[::-1], prepend=0.0) * precision[::-1]).sum())] * n,
         "The first threshold counts, too: before it recall is 0.": [float((np.diff(recall) * precision[1:]).sum())] * n,
-        "Each precision was weighed by recall, not by what recall has gained since the threshold before.":
+        "Each precision was weighted by recall, not by the gain in recall since the threshold before.":
             [float((recall * precision).sum())] * n,
         "The thresholds were this rank's own scores: every score of all ranks is one.":
             [float((np.diff(gained, prepend=0.0) * at).sum()) for gained, at in (points.T for points in own)],

@@ -174,7 +174,7 @@ def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine
 
 
 # for n = 1 the formula of one point divides by zero: Python raises, and NumPy's warnings are errors
-_ALONE = "One worker tells nothing of s (1 − 1/n is 0): do not divide there, or leave n = 1 out"
+_ALONE = "One worker says nothing about s (1 − 1/n is 0): do not divide there, or leave out n = 1"
 _ADVICE = dict.fromkeys(("ZeroDivisionError", "divide by zero", "invalid value"), _ALONE)
 
 
@@ -202,7 +202,7 @@ def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, befor
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = lone_number(ended.returned[0])
         if isinstance(got, str) or not low_s - ROUNDING <= got <= high_s + ROUNDING:
-            wanted = f"half of them say {low_s:g} s and half {high_s:g} s: expected a number between"
+            wanted = f"half of the measurements give {low_s:g} s and half {high_s:g} s: expected a number between"
             return {SAY: f"{wanted}, {_came(got)}"}
         before.append(got)
         return {SAY: None}
@@ -221,18 +221,18 @@ def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: 
             return {SAY: None}
 
         complaint = (
-            f"only the measurement at index {place}, of {measured.workers[place]} workers, had changed, and the answer stayed "
+            f"only the measurement at index {place}, of {measured.workers[place]} workers, changed, but the answer stayed "
             f"{got:.6f} s. "
         )
         if 0 <= say.s <= measured.shortest_s:
             complaint += (
-                "Every measurement has to have its say, also the first, the last and a second one of the same number of "
-                "workers; least squares does that"
+                "Every measurement must count, also the first, the last and a second one of the same number of workers; least "
+                "squares does that"
             )
         else:
             complaint += (
-                f"By itself it says {say.then_s:g} s, in place of {say.s:g} s: it counts as it is, and only the result is kept "
-                f"from 0 to the shortest of one_s"
+                f"By itself it now gives {say.then_s:g} s, not {say.s:g} s: count it as it is, and keep only the result from 0 "
+                f"to the shortest of one_s"
             )
         return {SAY: complaint}
 
@@ -246,7 +246,7 @@ def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, 
             return {BOUNDS: None}
         keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:.6g} s"
         named = "" if isinstance(got, str) else first_named(got, _other_bounds(measured))
-        return {BOUNDS: f"noise made it {complaint}: expected {expected:.6g} s, {_came(got)}{named}. {keep}"}
+        return {BOUNDS: f"noise made the workers {complaint}: expected {expected:.6g} s, {_came(got)}{named}. {keep}"}
 
     return _case(arena, fn, "", measured, examine)
 
@@ -278,14 +278,14 @@ def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, Callable[[],
     first_job_s = measured.one_s[0]
     n, one_s, _ = points[-1]
     return {
-        "This is the fraction of one worker's time; the seconds are asked for": lambda: serial_s / one_s,
-        "This is the fraction of the workers' time; the seconds are asked for": lambda: serial_s / points[-1][2],
+        "This is the fraction of one worker's time; return the seconds": lambda: serial_s / one_s,
+        "This is the fraction of the workers' time; return the seconds": lambda: serial_s / points[-1][2],
         "These are the seconds that workers share, one − s": lambda: one_s - serial_s,
         "n = 1 was averaged in as a 0: leave it out": lambda: serial_s * len(points) / len(measured.workers),
-        "One worker's time of the first job was taken for all: every job has its own one_s[k]": (
+        "The first job's one_s was taken for all jobs: every job has its own one_s[k]": (
             lambda: _least_squares([(n, first_job_s, many) for n, _, many in points])
         ),
-        "One worker's time of the first job was taken for all: every job has its own one_s[k], and this is a mean": (
+        "The first job's one_s was taken for all jobs: every job has its own one_s[k], and this is a mean": (
             lambda: fmean(_of_point(n, first_job_s, many) for n, _, many in points)
         ),
         "This is many − one/n on average: s has its n-th in one/n too, so divide by 1 − 1/n": (

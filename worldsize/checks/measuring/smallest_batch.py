@@ -102,7 +102,7 @@ class ScriptedMeasurement:
     def wrong(self) -> Complaint:
         for batch in self.asked:
             if not are_whole(batch) or not 1 <= batch <= self.most:
-                return f"step_s was asked for a batch of {shown(batch)}; expected whole numbers from 1 to most, {self.most}"
+                return f"step_s was called with a batch of {shown(batch)}; expected whole numbers from 1 to most, {self.most}"
         return None
 
 
@@ -187,7 +187,7 @@ def _too_many(asked: int) -> Complaint:
     if asked <= MOST_ASKED:
         return None
     return (
-        f"step_s was asked {asked:,} times; expected at most {MOST_ASKED}: each is a measurement. Compute grows with the "
+        f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows with the "
         "batch, so one measurement in the middle rules out half of the batches"
     )
 
@@ -198,7 +198,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
         return None
     if got is None:
         wanted = f"expected {expected}, where the all-reduce takes {job.share_at(expected):.2%} of the step, got None"
-        return wanted + (". The largest may be the answer, too" if expected == job.most else _slip(None, job))
+        return wanted + (". The largest batch may be the answer, too" if expected == job.most else _slip(None, job))
 
     found = number(got)
     if isinstance(found, str):
@@ -213,7 +213,7 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
 
 def _no_count(got: Any) -> Complaint:
     """Complain about the right batch in a form that cannot slice: the lab's next cell takes so many images."""
-    return None if is_whole(got) else f"expected a whole number, as an int, got {shown(got)}: the next cells take so many images"
+    return None if is_whole(got) else f"expected a whole number, an int, got {shown(got)}: the next cells take that many images"
 
 
 def _beside(got: float, job: LinkedTraining, expected: int) -> str:
@@ -222,7 +222,7 @@ def _beside(got: float, job: LinkedTraining, expected: int) -> str:
     batch = int(got)
     words = f", with which the all-reduce takes {job.share_at(batch):.2%} of the step; {job.share:.2%} is allowed"
     if batch > expected:
-        words += f", and {counted(expected, 'example')} keep it"
+        words += f", and {counted(expected, 'example')} are enough"
     return words
 
 
@@ -231,9 +231,9 @@ def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:
     n, m = job.n, job.size_bytes
     alpha_s, bandwidth = job.link.latency_s, job.link.bandwidth_bytes_per_s
     return {
-        "This keeps communication to that share of the compute; the step is both": (job.all_reduce_s, True),
+        "This keeps communication to that share of the compute; the step has both": (job.all_reduce_s, True),
         "A ring goes round twice, once to add up and once to hand out: 2 (n − 1) messages": (job.all_reduce_s / 2, False),
-        "The ranks compute at the same time: a step has one rank's compute, not that of all": (job.all_reduce_s / n, False),
+        "The ranks compute at the same time: a step has one rank's compute, not the sum over all": (job.all_reduce_s / n, False),
         "Every one of the 2 (n − 1) messages has its latency": (2 * (n - 1) * m / (n * bandwidth), False),
         "Every one of the 2 (n − 1) messages has its latency, not only one": (
             alpha_s + 2 * (n - 1) * m / (n * bandwidth), False,
@@ -253,7 +253,7 @@ def _slip(got: float | None, job: LinkedTraining) -> str:
 
     right = job.smallest(job.all_reduce_s)
     if right is not None and job.n > 1 and got == right * job.n:
-        return ". This is the batch of all ranks; that of one rank is asked for"
+        return ". This is the batch of all ranks: return the batch of one rank"
     if right is not None and got in (right - 1, right + 1):
         return ". It is one off"
     return ""

@@ -79,10 +79,10 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     launch_s = arena.draws.uniform(0.001, 0.002)
     growing = sorted(_drawn(arena, 5))  # an answer that is late by a step has another median
-    yield _case(arena, fn, [], growing, FINISHED, "a device that works on by itself; 5 steps", launch_s)
+    yield _case(arena, fn, [], growing, FINISHED, "a device that works on its own; 5 steps", launch_s)
     queued = [*_drawn(arena, 2), 1.7]
-    yield _case(arena, fn, queued, _drawn(arena, 1), FINISHED, "a device that works on by itself; 1 step", launch_s)
-    yield _case(arena, fn, _drawn(arena, 2), _drawn(arena, 8), FINISHED, "a device that works on by itself; 8 steps", launch_s)
+    yield _case(arena, fn, queued, _drawn(arena, 1), FINISHED, "a device that works on its own; 1 step", launch_s)
+    yield _case(arena, fn, _drawn(arena, 2), _drawn(arena, 8), FINISHED, "a device that works on its own; 8 steps", launch_s)
 
 
 def _drawn(arena: Arena, count: int) -> list[float]:
@@ -119,7 +119,7 @@ def _wrong_calls(script: TimerScript, warm: list[float], counted: list[float]) -
 
     complaint = f"step was called {script.calls} times; expected {expected}, {len(warm)} to warm up and {len(counted)} that count"
     if warm and script.calls == len(counted):
-        complaint += ". The warm-up calls come before the steps that count, they are not some of them"
+        complaint += ". Make the warm-up calls in addition to the steps that count, and before them"
     return complaint
 
 
@@ -130,7 +130,7 @@ def _wrong_value(
     if isinstance(got, str):
         return f"expected seconds, one number, {got}"
     if not script.reads:
-        return "the clock was never read: call clock(), the one that is handed in, before and after a step"
+        return "the clock was never read: call clock(), the given one, before and after a step"
 
     finished = [launch_s + lasts_s for lasts_s in counted]
     expected = statistics.median(finished)
@@ -150,22 +150,22 @@ def _too_early(got: float, script: TimerScript, warm: list[float], finished: lis
         never = " synchronize() was never called."
     if close(got, launch_s, near_zero=ROUNDING_S):
         return (
-            f". This is how long it takes to launch a step: step() came back, and its work went on.{never} "
-            "Synchronize between step() and the reading that ends it"
+            f". This is the time to launch a step: step() returned while its work went on.{never} "
+            "Synchronize between step() and the clock reading that ends it"
         )
     if close(got, 0, near_zero=ROUNDING_S):
-        return ". No time passed between the two readings: step() and then synchronize() belong between them"
+        return ". No time passed between the two readings: call step() and then synchronize() between them"
 
     left_s = sum(warm) - (len(warm) - 1) * launch_s
     if warm and len(finished) == 1 and close(got, finished[0] + left_s - launch_s, near_zero=ROUNDING_S):
-        return ". The warm-up's work was still in the queue when the clock was first read: synchronize before that, too"
-    return f". A reading of the clock counts only when all work so far is done.{never}"
+        return ". The warm-up's work was still in the queue when the clock was first read: synchronize before that reading, too"
+    return f". Read the clock only when all work so far is done.{never}"
 
 
 def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
     mistakes = {
         "This is the mean: one slow step moves it. Take the median": statistics.fmean(counted),
-        "This is the mean without the fastest and the slowest: with more steps that is no median": (
+        "This is the mean without the fastest and the slowest: with more steps this is no median": (
             statistics.fmean(sorted(counted)[1:-1] or counted)
         ),
         "This is the sum of the steps, not the seconds of one": sum(counted),
@@ -174,13 +174,13 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
         "This is the slowest step. Take the median": max(counted),
         "This is the last step alone. Keep the seconds of each": counted[-1],
         "This is the middle of the list as it was measured: sort the seconds first": counted[len(counted) // 2],
-        "These are steps a second: turn it over": 1 / statistics.median(counted),
+        "These are steps per second: invert it": 1 / statistics.median(counted),
         "The clock was read once before all steps: read it again before each": statistics.median(accumulate(counted)),
     }
     if warm:
         every = warm + counted
         mistakes |= {
-            "The warm-up is in it: begin to note the seconds after the warm-up calls": statistics.median(every),
+            "The warm-up is in it: note seconds only after the warm-up calls": statistics.median(every),
             "The warm-up is in it, and this is a mean": statistics.fmean(every),
             "The warm-up is in it: its time was added to the steps": sum(every) / len(counted),
         }
@@ -192,7 +192,7 @@ def _of_two_in_the_middle(counted: list[float]) -> dict[str, float]:
     """Return the slips that take a single one of two middle values, unless these are the fastest and the slowest step."""
     if len(counted) % 2 or len(counted) == 2:
         return {}
-    takes = "Of an even number of steps this takes the {} of the two in the middle: the median is their mean"
+    takes = "For an even number of steps this takes the {} of the two middle values: the median is their mean"
     return {
         takes.format("upper"): statistics.median_high(counted),
         takes.format("lower"): statistics.median_low(counted),

@@ -32,7 +32,7 @@ RESUMED, ALL_STEPS, SAVED = POINTS
 NEVER = -1
 # without a part of the state, three weights would have to agree to 9 digits in each of ten trainings: a chance below 1e-30
 CLOSE = {"tolerance": 1e-9, "near_zero": 1e-11}
-ALONE = "A step is one call of training.step, which does all there is to do; the generator's numbers stay as they come."
+ALONE = "Take each step by one call of training.step, which does everything; leave the generator's numbers as they come."
 
 PLANS = (
     ResumePlan(2, 9, 2, 4, ends=((), (5,), (2,), (3,), (4,), (6,), (8,), (5, 1), (3, 3), (9,))),
@@ -91,7 +91,7 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
 
 
 def _which_life(life: int) -> str:
-    return ("", ", begun again", ", begun again for the second time")[life]
+    return ("", ", resumed", ", resumed for the second time")[life]
 
 
 def _add(found: dict[str, Complaint], more: dict[str, Complaint]) -> None:
@@ -136,10 +136,10 @@ def _apart(rows: Rows) -> Complaint:
 
     words = rows[0]["words"]
     if "gather" in words:
-        return f"{words}: gather is for all ranks together, so it stands before any `if training.rank == 0`."
+        return f"{words}: all ranks must gather together, so call gather before any `if training.rank == 0`."
     if "has ended" in words:
-        return f"{words}: every rank goes on from the same checkpoint; load() on each of them."
-    return f"{words}: every rank goes on from the same place; load() on each of them, and not on rank 0 alone."
+        return f"{words}: every rank goes on from the same checkpoint. Call load() on each of them."
+    return f"{words}: every rank goes on from the same place. Call load() on each of them, not on rank 0 alone."
 
 
 def _wrong_end(rows: Rows, end: int) -> Complaint:
@@ -160,7 +160,7 @@ def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
             if place != expected:
                 return f"rank {rank} took step{place}, expected step{expected}: {_misplaced(plan, taken, right, done)}"
         if len(taken) > len(right):
-            return f"rank {rank} took {count(len(taken), 'step')}, expected {len(right)}: {plan.steps} are all."
+            return f"rank {rank} took {count(len(taken), 'step')}, expected {len(right)}: the training has {plan.steps}."
         if len(taken) < len(right):
             return f"rank {rank} took {count(len(taken), 'step')} and returned, expected {len(right)}."
     return None
@@ -170,11 +170,11 @@ def _misplaced(plan: ResumePlan, taken: list[tuple[int, int]], right: list[tuple
     """Return the mistake that leads to other steps, in words."""
     off = taken[0][0] * plan.batches + taken[0][1] - done
     if done and abs(off) == 1 and taken[0] != (0, 0):
-        what = "one less: it is counted before the step" if off < 0 else "one more: the next step's number is the number done"
-        return f"{count(done, 'step')} are done, and the checkpoint says {what}."
+        what = "one less: count a step after taking it" if off < 0 else "one more: the next step has the number of steps done"
+        return f"{count(done, 'step')} are done, but the checkpoint says {what}."
     return (
-        f"an epoch has {plan.batches} batches, and step number k, counted from 0, is divmod(k, training.batches). How many are "
-        f"done belongs in the checkpoint."
+        f"an epoch has {plan.batches} batches, and step number k, counted from 0, is divmod(k, training.batches). Put the number "
+        f"of steps done in the checkpoint."
     )
 
 
@@ -183,7 +183,7 @@ def _wrong_saves(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
     every = plan.every_of(life)
     for rank, row in enumerate(rows[1:], 1):
         if row["saved"]:
-            return f"rank {rank} saved: there is one file, and several ranks would write it at once. Rank 0 alone saves."
+            return f"rank {rank} saved: there is one file, and several ranks would write it at once. Save on rank 0 alone."
 
     last = len(rows[0]["taken"]) + done
     expected = [step for step in range(done + 1, last + 1) if step % every == 0 or step == plan.steps]
@@ -191,10 +191,10 @@ def _wrong_saves(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
     if got == expected:
         return None
     since = [step for step in range(done + 1, last + 1) if (step - done) % every == 0 or step == plan.steps]
-    slip = " Here they are counted from the restart." if got == since else ""
+    slip = " Here the steps are counted from the restart." if got == since else ""
     return (
-        f"rank 0 saved after steps {_list(got)}, expected {_list(expected)}: after every {count(every, 'step')}, counted from "
-        f"the beginning of the training, and after the last.{slip}"
+        f"rank 0 saved after steps {_list(got)}, expected {_list(expected)}: save after every {count(every, 'step')}, counted "
+        f"from the beginning of the training, and after the last.{slip}"
     )
 
 
@@ -210,7 +210,7 @@ def _wrong_return(rows: Rows) -> Complaint:
         got = row["returned"]
         if not has_keys(got, "weight") or not isinstance(got["weight"], np.ndarray) or got["weight"].shape != (INPUTS,):
             came = f"a dict with {', '.join(map(str, got)) or 'nothing'}" if isinstance(got, dict) else kind_in_words(got)
-            return f"rank {rank}: expected training.model.state_dict() at the end, got {came}"
+            return f"rank {rank}: expected the function to return training.model.state_dict(), got {came}"
     return None
 
 
@@ -226,8 +226,8 @@ def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.nd
         if life and done and not np.array_equal(got, whole[rank]):
             far = np.abs(got - whole[rank]).max()
             return (
-                f"rank {rank}: the weights differ by {far:.2g} from those of a training that was never ended: no number may be "
-                f"rounded on its way."
+                f"rank {rank}: the weights differ by {far:.2g} from the weights of a training that was never ended: round no "
+                f"number on its way."
             )
     return None
 
@@ -236,7 +236,7 @@ def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
     """Return the mistake with the state, found by the weights that each mistake leads to."""
     life, _, done = of
     if done == 0:
-        return "There was no checkpoint: it begins with what training has."
+        return "There was no checkpoint: begin with the state that `training` has."
 
     steps = lesson.plan.steps
     saved, fresh = lesson.advanced(lesson.fresh(0), done), lesson.fresh(life)
@@ -245,15 +245,15 @@ def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
             parts = tuple((fresh if k in missing else saved).parts[k] for k in range(len(PARTS)))
             if same(got, lesson.advanced(State(parts, done), steps).parts[0], **CLOSE):
                 names = " and ".join(PARTS[k] for k in missing)
-                return f"{names[0].upper()}{names[1:]} did not come back: they are those of the new process."
+                return f"{names[0].upper()}{names[1:]} did not come back: the new process went on with its own."
 
     noises = saved.parts[3]
     for rank in range(len(noises)):
         parts = (*saved.parts[:3], (noises[rank],) * len(noises))
         if same(got, lesson.advanced(State(parts, done), steps).parts[0], **CLOSE):
             return (
-                f"Every rank went on with the generator of rank {rank}: each has its own. Gather the states of all of them into "
-                f"the checkpoint, and take training.rank's when it is loaded."
+                f"Every rank went on with the generator of rank {rank}: each has its own. Gather the states of all ranks into "
+                f"the checkpoint, and load the one at training.rank."
             )
 
     for noises in list(permutations(saved.parts[3]))[1:]:
@@ -263,10 +263,10 @@ def _slip(lesson: Lesson, got: np.ndarray, of: LifeOf) -> str:
     for step in range(max(0, done - lesson.plan.every), done):
         earlier = replace(lesson.advanced(lesson.fresh(0), step), done=done)
         if same(got, lesson.advanced(earlier, steps).parts[0], **CLOSE):
-            return f"All of the state is that after {count(step, 'step')}: take the state after the step, not before."
+            return f"All of the state is from after {count(step, 'step')}: take the state after the step, not before."
     return (
-        "Model, optimizer, schedule and the generator of every rank: is each saved as it is after the step, and loaded before "
-        "the next one?"
+        "Are the model, the optimizer, the schedule and every rank's generator saved after the step, and loaded before the "
+        "next one?"
     )
 
 

@@ -208,7 +208,7 @@ def _examine(ended: ArenaResult, kind: str, day: Day) -> dict[str, Complaint]:
 def _wrong(returned: Any, day: Day) -> Complaint:
     got = number(returned)
     if isinstance(got, str):
-        return f"expected the share of the day that is work which was not lost, one number, {got}"
+        return f"expected one number, the share of the day that is work and was not lost, {got}"
 
     right = replayed(day)
     if close(got, right, EXACT):
@@ -226,16 +226,16 @@ def _mistakes(day: Day) -> dict[str, float]:
         "This is in per cent: a share is a number from 0 to 1.": 100 * share,
         "These are seconds: divide by day_s.": share * day.day_s,
         "This is the share that is lost: 1 minus it.": 1 - share,
-        "A failure in a restart is passed over here: the restart begins again.": ruled(restart="ignored"),
+        "A failure in a restart is ignored here: the restart begins again.": ruled(restart="ignored"),
         "A failure in a restart adds a whole restart here to the one that it ended: it begins again from the failure.": ruled(
             restart="after"
         ),
-        "A failure in a save is passed over here: the save is not complete, and what it was saving is lost.": ruled(
+        "A failure in a save is ignored here: the save is incomplete, and the work that it was saving is lost.": ruled(
             in_save="ignored"
         ),
-        "A failure in a save keeps what was being saved here: a save that is not complete saves nothing.": ruled(in_save="kept"),
+        "A failure in a save keeps the work being saved here: an incomplete save saves nothing.": ruled(in_save="kept"),
         "A failure after the day's end is counted here: it does not happen.": _with_later_failures(day),
-        "Failures are not in it.": replayed(Day(day.interval_s, day.save_s, day.restart_s, day.day_s)),
+        "The failures are left out.": replayed(Day(day.interval_s, day.save_s, day.restart_s, day.day_s)),
         "The work since the last save is kept here: a failure loses it.": ruled(lost="nothing"),
         "A failure loses all work of the day here: what was saved is kept.": ruled(lost="all"),
         "A failure loses a whole interval here: it loses the work since the last save.": ruled(lost="interval"),
@@ -247,8 +247,8 @@ def _mistakes(day: Day) -> dict[str, float]:
             goes_on="rest"
         ),
         "Saves count as work here: nothing is trained in them.": ruled(save_counts=True),
-        "There is a save before the first work: nothing is there to be saved.": ruled(first_save=True),
-        "The work since the last save, at the day's end, does not count here: nobody has lost it.": ruled(at_end="lost"),
+        "There is a save before the first work, when there is nothing to save.": ruled(first_save=True),
+        "The work since the last save, at the day's end, does not count here: no failure lost it.": ruled(at_end="lost"),
         "The last interval is counted to its end, which is after the day's.": ruled(beyond=True),
         "A failure in a restart takes an interval away here (floor division of a time below 0): nothing was worked, and what was "
         "kept stays.": _with_cycles_below_none(day),

@@ -134,7 +134,7 @@ def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray) -> Complaint
     got = files.get(NAME)
     if got is None:
         there = ", ".join(files) or "nothing"
-        return f"afterwards there is no file {NAME}; the folder holds {there}. Give the finished file its name: os.replace."
+        return f"afterwards there is no file {NAME}; the folder holds {there}. Give the finished file its name with os.replace."
     if not np.array_equal(got, right):
         return f"afterwards {NAME} does not hold the data: expected {len(right):,} bytes, got {_in_words(got, right, None)}"
     return None
@@ -170,27 +170,27 @@ def _torn(
     held = _in_words(left, data, before)
     if ended["how"] == "returned" and death[0] == "byte":
         return (
-            f"the system wrote {death[1]:,} of {len(data):,} bytes and no more, and {NAME} was left with {held}: os.write "
-            f"returns how many bytes it has written, and there may be fewer than it was given. Go on with the rest, or use "
+            f"the system wrote only {death[1]:,} of {len(data):,} bytes, and {NAME} was left with {held}: os.write returns the "
+            f"number of bytes written, which may be fewer than it was given. Write the rest, too, or use "
             f'open(…, "wb"), whose write does.'
         )
 
     if death[0] == "full":
         return (
-            f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and it left {NAME} with {held}. A write "
-            f"that fails raises OSError: the save must end there, before os.replace, and the old file stays."
+            f"the disk was full after {death[1]:,} of {len(data):,} bytes, and the save left {NAME} with {held}. A write that "
+            f"fails raises OSError: end the save there, before os.replace, so that the old file stays."
         )
 
-    moment = f"when it had written {death[1]:,} of {len(data):,} bytes"
+    moment = f"after {death[1]:,} of {len(data):,} bytes"
     if death[0] == "change":
         moment = "between two of its calls"
-    kill = f"killed {moment}, it left {NAME} with {held}."
+    kill = f"killed {moment}, the save left {NAME} with {held}."
     if left is None:
         return (
-            f"killed {moment}, it left no file {NAME}: the old one was gone before the new one had its name. os.replace puts "
-            f"the new one in its place at once."
+            f"killed {moment}, the save left no file {NAME}: the old file was gone before the new one had its name. os.replace "
+            f"puts the new one in its place at once."
         )
-    return f"{kill} Write all of it into another file of the same folder, and give that the name when it is done: os.replace."
+    return f"{kill} Write all data into another file of the same folder, then give that file the name with os.replace."
 
 
 def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | None) -> str:
@@ -204,18 +204,18 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
         return f"the first {size} of the new data"
     if before is not None and len(left) == len(before) and not np.array_equal(left, before):
         return "new data at its beginning and the old at its end"
-    return f"{size} that are neither the old ones nor the new ones"
+    return f"{size} that are neither the old data nor the new"
 
 
 def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, data: np.ndarray) -> Complaint:
     """Complain about an error of a full disk that the caller does not get. An answer's own error class passes for an OSError."""
-    full = f"the disk was full when it had written {death[1]:,} of {len(data):,} bytes, and the save"
+    full = f"the disk was full after {death[1]:,} of {len(data):,} bytes, and the save"
     if ended["how"] == "returned" and not _is_one_of(left, (data,)):
-        return f"{full} returned as if the new data were there: its caller relies on them. Let the OSError go on to the caller."
+        return f"{full} returned as if the new data were there: its caller relies on them. Let the OSError reach the caller."
     if ended["how"] == "raised":
         kind = getattr(builtins, ended["error"].split(":")[0], None)
         if isinstance(kind, type) and not issubclass(kind, OSError):
-            return f"{full} raised {ended['error']}: a caller waits for an OSError. Let the one of the write go on."
+            return f"{full} raised {ended['error']}: a caller expects an OSError. Let the OSError of the write go on."
     return None
 
 
@@ -227,14 +227,14 @@ def _not_on_disk(ended: dict[str, Any]) -> Complaint:
         return _raised(ended)
     if ended["elsewhere"]:
         return (
-            f"the file was written in {ended['elsewhere']} and renamed from there. In another file system a rename fails, or is "
-            f"a copy, which a kill can tear: write it in path.parent."
+            f"the file was written in {ended['elsewhere']} and renamed from there. Across file systems a rename fails, or is a "
+            f"copy that a kill can tear: write the file in path.parent."
         )
     if ended["on_disk"]:
         return None
     return (
-        "the data got the file's name before they were on disk: if the machine stops now, the name may be there and the data "
-        "not. Before os.replace: flush the file, then os.fsync(file.fileno()), while it is open."
+        "the data got the file's name before they were on disk: if the machine stops now, the name may exist without the data. "
+        "Before os.replace: flush the file, then call os.fsync(file.fileno()), while the file is open."
     )
 
 
@@ -245,14 +245,14 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     """Complain about two saves at once, of which the first stood still midway."""
     ended, files = row["ended"][0], row["files"]
     advice = (
-        "Both wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
-        'path.name + ".tmp" (path.with_suffix would take ".rank1" away).'
+        "Both saves wrote into one temporary file, or one removed the other's: make its name from all of path.name, as "
+        'path.name + ".tmp" (path.with_suffix would remove ".rank1").'
     )
     first, second = right
     complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
     if complaint and first in _missing_file(complaint):
-        both = f": {second}*.tmp is the name of both" if first.startswith(second) else ""
-        return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove nothing but what is {second}'s own."
+        both = f": {second}*.tmp matches both" if first.startswith(second) else ""
+        return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove only {second}'s own files."
     if complaint:
         return f"{complaint}. {advice}"
 
@@ -260,7 +260,7 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
         got = files.get(name)
         if got is None or not np.array_equal(got, data):
             other = next(theirs for whose, theirs in right.items() if whose != name)
-            held = "the other one's data" if got is not None and np.array_equal(got, other) else _in_words(got, data, None)
+            held = "the other file's data" if got is not None and np.array_equal(got, other) else _in_words(got, data, None)
             return f"afterwards {name} holds {held}. {advice}"
 
     more = sorted(set(files) - set(right))
@@ -278,7 +278,7 @@ def _began_with_the_rest(got: np.ndarray | None, new: np.ndarray) -> str:
     if got is None or len(got) <= len(new):
         return ""
     if np.array_equal(got[: len(new)], new) or np.array_equal(got[-len(new) :], new):
-        return '. It holds what a killed save had written too: open the temporary file with "wb", which empties it.'
+        return '. It also holds what a killed save had written: open the temporary file with "wb", which empties it.'
     return ""
 
 
@@ -289,17 +289,17 @@ def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Compla
         return complaint + _began_with_the_rest(files.get(NAME), right[NAME])
 
     if NEIGHBOUR not in files or not np.array_equal(files[NEIGHBOUR], right[NEIGHBOUR]):
-        return f"{NEIGHBOUR}, another rank's file, is gone: remove nothing but what your own killed saves left behind."
+        return f"{NEIGHBOUR}, another rank's file, is gone: remove only what your own killed saves left behind."
 
     left = {name: data for name, data in files.items() if name not in right}
     for name, content in left.items():
         if np.array_equal(content, old):
-            return f"the old file is still there, as {name}: after a save the folder holds the new one alone."
+            return f"the old file is still there, as {name}: after a save, leave only the new file in the folder."
     if not left:
         return None
     total = sum(map(len, left.values()))
     return (
         f"{count(len(left), 'temporary file')} of killed saves {'is' if len(left) == 1 else 'are'} still there, {total:,} bytes: "
         f"{', '.join(list(left)[:3])}. "
-        f"With a name that path alone decides, the next save writes over what the last one left."
+        f"If path alone decides the name, the next save overwrites what the last one left."
     )

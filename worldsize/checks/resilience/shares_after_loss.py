@@ -126,16 +126,16 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
         came = f"a tuple of {len(got)}" if isinstance(got, tuple) else kind_in_words(got)
         return f"expected two values, {shape}, got {came}"
     if not isinstance(got[0], dict):
-        return f"expected two values, {shape}, got {kind_in_words(got[0])} in the place of the dict"
+        return f"expected two values, {shape}, got {kind_in_words(got[0])} instead of the dict"
     if set(got[0]) != set(loss.alive):
         named = ", ".join(map(str, got[0])) or "none"
         why = ""
         if set(got[0]) == set(range(len(loss.alive))):
             why = " The ranks that go on need not be 0, 1, 2, …: take them from alive."
         elif set(got[0]) < set(loss.alive):
-            why = " A rank for which nothing is left has an empty share."
+            why = " A rank with nothing left to do gets an empty share."
         elif set(got[0]) > set(loss.alive):
-            why = " A rank that is lost takes nothing."
+            why = " A lost rank takes nothing."
         return f"expected a share for each of the ranks {', '.join(map(str, loss.alive))}, got shares for {named}.{why}"
 
     for rank, share in got[0].items():
@@ -156,19 +156,19 @@ def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
     strange = [sample for sample in taken if sample not in order]
 
     if strange:
-        word = " These are places in the order, not its samples: order[k]." if _are_places(shares, loss) else ""
-        return f"sample {strange[0]} is not one of the epoch's.{word}"
+        word = " The shares hold places in the order, not samples: take order[k]." if _are_places(shares, loss) else ""
+        return f"sample {strange[0]} is not in the epoch.{word}"
     if not (missing or twice or again):
         return None
 
     found = []
     if again:
-        found.append(f"{count(len(again), 'sample')} of the {loss.done} that were done already")
+        found.append(f"{count(len(again), 'sample')} taken of the {loss.done} done already")
     if twice:
-        found.append(f"{count(len(twice), 'sample')} more than once")
+        found.append(f"{count(len(twice), 'sample')} taken more than once")
     if missing:
-        found.append(f"{count(len(missing), 'sample')} by nobody")
-    told = f"of the {count(loss.left, 'sample')} that are left, taken are: {', '.join(found)}."
+        found.append(f"{count(len(missing), 'sample')} missing")
+    told = f"the shares do not match the {count(loss.left, 'sample')} left: {', '.join(found)}."
     return f"{told} {_slip(shares, loss, order)}".rstrip()
 
 
@@ -189,13 +189,13 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
         "A rank begins at its own number, and takes every len(alive)-th: begin at its place in alive.": of(
             lambda place, rank: left[rank::m]
         ),
-        "The shares are those of all the ranks there were: what the lost ones would have taken is missing.": of(
+        "The shares are dealt to all the ranks there were: the lost ranks' samples are missing.": of(
             lambda place, rank: left[rank :: loss.world_size]
         ),
         "Each rank went on with its old share of the epoch: the lost ranks' are missing.": of(
             lambda place, rank: order[rank :: loss.world_size][own_done:]
         ),
-        "Each rank skipped `done` samples of its own share: done counts those of all ranks together.": of(
+        "Each rank skipped `done` samples of its own share: done counts the samples of all ranks together.": of(
             lambda place, rank: order[place::m][loss.done :]
         ),
         "The epoch was divided anew, and `done` samples of all taken off each share by their number a rank: leave out "
@@ -227,7 +227,7 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
     taken = Counter(chain.from_iterable(shares.values()))
     missing = [sample for sample in left if not taken[sample]]
     if len(missing) < max(m, loss.world_size) and sorted(taken.elements()) == sorted(left[: len(left) - len(missing)]):
-        return "The last ones of the order, which do not make a whole step, were left out: here shares may differ by one."
+        return "The order's last samples, too few for a whole step, were left out: here shares may differ by one."
     return ""
 
 
@@ -236,7 +236,7 @@ def _uneven(shares: dict[int, list[int]]) -> Complaint:
     if max(sizes.values()) - min(sizes.values()) <= 1:
         return None
     told = ", ".join(f"{size} for rank {rank}" for rank, size in sizes.items())
-    return f"the shares have different sizes: {told}. Ranks that have taken theirs would wait for the others."
+    return f"the shares have different sizes: {told}. Ranks with a smaller share would wait for the others."
 
 
 def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
@@ -247,7 +247,7 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
         if taken != set(left[: k * m]):
             where = _first_wrong(rows, k, left, m)
             return (
-                f"when every rank has taken {k} more, together they have {where}. Then `done` would not tell what is left after "
+                f"when every rank has taken {k} more, together they have {where}. Then `done` does not tell what is left after "
                 f"the next loss: {_how_to_deal(rows, left, m)}"
             )
     return None
@@ -255,21 +255,21 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
 
 def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
     """Return advice on how to deal out the samples, by how the answer changed their order."""
-    dealt = f"deal the samples out one after the other, left[place::{m}]"
+    dealt = f"deal the samples out in turn, left[place::{m}]"
     places = [[left.index(sample) for sample in row] for row in rows]
     if all(there == list(range(there[0], there[0] + len(there))) for there in places if there):
         return f"{dealt}, not in blocks."
     if any(there != sorted(there) for there in places):
         ascending = all(row == sorted(row) for row in rows)
         lost = "the samples are sorted here by their numbers" if ascending else "the epoch's order is lost here"
-        return f"{lost} (a set keeps no order, and sorted makes another one). Take them as they stand in order[done:]."
+        return f"{lost} (a set keeps no order, and sorted makes a new one). Take the samples as they stand in order[done:]."
     return f"{dealt}."
 
 
 def _first_wrong(rows: Sequence[list[int]], k: int, left: list[int], m: int) -> str:
     taken = set(chain.from_iterable(row[:k] for row in rows))
     skipped = next(sample for sample in left[: k * m] if sample not in taken)
-    return f"not taken number {left.index(skipped) + 1} of what is left (sample {skipped}), and others behind it"
+    return f"skipped number {left.index(skipped) + 1} of the samples left (sample {skipped}) and taken later ones"
 
 
 # ---- the rate --------------------------------------------------------------------------------
@@ -285,13 +285,13 @@ def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:
     if close(got / right, 1.0, CLOSE):
         return None
     mistakes = {
-        "It is the rate of before: with other ranks a step takes other numbers of samples.": rate,
+        "It is the old rate: with other ranks, a step takes another number of samples.": rate,
         "It goes the wrong way: fewer ranks make a smaller global batch, and a smaller rate.": rate / share,
-        "It goes by the square root of the batch: the linear rule is asked for.": rate * share**0.5,
+        "It goes with the square root of the batch: use the linear rule.": rate * share**0.5,
         "It was divided by the ranks that go on: the rate was that of all ranks together.": rate / len(loss.alive),
-        "It was multiplied by the ranks that go on, and not divided by those there were.": rate * len(loss.alive),
-        "It goes by the ranks that were lost.": rate * (1 - share),
-        "It goes by the samples that are left: the batch goes by the ranks.": rate * loss.left / loss.samples,
+        "It was multiplied by the ranks that go on, and not divided by the ranks there were.": rate * len(loss.alive),
+        "It goes with the ranks that were lost.": rate * (1 - share),
+        "It goes with the samples that are left: the batch goes with the ranks.": rate * loss.left / loss.samples,
     }
     telling = {words: value for words, value in mistakes.items() if not close(value / right, 1.0, CLOSE)}
     gone = f"{len(loss.alive)} of {loss.world_size} ranks"
