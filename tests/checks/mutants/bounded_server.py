@@ -144,13 +144,8 @@ answers.mistake("compares_with_the_slowest_of_those_who_wait",
     "ahead of the slowest worker and the bound is", ("the rank must wait", "the rank may go on"))
 answers.mistake("never_waits_for_the_first_letters",
     {"fabric.send(letter(0, weights), to=worker)": "fabric.isend(letter(0, weights), to=worker)"},
-<<<<<<< HEAD
     "rank 0 ended without waiting for an isend")
-answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "it may go on")
-=======
-    "rank 0 ended with an isend that nobody waited for")
 answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "the rank may go on")
->>>>>>> 8a9ec6c457d6dd1985e3b985b716f029593e503a
 answers.mistake("knows_five_workers_alone", {"range(1, fabric.world_size)": "range(1, min(6, fabric.world_size))"},
     "workers, bound=1", "This rank has had none yet: at the start, send version 0 to every worker")
 answers.mistake("opens_the_gate_when_the_mean_has_caught_up",
