@@ -280,7 +280,7 @@ def unfinished_line(
             doing.append(wait_in_short(standing.wait))
         else:
             doing.append(f"{name(standing.rank, tasks)} running")
-    return f"{after} these of {world_size} {'tasks' if tasks else 'ranks'} were not done: {', '.join(doing)}"
+    return f"{after} these {'tasks' if tasks else 'ranks'} of {world_size} were not done: {', '.join(doing)}"
 
 
 def ending(failure: Failure) -> str:
@@ -294,15 +294,15 @@ def ending(failure: Failure) -> str:
         hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
         return f"{leaving(failure)}{hint} and returned no result"
     if failure.code is None:
-        return "ended with no result, and nobody knows how: its exit code was not seen"
-    return f"{leaving(failure)} and no result: let the code run to its end instead of leaving the process"
+        return "ended with no result, and its exit code is unknown"
+    return f"{leaving(failure)} and no result: let the code run to its end instead of exiting"
 
 
 def leaving(failure: Failure) -> str:
     """Return a short phrase for a rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
     if failure.kind in ("signal", "lost"):
         return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
-    return "nobody saw how" if failure.code is None else f"exited with code {failure.code}"
+    return "exit code unknown" if failure.code is None else f"exited with code {failure.code}"
 
 
 def _signal_name(number: int | None) -> str:
@@ -318,8 +318,8 @@ def deadlock_line(waits: Sequence[Wait]) -> str:
 
 
 def unwaited_line(ranks: Sequence[int]) -> str:
-    """Return the warning for `ranks` with an unfinished isend: "rank 2 ended with an isend that nobody waited for …"."""
-    return f"{names(ranks)} ended with an isend that nobody waited for: call its wait()."
+    """Return the warning for `ranks` with an unfinished isend: "rank 2 ended without waiting for an isend …"."""
+    return f"{names(ranks)} ended without waiting for an isend: call its wait()."
 
 
 def wait_in_short(wait: Wait) -> str:
@@ -368,7 +368,7 @@ def doing(standing: Standing) -> str:
     if inside and is_library(standing.frames[-1]):
         return f"in {inside[0].function}"
 
-    return "running" if standing.answered else "in native code, it did not answer"
+    return "running" if standing.answered else "in native code, not responding"
 
 
 def _message_in_words(event: Event) -> str:

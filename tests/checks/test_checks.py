@@ -306,7 +306,7 @@ def test_a_run_that_did_not_end_well_earns_nothing(state):
 def test_an_isend_that_nobody_waited_for_loses_the_first_property_in_the_words_of_launch():
     verdict = judge("ring", POINTS, [_case("2 ranks", ended=ArenaResult("done", unwaited=(1,)))])
     assert (verdict.state, [p.passed for p in verdict.properties]) == ("fail", [False, True])
-    assert verdict.mismatch == "2 ranks: rank 1 ended with an isend that nobody waited for: call its wait()."
+    assert verdict.mismatch == "2 ranks: rank 1 ended without waiting for an isend: call its wait()."
 
 
 def test_a_deadlock_of_sends_alone_says_what_to_do():

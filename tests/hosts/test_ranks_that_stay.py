@@ -99,7 +99,7 @@ def test_figures_and_tables_of_a_host_come_along(world):
         (
             "if rank == 0:\n    fabric.recv(torch.ones(1), 2)\nelse:\n    __import__('time').sleep(1000)",
             RunTimedOut,
-            "these of 4 ranks were not done",
+            "these ranks of 4 were not done",
         ),
     ],
 )

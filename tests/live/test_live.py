@@ -127,7 +127,7 @@ def failed(kind="raised", **more):
         ({"state": "not yet", "failure": Failure(0, "raised", 0.0, type="NotYet", not_yet=True)}, "not yet"),
         (failed(type="KeyError", message="'loss'\nmore"), "failed: KeyError: 'loss'"),
         (failed("signal", code=9), "failed: killed by SIGKILL (out of memory?) and returned no result"),
-        (failed("exit"), "failed: ended with no result, and nobody knows how: its exit code was not seen"),
+        (failed("exit"), "failed: ended with no result, and its exit code is unknown"),
     ],
 )
 def test_a_row_says_what_its_rank_does_in_words_made_from_its_state(how, doing):

@@ -117,9 +117,9 @@ def test_a_rank_that_raised_nothing_says_so(four, user):
 
 def test_where_nobody_answers_a_breakpoint_is_refused_with_words(four, monkeypatch):
     monkeypatch.setattr(CELLS, "ask", None)
-    with pytest.raises(RankFailed, match=r"breakpoint\(\) opens a debugger, and nobody can answer it here"):
+    with pytest.raises(RankFailed, match=r"breakpoint\(\) opens a debugger, which waits for a person's commands"):
         four.run("breakpoint()")
-    with pytest.raises(ValueError, match="debug opens a debugger, and nobody can answer it here"):
+    with pytest.raises(ValueError, match="debug opens a debugger, which waits for a person's commands"):
         four.debug()
 
 

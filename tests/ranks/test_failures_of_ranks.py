@@ -97,7 +97,7 @@ def test_a_deadlock_is_named_and_frees_all(opened, world_size):
 )
 def test_a_time_limit_frees_all(four, text):
     four.run("kept = rank")
-    with pytest.raises(RunTimedOut, match="these of 4 ranks were not done"):
+    with pytest.raises(RunTimedOut, match="these ranks of 4 were not done"):
         four.run(text, timeout_s=0.3)
     assert last_run().outcome.killed == () and right(four)
 

@@ -110,7 +110,7 @@ def test_a_class_of_the_ranks_comes_back_as_an_object(four):
     ("call", "words"),
     [
         (lambda w: w.push(), "push: expected values by name"),
-        (lambda w: w.push(lock=threading.Lock()), "push: `lock` .* cannot travel"),
+        (lambda w: w.push(lock=threading.Lock()), "push: `lock` .* cannot be sent"),
         (lambda w: w.run("1", [4]), "run: expected ranks from 0 to 3, got 4"),
         (lambda w: w.run("1", [True]), "run: expected ranks from 0 to 3, got True"),
         (lambda w: w.run("1", timeout_s=0), "run: expected timeout_s"),

@@ -74,7 +74,7 @@ def test_the_parts_of_a_sharded_tensor_are_those_of_their_rank(four):
 
 
 def test_what_has_no_tensor_is_an_error_that_says_so(four):
-    with pytest.raises(RankFailed, match="number: expected tensors, or something that has some, got int"):
+    with pytest.raises(RankFailed, match="number: expected tensors, or a value that contains tensors, got int"):
         four.run("number = 3")
         four.table("number")
 

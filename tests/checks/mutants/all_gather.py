@@ -196,7 +196,7 @@ def a_slice_goes_all_the_way_before_the_next_starts(fabric, x, bounds):
 
 
 answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
-    "ended with an isend that nobody waited for: call its wait()")
+    "ended without waiting for an isend: call its wait()")
 
 
 @answers.is_wrong("changed the tensor of its isend to rank", "before wait()")

@@ -170,7 +170,7 @@ answers.mistake("waits_for_the_last_one_alone", {
             handle.wait()
         return out
     """,
-}, "ended with an isend that nobody waited for: call its wait()")
+}, "ended without waiting for an isend: call its wait()")
 answers.mistake("swaps_in_place", {
     "n, out = fabric.world_size, x.clone()": "n = fabric.world_size",
     "fabric.isend(x[partner], to=partner, tag=bits)": "fabric.isend(x[partner], to=partner)",

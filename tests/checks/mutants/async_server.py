@@ -172,7 +172,7 @@ answers.mistake("writes_into_the_letter_that_is_still_being_sent", {
 }, "rank 0 changed the tensor of its isend to rank")
 answers.mistake("never_waits_for_its_answers",
     {"fabric.send(letter(version + 1, weights), to=worker)": "fabric.isend(letter(version + 1, weights), to=worker)"},
-    "rank 0 ended with an isend that nobody waited for")
+    "rank 0 ended without waiting for an isend")
 answers.mistake("divides_by_a_staleness_of_nought", {"max(1, age)": "age"},
     "3 workers, scaled=True", "ZeroDivisionError")
 answers.mistake("returns_the_weights_that_it_was_given", {

@@ -178,7 +178,7 @@ answers.mistake("weighs_an_empty_share_by_one", {"sum(counts)": "sum(counts) if 
     "2 ranks with 0, 3 examples", "gradient is the mean over 0 of 3 examples")
 
 
-@answers.is_wrong("ended with an isend that nobody waited for")
+@answers.is_wrong("ended without waiting for an isend")
 def forgets_to_wait(fabric, gradients, counts):
     n, rank = fabric.world_size, fabric.rank
     for gradient in gradients:

@@ -170,7 +170,7 @@ answers.mistake("never_waits_for_the_answers_to_late_ones", {
         lost += 1
         fabric.isend(letter(version, weights), to=worker)
     """,
-}, "rank 0 ended with an isend that nobody waited for")
+}, "rank 0 ended without waiting for an isend")
 answers.mistake("keeps_letters_that_look_into_one_box", {
     "waiting, total = [], torch.zeros_like(weights)": "waiting, kept = [], []",
     "total += gradient": "kept.append(gradient)",

@@ -144,7 +144,7 @@ answers.mistake("compares_with_the_slowest_of_those_who_wait",
     "ahead of the slowest worker and the bound is", ("it has to wait", "it may go on"))
 answers.mistake("never_waits_for_the_first_letters",
     {"fabric.send(letter(0, weights), to=worker)": "fabric.isend(letter(0, weights), to=worker)"},
-    "rank 0 ended with an isend that nobody waited for")
+    "rank 0 ended without waiting for an isend")
 answers.mistake("knows_bounds_up_to_four_alone", {"<= bound": "<= min(bound, 4)"}, "2 workers, bound=", "it may go on")
 answers.mistake("knows_five_workers_alone", {"range(1, fabric.world_size)": "range(1, min(6, fabric.world_size))"},
     "workers, bound=1", "It has had none yet: at the start every worker gets version 0")

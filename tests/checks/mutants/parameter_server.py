@@ -190,7 +190,7 @@ answers.mistake("workers_receive_into_what_they_send", {
     """,
 }, "rank 1 changed the tensor of its isend to rank 0 before wait()")
 answers.mistake("the_server_does_not_wait", {"fabric.send(total, worker)": "fabric.isend(total, worker)"},
-    "rank 0 ended with an isend that nobody waited for: call its wait()")
+    "rank 0 ended without waiting for an isend: call its wait()")
 answers.mistake("buffers_are_float32",
     {"total, other = x.clone(), torch.empty_like(x)": "total, other = x.float(), torch.empty(len(x))"},
     "float64", "expected float32[7], which is what `out` is, got float64[7]", harmless_at=IN_FLOAT32)

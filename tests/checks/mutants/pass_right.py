@@ -125,7 +125,7 @@ answers.mistake("counts_ranks_from_one", {
     "right_of(fabric)": "fabric.rank % fabric.world_size + 1",
 }, "expected a rank from 0 to 1", harmless_at=())
 answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
-    "2 ranks: ranks 0, 1 ended with an isend that nobody waited for: call its wait()")
+    "2 ranks: ranks 0, 1 ended without waiting for an isend: call its wait()")
 answers.mistake("receives_into_what_it_still_sends", {"x.clone()": "x"},
     "changed the tensor of its isend", "receive into another tensor")
 answers.mistake("uses_its_buffer_again_before_it_was_taken", {"handle.wait()": "x.zero_()\nhandle.wait()"},

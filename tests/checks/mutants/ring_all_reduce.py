@@ -346,7 +346,7 @@ def chunks_one_by_one_first_there_and_then_back(fabric, x):
 
 
 answers.mistake("forgets_to_wait", {"handle = fabric": "fabric", "handle.wait()": ""},
-    "ended with an isend that nobody waited for: call its wait()")
+    "ended without waiting for an isend: call its wait()")
 answers.mistake("the_second_half_receives_into_what_the_first_still_sends", {
     "chunks = x.tensor_split(n)": "chunks, handles = x.tensor_split(n), []",
     "handle = fabric.isend(chunks[(rank - step) % n], (rank + 1) % n)":

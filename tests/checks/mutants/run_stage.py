@@ -223,10 +223,10 @@ answers.mistake("never_waits", {
         for handle in handles:
             handle.wait()
     """: "",
-}, "ended with an isend that nobody waited for")
+}, "ended without waiting for an isend")
 answers.mistake("waits_for_its_activations_alone",
     {"handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.isend(x.grad, fabric.rank - 1)"},
-    "ended with an isend that nobody waited for")
+    "ended without waiting for an isend")
 # One on its way at a time: enough for some schedules, too few where the first stage is far ahead.
 answers.mistake("waits_for_the_message_before", {
     "handles.append(fabric.isend(out, fabric.rank + 1))": """
@@ -260,7 +260,7 @@ answers.mistake("adds_up_the_losses_of_the_images",
 answers.mistake("divides_the_gradients_too", {"[p.grad for p in": '[p.grad / len(part["xs"]) for p in'},
     "It is 4 times too small: was it divided by m = 4 twice")
 answers.mistake("sends_a_gradient_that_nobody_asked_for", {"x.requires_grad_()": ""},
-    "isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None until a backward")
+    "isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None before backward()")
 answers.mistake("sends_on_from_the_last_stage", {
     """
         if last:

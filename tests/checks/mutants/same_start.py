@@ -187,7 +187,7 @@ def in_one_buffer_of_float32(fabric, weights):
 
 
 answers.mistake("forgets_to_wait", {"fabric.send": "fabric.isend"},
-    "rank 0 ended with an isend that nobody waited for: call its wait()")
+    "rank 0 ended without waiting for an isend: call its wait()")
 # As a list of parameters would, without the counters of a state_dict.
 answers.mistake("leaves_out_what_is_no_float",
     {"in weights:": "in [weight for weight in weights if weight.is_floating_point()]:"},

@@ -261,7 +261,7 @@ answers.mistake("does_not_wait_for_the_sums", {
         for k in reversed(others(fabric)):
             fabric.recv(chunks[k], k)
     """,
-}, "ended with an isend that nobody waited for: call its wait()")
+}, "ended without waiting for an isend: call its wait()")
 
 
 @answers.is_wrong("changed the tensor of its isend to rank", "before wait()")

@@ -220,7 +220,7 @@ answers.mistake("a_partner_beyond_the_last_rank_is_taken_modulo_n", {
     "real(me + step)": "real((me + step) % n)",
 }, "3 ranks", "deadlock: rank 0 waits for 2 (send)", harmless_at=POWERS)
 answers.mistake("never_waits", {"fabric.send": "fabric.isend"},
-    "ended with an isend that nobody waited for: call its wait()", harmless_at=())
+    "ended without waiting for an isend: call its wait()", harmless_at=())
 answers.mistake("clears_x_while_it_is_sent", {
     "n, step = fabric.world_size, 1": "n, step, handles, copy = fabric.world_size, 1, [], x.clone()",
     "fabric.send(x, to=real(me + step))": "handles.append(fabric.isend(copy, to=real(me + step)))",

@@ -212,7 +212,7 @@ answers.mistake("sends_and_keeps_going", {
     """,
 }, "the values are right, but rank 3 sent 2 messages; expected 1", harmless_at=(2, 3))
 answers.mistake("never_waits", {"fabric.send": "fabric.isend"},
-    "ended with an isend that nobody waited for: call its wait()", harmless_at=())
+    "ended without waiting for an isend: call its wait()", harmless_at=())
 answers.mistake("clears_x_while_it_is_sent", {
     "fabric.send(x, to=real(me - step))": """
         handle = fabric.isend(x, to=real(me - step))

@@ -355,7 +355,7 @@ answers.mistake("forgets_to_wait", {
             source = (inside.rank - step) % per_node
             inside.recv(own[source], source)
     """,
-}, "ended with an isend that nobody waited for: call its wait()")
+}, "ended without waiting for an isend: call its wait()")
 
 
 answers.mistake("returns_nothing", {"return x": ""}, "x holds the sum, but rank 0 returned nothing", "return x")
