@@ -1,4 +1,4 @@
-# Every target is a line or two that calls the package. CONTRIBUTING.md says what each is for.
+# Each target calls the package in a line or two. CONTRIBUTING.md explains each.
 #   make lab [LAB=06] [HEADLESS=1] [TORCH=pip|cpu|auto] [PYTHON=python3.12]
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
@@ -7,21 +7,21 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 LAB ?= 00
-# empty: the small build where no GPU can use CUDA, if it can be had, else pip's; pip: pip's; cpu or auto: uv takes the build
-# without CUDA, or the one that fits the GPU's driver, or says why it cannot
+# empty: the small build if no GPU can use CUDA and the build is available, else pip's; pip: pip's; cpu or auto: uv takes the
+# build without CUDA, or the build for the GPU's driver, or says why it cannot
 TORCH ?=
 
 # pip's PyTorch for Linux on x86 brings CUDA's libraries: gigabytes that a machine without an NVIDIA GPU never loads. A login
-# node has no GPU either, but the nodes of its jobs may: there pip's build comes, as it does where there is a GPU.
+# node has no GPU either, but its jobs' nodes may, so it gets pip's build, like a machine with a GPU.
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 MAY_USE_CUDA = $(shell nvidia-smi -L 2> /dev/null | head -n 1; command -v sbatch)$(wildcard /proc/driver/nvidia/version)
 TRY_SMALL = $(if $(TORCH),,$(and $(filter Linux,$(shell uname)),$(if $(MAY_USE_CUDA),,yes)))
 
-# Half of a test's time is waiting (limits, links, declared work), so two workers fill two cores; a file stays whole, and
-# those that look at executed notebooks stay last
+# Tests wait for half of their time (limits, links, declared work), so two workers fill two cores. A worker runs whole files,
+# and tests of executed notebooks stay last.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-# on two busy cores threads that spin while they wait for each other, as OpenMP's and OpenBLAS's do, take a fifth of a suite
+# on two busy cores the spinning threads of OpenMP and OpenBLAS take a fifth of a suite's time
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 PY := $(VENV)/bin/python
@@ -30,10 +30,10 @@ RUN := PATH="$(abspath $(VENV))/bin:$$PATH"
 NOTEBOOK = $(or $(wildcard labs/$(LAB)_*.ipynb),$(error There is no lab $(LAB). Expected the number of one that is \
   ready, got LAB=$(LAB). The folder labs/ has: $(sort $(notdir $(wildcard labs/*.ipynb)))))
 HEADLESSLY := $(filter-out 0,$(HEADLESS))
-# Jupyter refuses to start as root, as one is in many containers, unless it is told so
+# as root, the user in many containers, Jupyter starts only with this option
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# where it is set, each of a suite's hundreds of processes compiles the package anew
+# with this variable each of a suite's hundreds of processes would compile the package anew
 unexport PYTHONDONTWRITEBYTECODE
 
 define no_python
@@ -43,8 +43,8 @@ define no_python
   "has one of these versions under another name, say so, for example: make $(or $(MAKECMDGOALS),lab) PYTHON=python3.12" >&2; exit 1; }
 endef
 
-# $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment. An install that was
-# cut short leaves halves of packages, which pip takes for whole: then it begins anew, from what pip has kept of the downloads.
+# $(call install,what): one line of progress in a terminal; the whole log is kept beside the environment. An interrupted install
+# leaves half-installed packages, which pip accepts as whole, so the next one begins anew, from pip's cached downloads.
 WITH_UV = $(filter-out pip,$(TORCH))
 PIP_INSTALL = $(if $(WITH_UV),$(PY) -m uv pip install --torch-backend=$(TORCH),$(PY) -m pip install)
 define small_torch
@@ -66,7 +66,7 @@ endef
 
 .PHONY: lab known-lab setup test quick soak build site slides bench support constraints clean
 
-# JupyterLab would ask about its news, over the first picture; what somebody has chosen in its settings stays
+# stops JupyterLab's question about news, which would cover the first picture; the user's own settings stay
 QUIET := JUPYTER_CONFIG_PATH="$(abspath worldsize/course/jupyter)$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}"
 
 lab: known-lab setup
@@ -84,15 +84,15 @@ test: $(VENV)/.dev
 quick: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m quick $(SIDE_BY_SIDE) $(ARGS)
 
-# PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms alone (tests/support/parts.py)
-# `draws` counts no seconds: two of its tests run side by side, or it would take longer than an hour
+# PART=answers|draws|labs|engines|hosts|grading|browser|site: the long campaign of some rooms only (tests/support/parts.py)
+# `draws` measures no time, so two of its tests run side by side; one by one they would take more than an hour
 soak: $(VENV)/.dev
 	$(RUN) $(ONE_THREAD) pytest -m soak $(if $(PART),--part=$(PART)) $(if $(filter draws,$(PART)),-n 2) --durations=20 $(ARGS)
 
 build: $(VENV)/.dev
 	@$(RUN) worldsize build $(ARGS)
 
-# build/site, from the full runs that `make soak PART=labs` left; a lab without one is run now
+# build/site, from the full runs that `make soak PART=labs` left; a lab without a run is run now
 site: $(VENV)/.dev
 	@$(RUN) worldsize site $(ARGS)
 
@@ -103,7 +103,7 @@ slides: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@for peer in $$(grep -l __main__ bench/*.py); do $(RUN) python "$$peer" || exit 1; done
 
-# Runs every strategy of TensorFlow in every way and writes datasets/support.json, which lab 09 shows
+# Run every TensorFlow strategy in every way and write datasets/support.json, which lab 09 shows
 support: $(VENV)/.dev
 	@$(RUN) python -m worldsize.tf.support
 
@@ -124,7 +124,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(call install,.[dev])
 	@touch $(VENV)/.lab
 
-# pip comes last into a virtual environment, so its presence means that the environment is whole
+# pip is installed last into a virtual environment, so its presence means that the environment is complete
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2> /dev/null \
 	  || $(no_python)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gives the user's home the labs that it does not have yet, and then becomes the command that the container was asked for:
-# JupyterLab, or a hub's jupyterhub-singleuser. What a student has changed is never written over.
+# Copies missing labs into the user's home, then runs the container's command: JupyterLab, or a hub's jupyterhub-singleuser.
+# Never overwrites a student's changes.
 set -eu
 mkdir -p "$HOME/worldsize"
 cp -Rn /opt/worldsize/labs "$HOME/worldsize/"

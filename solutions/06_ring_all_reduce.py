@@ -935,7 +935,7 @@ if all(run.state == "done" for run in runs):
 
 # %% [markdown]
 # Gradients are often sent as **bfloat16**: half the bytes, but only 8 bits for the digits. Your ring then rounds at every
-# step. The other way: send bfloat16 numbers, add them up in float32, and round once at the end.
+# step. The other way: keep the partial sums in float32, and round once at the end.
 
 # %%
 lab.predict("bf16", f"{max(worlds)} ranks: how many times as large is the error if every step rounds to bfloat16?", "times")

@@ -40,15 +40,15 @@ warm()  # TensorFlow is imported in the background, while you read
 # %% [markdown]
 # ## Devices
 #
-# You will hardly ever write a program as in this lab again: `tf.distribute` does it for you (labs 08 and 09). But what
-# it does is this, and when it is slow or wrong, you must know what is inside. It begins with **devices**. A device is a
-# place where operations run and tensors lie: a GPU, or a CPU with its memory.
+# You will hardly ever write a program like this again: `tf.distribute` does it for you (labs 08 and 09). But this is what it
+# does, and when it is slow or wrong, you must know what is inside. It begins with **devices**. A device is a place where
+# operations run and tensors lie: a GPU, or a CPU with its memory.
 
 # %% [markdown]
 # TensorFlow can split one CPU into several **logical devices**. They have names and memory of their own, so a program
 # for five devices runs on any laptop; only the cores are shared. This must be settled before TensorFlow does anything
-# else. So each run of this lab gets a fresh process: `launch(fn, logical_devices=5)`. TensorFlow is imported there,
-# inside the function, and not in this notebook.
+# else. So each run in this lab gets a fresh process: `launch(fn, logical_devices=5)`. TensorFlow is imported there, inside
+# the function, and not in this notebook.
 
 # %%
 def look_around():
@@ -78,10 +78,10 @@ print("\n".join(f"{key}: {value}" for key, value in run[0].items()))
 # %% [markdown]
 # ## Towers
 #
-# The oldest way to use several devices is still the clearest. The variables lie once, on the CPU. Every device gets the
-# same model and its own part of the batch: that is a **tower**. Each tower computes its gradients. The CPU averages
-# them and changes the variables once. In the classic script, which trained on CIFAR-10 with several GPUs, this function
-# was called `average_gradients`; so is an exercise of lab 04, thus here it has a longer name.
+# The oldest way to use several devices is still the clearest. The variables exist once, on the CPU. Every device gets the
+# same model and its own part of the batch: that is a **tower**. Each tower computes its gradients. The CPU averages them and
+# changes the variables once. In the classic script, which trained on CIFAR-10 with several GPUs, this function was called
+# `average_gradients`; lab 04 has an exercise of that name, so here it has a longer one.
 #
 # <details><summary>An example: two towers, two variables</summary>The variables are <code>w</code> and <code>b</code>. Then
 # <code>towers</code> is <code>[[(gw0, w), (gb0, b)], [(gw1, w), (gb1, b)]]</code>, and you return a list of two pairs: one
@@ -113,10 +113,9 @@ def average_tower_gradients(towers):
 check.average_tower_gradients(average_tower_gradients)
 
 # %% [markdown]
-# Now a real model. The pictures of clothes from Fashion-MNIST, and a small CNN made with Keras. `make_step` builds the
-# step that all towers take together. `tf.function` **traces** it: Python runs once and leaves a graph, which then runs alone.
-# Look for the three places: `CPU:0` for what happens once, a device for each tower,
-# and the average in between.
+# Now a real model: pictures of clothes from Fashion-MNIST, and a small CNN made with Keras. `make_step` builds the step that
+# all towers take together. `tf.function` **traces** it: Python runs once and leaves a graph, which then runs on its own.
+# Look for the three places: `CPU:0` for what happens once, a device for each tower, and the average in between.
 
 # %%
 def small_cnn():
@@ -162,9 +161,9 @@ def make_step(model, devices, average):
     return step
 
 # %% [markdown]
-# The training itself is a loop, which also takes the time of every step. Every ten steps it prints a line in the words of
-# the classic script (more of that below) and pauses: it is a generator, so that several trainings can take turns. And
-# it asks TensorFlow's graph where everything was put.
+# The training itself is a loop, which also times every step. Every ten steps it prints a line in the words of the classic
+# script (more on that below) and pauses: it is a generator, so that several training runs can take turns. And it asks
+# TensorFlow's graph where everything was put.
 
 # %%
 def train(towers, batch, steps, average, rate_at):
@@ -193,7 +192,7 @@ def tell(step, loss, batch, towers, seconds):
 
 # %% [markdown]
 # First, is it right? Towers must take the step that one device would take with the whole batch. The mean over a batch
-# is the mean of the means over its equal parts, so the weights should agree, but for rounding. Train both from the same
+# is the mean of the means over its equal parts, so the weights should agree, apart from rounding. Train both from the same
 # start and compare every weight.
 
 # %%
@@ -213,7 +212,7 @@ if run.state == "done":
 
 # %% tags=["cover"]
 def told(run, key):
-    """What the first task tells under `key`; a run that waits for an exercise is passed on, and a picture says so."""
+    """What the first task returned under `key`; a run that waits for an exercise is passed on, and the picture says so."""
     return run if run.state == "not yet" else run[0][key]
 
 figures.placement(told(run, "placed"), "Where do the variables lie, and who computes?")
@@ -221,15 +220,15 @@ figures.placement(told(run, "placed"), "Where do the variables lie, and who comp
 # %% [markdown]
 # Each row is a device, and the chips are the variables that it holds. A tower holds none: it is sent the weights
 # at every step and sends gradients back. All towers list the same operations, because they are the same model.
-# `CPU:0` has what happens once: to split the batch, to average, to assign.
+# `CPU:0` has what happens once: splitting the batch, averaging, assigning.
 
 # %% [markdown]
 # ## A rate that falls
 #
-# The classic script starts with a large learning rate and multiplies it by 0.1 whenever 350 epochs are over: an
-# **exponential decay**, in stairs. An epoch is one pass over all training examples. But TensorFlow counts *steps*, and
-# with towers a step takes more examples than one batch. So how many steps is an epoch? Plain numbers are enough. Who
-# takes a schedule of Keras imports it in a cell of its own, since the first import takes seconds and a check has a limit.
+# The classic script starts with a large learning rate and multiplies it by 0.1 after every 350 epochs: an **exponential
+# decay**, in stairs. An epoch is one pass over all training examples. But TensorFlow counts *steps*, and with towers a step
+# takes more examples than one batch. So how many steps is an epoch? Plain numbers are enough. If you use a Keras schedule,
+# import it in a cell of its own: the first import takes seconds, and a check has a time limit.
 
 # %%
 lab.predict(
@@ -241,7 +240,7 @@ lab.predict(
 def decayed_rate(step, examples, batch, towers, epochs_per_decay=350, start=0.1, factor=0.1):
     """The learning rate at `step`, counted from 0: `start`, times `factor` for every `epochs_per_decay` epochs that are over.
 
-    In every step each of the towers takes a batch. It falls in stairs: between two falls it stays as it is.
+    In every step each tower takes a batch. The rate falls in stairs: between two falls it stays as it is.
     """
     ### BEGIN SOLUTION
     steps_per_epoch = examples / (batch * towers)
@@ -265,8 +264,8 @@ first = next((step for step in range(100_000) if at(step) != at(0)), None)
 lab.measure("stair", first)
 
 # %% [markdown]
-# Two mistakes are common, and neither raises an error. Who forgets the towers has a rate that falls too late, by their
-# number. Who forgets to make it an integer has no stairs but a slope. Draw it for a small data set, with one
+# Two mistakes are common, and neither raises an error. Forget the towers, and the rate falls too late, by a factor of their
+# number. Forget to round down to an integer, and you get a slope instead of stairs. Draw it for a small data set, with one
 # tower and with more, and let TensorFlow's own `exponential_decay` say what it thinks.
 
 # %%
@@ -326,24 +325,25 @@ print(f"it prints {classic['prints']:.4f}; the loss of the step is their mean, {
 # %% [markdown]
 # <details><summary>Compare</summary><code>decay_steps</code> forgets the towers: an epoch has <code>examples / (batch ·
 # towers)</code> steps. A later version divides by them. And <code>loss</code> is one name for all towers: after the loop
-# it is the last one's, and that is printed as the loss of the step. Both programs run, and both look healthy.</details>
+# it is the last one's, and that is printed as the loss of the step. Either way the program runs, and looks
+# healthy.</details>
 #
-# The script is TensorFlow's `cifar10_multi_gpu_train.py`, of the repository *tensorflow/models*.
+# The script is TensorFlow's `cifar10_multi_gpu_train.py`, from the repository *tensorflow/models*.
 
 # %% [markdown]
 # ## Examples per second, seconds per batch
 #
 # The classic script printed two speeds: examples/sec and sec/batch. Read its lines with care. `sec/batch` is the
 # time of a step *divided by the number of towers*, as if the batches had come one after the other. A step takes longer
-# than that. Now train with 1, 2 and 4 towers; every tower gets the same batch size. The three trainings take turns, so
-# that whatever else this machine does disturbs all of them alike.
+# than that. Now train with 1, 2 and 4 towers; every tower gets the same batch size. The three runs take turns, so that
+# whatever else this machine does disturbs all of them alike.
 
 # %%
 lab.predict("more_towers", f"{towers} towers on this machine: how many times the examples/sec of one tower?", "times")
 
 # %%
 def several(counts, batch, steps, average, rate):
-    """Trainings with so many towers, which take turns, ten steps each; the seconds of every step."""
+    """Training runs, one for each count of towers, which take turns, ten steps each; the seconds of every step."""
     def begin(n):
         print(f"{n} tower{'s' * (n > 1)}: {', '.join(tower_devices(n))}", flush=True)
         return train(n, batch, steps, average, lambda k: rate(k, 6400, batch, n, epochs_per_decay=2))
@@ -370,10 +370,10 @@ figures.curves(
 ) if rates else figures.not_yet("Exercises 7.1 and 7.2")
 
 # %% [markdown]
-# The line grows with every tower; the points follow it only as far as there are idle cores. Logical devices are places,
-# not hardware: they share the cores of this machine. On a host with several GPUs `tower_devices` takes those, and the
-# same cells show what towers were made for. The first steps of each run are left out, because TensorFlow traces and
-# optimises the graph then.
+# The line grows with every tower; the points follow it only while there are idle cores. Logical devices are places, not
+# hardware: they share the cores of this machine. On a host with several GPUs `tower_devices` takes those, and the same cells
+# show what towers were made for. The first steps of each run are left out, because TensorFlow traces and optimises the graph
+# then.
 #
 # **In one sentence:** why can sec/batch fall although no step gets faster?
 #
@@ -385,7 +385,7 @@ figures.curves(
 #
 # Towers end at the edge of one machine. For more, TensorFlow's first version had a **cluster**: a table that says which
 # *jobs* there are and at which addresses their *tasks* listen. By convention the job `ps` holds the parameters and the
-# job `worker` computes. Each task runs a `Server`. Its table comes in the variable `TF_CONFIG`, as JSON.
+# job `worker` computes. Each task runs a `Server`. The table comes in the variable `TF_CONFIG`, as JSON.
 
 # %%
 def who_am_i():
@@ -395,15 +395,15 @@ run = launch(who_am_i, cluster=Cluster(chief=1, worker=2, ps=1), servers=("ps",)
 print(run["worker:1"])
 
 # %% [markdown]
-# Every task gets the same table and its own line under `task`. The addresses are of this run alone: the course picks
-# free ports. A device name now says which process it is in: `/job:ps/task:0/device:CPU:0`. A program may put an
-# operation on any device of the cluster, whatever process it is in.
+# Every task gets the same table and its own line under `task`. The addresses are for this run only: the course picks free
+# ports. A device name now says which process it is in: `/job:ps/task:0/device:CPU:0`. A program may put an operation on any
+# device of the cluster, whatever process it is in.
 
 # %% [markdown]
 # ## In-graph: one program for all
 #
 # The first way to use a cluster: *one* client builds *one* graph with all towers in it, each on another worker. This is
-# **in-graph replication**. The client opens a session with one server, the **master**; here it is the client's own, the
+# **in-graph replication**. The client opens a session with one server, the **master**; here that is the client's own, the
 # task `chief`. The master cuts the graph into parts, one for each device, hands every worker its part, and starts all of
 # them at every step. The workers know nothing of the model: they serve.
 
@@ -428,7 +428,7 @@ print(f"all weights zero: {excess(0 * best):.2f} above the lowest loss")
 
 # %% [markdown]
 # This is the old TensorFlow, which lives on in `tf.compat.v1`: first a graph is built, and nothing happens; then a
-# session runs parts of it. Your average of exercise 7.1 works here too, unchanged.
+# session runs parts of it. Your average from exercise 7.1 works here too, unchanged.
 
 # %%
 def in_graph(task, average, steps, workers=2, rows=8):
@@ -477,8 +477,8 @@ figures.route(told(run, "moves"), "One step in-graph: what goes from whom to who
 
 # %% [markdown]
 # All that you see was read from the parts that the master made, with a send and a receive wherever an edge of the graph
-# crossed. Follow the arrows from left to right: data from the client, weights from the server, gradients back. One
-# `session.run` waits for all towers, so the steps are synchronous by themselves.
+# crossed from one to another. Follow the arrows from left to right: data from the client, weights from the server, gradients
+# back. One `session.run` waits for all towers, so the steps are synchronous by themselves.
 #
 # **In one sentence:** why did in-graph replication stay small?
 #
@@ -489,14 +489,14 @@ figures.route(told(run, "moves"), "One step in-graph: what goes from whom to who
 # ## Between-graph: a program for each worker
 #
 # The second way: *every* worker is a client. Each runs the same script, builds only its own tower, reads its own data,
-# and has a session with its own server. What they share is the variables on the ps, by their names. This is
-# **between-graph replication**, the usual way on a cluster.
+# and has a session with its own server. They share the variables on the ps, by name. This is **between-graph replication**,
+# the usual way on a cluster.
 
 # %% [markdown]
-# Nobody wants to write `tf.device` for each variable. `replica_device_setter` is a function that TensorFlow asks at
-# every new operation: variables, and what changes them, go to the job `ps`; all else goes to this worker. With several
-# servers it deals the variables out in turn, **round robin**. Here is the CNN of the classic CIFAR-10 script, on two
-# servers. To build a graph needs no server, so one process is enough.
+# Nobody wants to write `tf.device` for each variable. `replica_device_setter` returns a function that TensorFlow asks
+# at every new operation: variables, and what changes them, go to the job `ps`; everything else goes to this worker. With
+# several servers it deals the variables out in turn, **round robin**. Here is the CNN of the classic CIFAR-10 script, on two
+# servers. Building a graph needs no server, so one process is enough.
 
 # %%
 def build_classic(chosen=None, servers=2):
@@ -515,7 +515,7 @@ def build_classic(chosen=None, servers=2):
     return {"placed": graphs.placed([graph.as_graph_def()]), "sizes": sizes}
 
 # %%
-lab.predict("skew", "Two servers, round robin. How many % of all bytes lie on the first?", "%")
+lab.predict("skew", "Two servers, round robin. What % of all bytes lie on the first?", "%")
 
 # %%
 def held(built):
@@ -543,7 +543,7 @@ figures.placement(in_turn["placed"], "Round robin over two servers: does each ha
 def place_variables(sizes_bytes, servers):
     """The number of a server, 0 to servers - 1, for each variable, in the order of sizes_bytes.
 
-    Each goes to the server that holds the fewest bytes at that moment; to any of them, where several do.
+    Each goes to the server that holds the fewest bytes at that moment; if several do, to any of them.
     """
     ### BEGIN SOLUTION
     held_bytes = [0] * servers
@@ -567,17 +567,18 @@ figures.stacks(
 )
 
 # %% [markdown]
-# Still not equal: one layer has most of the bytes, and a variable lies on one server whole. To do better one must cut it
-# (lab 09). But both servers work now. An optimizer with a memory, such as Adam, keeps it beside its variable, so the
-# bytes of a variable count more than once.
+# Still not equal: one layer has most of the bytes, and a variable lies whole on one server. To do better you must cut it
+# (lab 09). But both servers work now. An optimizer with a memory, such as Adam, keeps that memory beside the variable, so a
+# variable's bytes count more than once.
 
 # %% [markdown]
 # ## Server, CPU, device, and back
 #
 # A worker may have several devices itself. Then between-graph and towers come together: each worker is a small towers
 # program, whose variables lie on the server. Let us follow one step with real bytes. Each worker has two devices, and
-# its `CPU:0` is the **host**: on a real worker all that comes from the network passes through its memory, a stop that the
-# pictures leave out. The model has one matrix, from 784 pixels to 10 classes. (What the session and `together` do comes below.)
+# its `CPU:0` is the **host**: on a real worker everything from the network passes through its memory, a stop that the
+# pictures leave out. The model has one matrix, from 784 pixels to 10 classes. (What the session and `together` do is
+# explained below.)
 
 # %%
 def host_and_devices(task, average, cached):
@@ -644,22 +645,22 @@ figures.placement(told(cached, "placed"), "The same step: what did worker 0 and 
 # %% [markdown]
 # This is the path of every step with a parameter server, with GPUs as with logical devices: server → CPU → device →
 # CPU → server. Four transfers, two of them over the network, which is the slowest. Mind also what the server does: it
-# holds the variables *and* applies the gradients, so its update operations run there. The averaged gradient comes
-# with a tiny companion, the learning rate.
+# holds the variables *and* applies the gradients, so the update operations run there. The averaged gradient comes with a
+# tiny companion, the learning rate.
 
 # %% [markdown]
 # ## From one machine to several
 #
 # Here is a script for one machine. `regression` builds the graph; a `MonitoredTrainingSession` fills the variables and
 # runs until a hook says stop. A batch has eight rows. Computing with them takes microseconds, so we add **declared
-# compute**: each gradient also waits a set time, in which no core is burnt. So workers on a small machine do not
-# disturb each other, and we decide who is slow.
+# compute**: each gradient also waits a set time, without burning a core. So workers on a small machine do not disturb each
+# other, and we decide who is slow.
 
 # %% [markdown]
-# Three words first. A **hook** is an object that a session calls at fixed moments: at its beginning, before and after each
-# run, at its end. A **control dependency** says that an operation waits for others, though it takes nothing from
-# them; without one, what a run does not need is not run at all. `numpy_function` puts a Python function into the graph.
-# Here are the first two.
+# Three terms first. A **hook** is an object that a session calls at fixed moments: at its beginning, before and after each
+# run, at its end. A **control dependency** says that an operation waits for others, though it takes nothing from them;
+# without one, a run skips whatever it does not need. `numpy_function` puts a Python function into the graph. Here are the
+# first two.
 
 # %%
 def three_runs(held):
@@ -690,8 +691,8 @@ lab.measure("held", without[-1])
 print(f"without the control dependency: {without}; with it: {with_it}; the hook was called {calls} times")
 
 # %% [markdown]
-# Now the graph. Every arrow of `control_dependencies` below is there to fix a moment: the weights are read, *then* the
-# worker takes its time, *then* rows are chosen; and only after the update are the weights read again.
+# Now the graph. Every `control_dependencies` below fixes a moment: the weights are read, *then* the worker takes its time,
+# *then* rows are chosen; and only after the update are the weights read again.
 
 # %%
 def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
@@ -701,7 +702,7 @@ def regression(is_chief=True, updates=60, work_s=(0.03,), sync=False, rows=8):
     me = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if len(work_s) > 1 else 0  # alone there is no TF_CONFIG
     version = tf.train.get_or_create_global_step()  # a variable that counts updates, on the server too
     weights = tf.get_variable("weights", [x.shape[1]], initializer=tf.zeros_initializer())
-    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()  # read once, and when
+    base, read, began_s = tf.identity(version), tf.identity(weights), tf.timestamp()  # read once, and the time
     with tf.control_dependencies([base, read, began_s]):
         pause = tf.numpy_function(lambda: time.sleep(work_s[me]), [], [])
     with tf.control_dependencies([pause]):
@@ -740,31 +741,31 @@ print(f"{len(alone[0])} steps; loss above the lowest: {excess(0 * best):.2f}, at
 
 # %% [markdown]
 # Every row of the diary has the version of the weights that the step began with, and when; the version that it left
-# behind, and when; and the weights. Now make it a cluster's. The script stays; three things are new. The worker starts
-# its **server**; it builds the graph under a **device setter**; and its session goes to its own server, with one worker
-# as the **chief**, who alone fills the variables.
+# behind, and when; and the weights. Now move it to a cluster. The script stays; three things are new. The worker starts its
+# **server**; it builds the graph under a **device setter**; and its session goes to its own server, with one worker as the
+# **chief**, which alone fills the variables.
 
 # %% [markdown]
-# The hooks that `build` returns do the rest. One stops all workers at the same version. One, `together`, lets the workers
-# wait for the chief to fill the variables, and for each other at the start and at the end.
+# The hooks that `build` returns do the rest. One stops each worker once the weights have reached a given version. Another,
+# `together`, makes the workers wait for the chief to fill the variables, and for each other at the start and at the end.
 #
-# `stop_grace_period_secs` is how long a session waits at its end for helper threads: two minutes, if you do not say. The
-# thread of synchronous training does not end by itself. A session that would hang there is stopped by `together`, which says
-# what to do.
+# `stop_grace_period_secs` is how long a session waits at its end for helper threads: two minutes by default. The thread of
+# synchronous training does not end by itself. A session that would hang there is stopped by `together`, which says what to
+# do.
 #
 # <details><summary>Hint 1</summary><code>tf.train.Server(jobs, job_name=…, task_index=…)</code>, where jobs is
 # <code>config["cluster"]</code> and the index <code>config["task"]["index"]</code>.</details>
 # <details><summary>Hint 2</summary><code>tf.train.replica_device_setter(cluster=jobs, worker_device=…)</code>, to be
 # used in <code>with tf.device(…)</code>; the device of a worker begins with <code>/job:worker/task:</code>.</details>
 # <details><summary>Hint 3</summary><code>tf.train.MonitoredTrainingSession(master=server.target, is_chief=…, hooks=…,
-# stop_grace_period_secs=…)</code>. The loop is that of <code>one_machine</code>.</details>
+# stop_grace_period_secs=…)</code>. The loop is the one in <code>one_machine</code>.</details>
 
 # %% tags=["exercise:between_graph"]
 # Exercise 7.4: a between-graph worker
 def between_graph(config, build):
-    """One worker: its server, the graph of build(is_chief) with variables over all ps, and steps until the session stops.
+    """One worker: its server, the graph of build(is_chief) with variables spread over all ps, and steps until the session stops.
 
-    config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait 2 s at most for threads.
+    config is TF_CONFIG, parsed; worker 0 is the chief. build returns (fetches, hooks). Wait at most 2 s for threads.
     Returns what each step fetched, as a list.
     """
     import tensorflow.compat.v1 as tf
@@ -868,9 +869,9 @@ figures.descents(
 )
 
 # %% [markdown]
-# On the left, loss against updates; on the right, against seconds. Which fall alike on the left? At the
-# end each may hover at a height of its own: every update is noisy, since it saw but a few rows. A synchronous update is
-# the mean over both workers' rows, twice as many. On the right: which run is done first?
+# On the left, loss against updates; on the right, against seconds. Which curves fall alike on the left? At the end each may
+# hover at a height of its own: every update is noisy, since it saw only a few rows. A synchronous update is the mean over
+# both workers' rows, twice as many. On the right: which run is done first?
 
 # %%
 def late_loss(diaries):
@@ -896,8 +897,8 @@ for name, diaries in rows.items():
 # %% [markdown]
 # ### One slow worker
 #
-# Now worker 1 takes longer for each gradient, as a busy machine would. Asynchronous, worker 0 goes on at its own pace.
-# Synchronous, nobody gets a token before the slow one is done.
+# Now worker 1 takes longer for each gradient, as a busy machine would. Asynchronously, worker 0 goes on at its own pace.
+# Synchronously, nobody gets a token before the slow one is done.
 
 # %%
 lab.predict("slow", f"Worker 1 takes {slow} times as long. How many times the examples/sec of sync does async reach?", "times")
@@ -916,8 +917,9 @@ for name, diaries in rows.items():
 figures.predicted(lab, ["async", "sync", "slow"])
 
 # %% [markdown]
-# Synchronous, both workers made as many gradients, none of them stale, and all at the pace of the slow one. Asynchronous,
-# nobody is held up; but the quick worker's rows count more often, and the slow one's gradients are old when they come.
+# Synchronously, both workers made the same number of gradients, none of them stale, and all at the slow one's pace.
+# Asynchronously, nobody is held up; but the quick worker's rows count more often, and the slow one's gradients are old when
+# they come.
 #
 # **In one sentence:** when would you still choose the synchronous one?
 #
@@ -928,7 +930,7 @@ figures.predicted(lab, ["async", "sync", "slow"])
 # ## What is gone, and what came of it
 #
 # Old tutorials wrap all of this in an *Estimator*, which read `TF_CONFIG` and ran workers and servers by itself. What
-# does today's TensorFlow say of it?
+# does today's TensorFlow say about it?
 
 # %%
 def what_is_left():

@@ -112,12 +112,12 @@ def test_a_number_without_a_lab_names_the_labs_that_are_there(course: Path) -> N
     answer = worldsize("run", "07")
     assert answer.exit_code == 1
     assert f"07: expected one of the labs in {course / 'labs'}" in said(answer)
-    assert "There are: 00_start_here, 06_ring_all_reduce." in said(answer)
+    assert "The labs are: 00_start_here, 06_ring_all_reduce." in said(answer)
 
 
 def test_a_number_outside_a_course_says_where_to_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "06: expected to stand in the course's folder" in said(worldsize("run", "06"))
+    assert "06: expected the course's folder, or one below it, got" in said(worldsize("run", "06"))
 
 
 MISSING = {
@@ -136,7 +136,7 @@ def test_a_missing_folder_is_one_line_without_a_bar_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     answer = worldsize(*words)
     assert answer.exit_code == 1
-    assert re.fullmatch(r"nothere: expected .*, got nothing of that name\..*", answer.output.strip()), answer.output
+    assert re.fullmatch(r"nothere: expected .*, got no such folder\..*", answer.output.strip()), answer.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,7 +195,7 @@ def test_a_file_without_a_folder_to_go_into_is_refused_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answer = worldsize(*words)
-    assert answer.exit_code == 1 and "expected a file in a folder that is there, got no folder" in said(answer)
+    assert answer.exit_code == 1 and "expected a file in an existing folder, got no folder" in said(answer)
 
 
 def test_progress_is_a_line_a_lab_and_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_progress_without_any_says_where_it_looked(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("WORLDSIZE_STATE_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     answer = worldsize("progress")
-    assert answer.exit_code == 1 and f"got nothing in: {tmp_path / '.worldsize'}" in said(answer)
+    assert answer.exit_code == 1 and f"got none in: {tmp_path / '.worldsize'}" in said(answer)
 
 
 @pytest.mark.parametrize(

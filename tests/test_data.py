@@ -212,7 +212,7 @@ def test_a_changed_byte_is_caught_with_both_checksums(tmp_path: Path) -> None:
         data.load_fashion_mnist([tmp_path])
     text = one_paragraph(error)
     assert str(copy) in text and data.FASHION_MNIST.digest in text and hashlib.sha256(raw).hexdigest() in text
-    assert "git checkout" in text and "delete it, and `worldsize start` lays it again" in text
+    assert "git checkout" in text and "delete it and run `worldsize start` again" in text
 
 
 def test_worldsize_data_names_the_first_folder_to_look_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_ranks_that_do_not_run_fail_the_sheet_with_reason_and_next_step() -> Non
 def test_a_wrong_sum_fails_the_sheet() -> None:
     sheet = examine(launch_with(sum=[1.0, 10.0]))
     assert not sheet.ok
-    assert "rank 0 has the sum [1.0, 10.0], expected [3.0, 30.0]" in sheet["two ranks"].value
+    assert "rank 0: expected the sum [3.0, 30.0], got [1.0, 10.0]" in sheet["two ranks"].value
 
 
 def test_observers_that_print_do_not_print_into_the_sheets_cell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_ranks_on_the_machines_network_are_a_note_with_the_reason_and_who_can_re
     sheet = examine(launch)
     row = sheet["ranks' network"]
     assert (row.value, row.state, sheet.ok) == ("the machine's", "note", True)
-    assert row.remark == "this machine has GPUs; other users of this machine can reach what ranks listen on"
+    assert row.remark == "this machine has GPUs; other users of this machine can reach the ports that ranks listen on"
 
 
 def test_the_network_of_real_ranks_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,5 +136,5 @@ def test_an_unknown_check_lists_those_there_are(outputs):
 
 def test_a_changed_set_up_cell_is_pointed_out_at_the_check(outputs):
     said = text(outputs[0]["check with changed setup"])
-    assert "the set-up cell that begins `import os` is not as the lab gave it" in said
-    assert [name for name, cells in outputs[0].items() if "as the lab gave it" in text(cells)] == ["check with changed setup"]
+    assert "the set-up cell that begins `import os` differs from the lab's" in said
+    assert [name for name, cells in outputs[0].items() if "differs from the lab's" in text(cells)] == ["check with changed setup"]

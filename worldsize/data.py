@@ -28,8 +28,8 @@ from worldsize.course.record import course_above
 CHECKOUT_FOLDER = carried.CHECKOUT / "datasets"
 DOWNLOAD_STALL_S = 30.0
 RESTORE = (
-    "Restore it in the checkout with: git checkout -- datasets/{}; in a folder that `worldsize start` made, delete it, and "
-    "`worldsize start` lays it again."
+    "Restore it in the checkout with: git checkout -- datasets/{}; in a folder that `worldsize start` made, delete it and "
+    "run `worldsize start` again."
 )
 
 
@@ -225,7 +225,7 @@ def check_digest(path: Path, file: DataFile) -> None:
     got_bytes = path.stat().st_size
     short = "it is cut short, " if got_bytes < file.size_bytes else ""
     raise ValueError(
-        f"data.load: {path} is damaged: {short}expected {file.size_bytes:,} bytes with {file.algorithm} "
+        f"data: {path} is damaged: {short}expected {file.size_bytes:,} bytes with {file.algorithm} "
         f"{file.digest}, got {got_bytes:,} bytes with {file.algorithm} {got}. {file.remedy}"
     )
 
@@ -346,7 +346,7 @@ class ArrayUnpickler(pickle.Unpickler):
             return self.admitted[module, name]
         raise ValueError(
             f"data.load: expected a pickle of NumPy arrays, got one that asks for {module}.{name}. "
-            "It was not run. Delete the archive and fetch it again from the data set's own page."
+            "It was not loaded. Delete the archive and fetch it again from the data set's own page."
         )
 
 

@@ -112,7 +112,7 @@ def system() -> Capability:
     """Return the system's row; it fails on native Windows, which can neither fork nor shape ranks."""
     value = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if platform.system() == "Windows":
-        remark = "ranks need Linux: install WSL2 (`wsl --install`), and do this again in its terminal"
+        remark = "ranks need Linux: install WSL2 (`wsl --install`), and run this again in its terminal"
         return Capability("system", value, remark, state="fails")
     return Capability("system", value)
 
@@ -124,7 +124,7 @@ def _cores() -> Capability:
         remark = "an affinity mask, a container's limit or the hub's CPU_LIMIT holds the rest back"
         return Capability("cores", f"{usable:g} of {present}", remark)
     if usable < 4:
-        return Capability("cores", f"{usable:g}", "real speedup ends there; the labs say where that shows")
+        return Capability("cores", f"{usable:g}", "real speedup ends there; the labs say where it shows")
     return Capability("cores", f"{usable:g}")
 
 
@@ -156,7 +156,7 @@ def _tensorflow() -> Capability:
     row = _version("TensorFlow", "tensorflow")
     if row.state == "ok":
         return row
-    return Capability(row.what, row.value, f"labs 07 to 09 need it, the others do not: {_install()} brings it", "note")
+    return Capability(row.what, row.value, f"only labs 07 to 09 need it: {_install()} installs it", "note")
 
 
 def _rank_facts() -> dict:
@@ -209,9 +209,9 @@ def _ranks(launch: LaunchFunction | None) -> list[Capability]:
 def _network(network: str, why_shared: str) -> Capability:
     what = "ranks' network"
     if network == "own":
-        return Capability(what, "their own", "with loopback alone: no other user can reach them")
+        return Capability(what, "their own", "loopback only: no other user can reach them")
 
-    remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach what ranks listen on")))
+    remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach the ports that ranks listen on")))
     return Capability(what, "the machine's", remark, state="note")
 
 
@@ -225,15 +225,15 @@ def _absent(backends: list[str]) -> str:
 def _checked(results: list[dict]) -> dict:
     for rank, facts in enumerate(results):
         if facts["sum"] != facts["expected"]:
-            raise ValueError(f"rank {rank} has the sum {facts['sum']}, expected {facts['expected']}")
+            raise ValueError(f"rank {rank}: expected the sum {facts['expected']}, got {facts['sum']}")
     return results[0]
 
 
 def _no_ranks(error: Exception) -> Capability:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     remark = (
-        "no lab can run so: if this machine is short of memory or processes, close something; if packages are "
-        f"missing, run {_install()}; then `worldsize doctor` again"
+        "no lab can run like this: if this machine is short of memory or processes, close something; if packages are "
+        f"missing, run {_install()}; then run `worldsize doctor` again"
     )
     return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")
 

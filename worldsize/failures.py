@@ -294,7 +294,7 @@ def ending(failure: Failure) -> str:
         hint = " (out of memory?)" if failure.code == signal.SIGKILL else ""
         return f"{leaving(failure)}{hint} and returned no result"
     if failure.code is None:
-        return "ended with no result, and its exit code is unknown"
+        return "ended with no result, for an unknown reason: its exit code was not seen"
     return f"{leaving(failure)} and no result: let the code run to its end instead of exiting"
 
 
@@ -302,7 +302,7 @@ def leaving(failure: Failure) -> str:
     """Return a short phrase for a rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
     if failure.kind in ("signal", "lost"):
         return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
-    return "exit code unknown" if failure.code is None else f"exited with code {failure.code}"
+    return "for an unknown reason" if failure.code is None else f"exited with code {failure.code}"
 
 
 def _signal_name(number: int | None) -> str:

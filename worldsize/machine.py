@@ -2,7 +2,7 @@
 
 A container's limit is read from the kernel's control groups (version 2, then 1), because `os.cpu_count()` answers for the whole
 host. JupyterHub's `CPU_LIMIT` (cores) and `MEM_LIMIT` (bytes) count even if the control groups do not show them. The rule for
-cores is that of Python 3.13's `os.process_cpu_count()`, plus quota and hub. `doctor.py` asks a rank about GPUs.
+cores is Python 3.13's `os.process_cpu_count()`, plus quota and hub. `doctor.py` asks a rank about GPUs.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def test_work_done_in_a_lab_is_not_written_over(tmp_path):
     worked.cells[1].execution_count = 1
     nbformat.write(worked, lab)
     before = lab.read_bytes()
-    with pytest.raises(BuildError, match=r"labs/06_ring\.ipynb.*somebody has run.*delete it"):
+    with pytest.raises(BuildError, match=r"labs/06_ring\.ipynb.*one that has been run.*delete it"):
         build(tmp_path)
     assert lab.read_bytes() == before
 

@@ -253,7 +253,7 @@ def test_a_notebook_that_runs_too_long_is_stopped(tmp_path, monkeypatch):
 
 def test_a_kernel_that_dies_is_said_to_have_died(tmp_path):
     failed = failure(notebook(tmp_path, "import os\nos._exit(3)"), timeout_s=60)
-    assert "code cell 1 of 1" in str(failed) and "lost its kernel, which died" in str(failed)
+    assert "code cell 1 of 1" in str(failed) and "but it ended because its kernel died" in str(failed)
 
 
 def mistake(*arguments: object, **options: object) -> str:
@@ -270,7 +270,7 @@ def test_a_missing_notebook_is_answered_with_those_that_exist(tmp_path):
     notebook(tmp_path, "1", name="Untitled.ipynb")
     assert mistake(tmp_path / "99_none.ipynb") == (
         f"{tmp_path}/99_none.ipynb: expected a notebook, got no such file; the labs in {tmp_path} are:"
-        " 00_start_here.ipynb, 06_ring.ipynb. Name one that is there, or run this from the root of the repository."
+        " 00_start_here.ipynb, 06_ring.ipynb. Name an existing one, or run this from the root of the repository."
     )
 
 

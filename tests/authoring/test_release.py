@@ -72,7 +72,7 @@ def test_a_lab_with_an_output_is_refused(repository, tmp_path):
         nbformat.v4.new_output("stream", text="my machine's name\n")
     ]
     nbformat.write(notebook, path)
-    with pytest.raises(Refused, match=f"{STEM}.ipynb is not as its source says"):
+    with pytest.raises(Refused, match=f"{STEM}.ipynb differs from its source"):
         release(repository, tmp_path / "out.zip")
     assert not (tmp_path / "out.zip").exists()
 
@@ -105,7 +105,7 @@ def test_an_answer_in_the_package_is_refused_with_the_file(repository, tmp_path)
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path):
-    with pytest.raises(Refused, match="expected the repository, with CHANGELOG.md, .*name that with --course"):
+    with pytest.raises(Refused, match="expected the repository, with CHANGELOG.md, .*name the root with --course"):
         release(tmp_path, tmp_path / "out.zip")
 
 

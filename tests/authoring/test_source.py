@@ -156,7 +156,7 @@ WRONG = {
     "number of another lab": (RING.replace("6.2", "7.2"), ["'# Exercise 6.<number>", "Exercise 7.2"]),
     "one id twice": (
         RING + "\n" + EXERCISE.replace("6.2", "6.3"),
-        ["cell 8 (exercise:ring)", "of its own", "id ring again, first used in cell 4", "rename"],
+        ["cell 8 (exercise:ring)", "a unique id and number", "id ring again, first used in cell 4", "rename"],
     ),
     "one number twice": (
         RING + "\n" + (EXERCISE + CHECK).replace(":ring", ":other"),
@@ -180,7 +180,7 @@ WRONG = {
     ),
     "check of an unknown exercise": (
         RING.replace("check:ring", "check:rign"),
-        ["cell 5 (check:rign)", "an exercise above it (ring)", "got check:rign", "mend the id"],
+        ["cell 5 (check:rign)", "an exercise above it (ring)", "got check:rign", "fix the id"],
     ),
     "check above its exercise": (CHECK + "\n" + RING, ["cell 1 (check:ring)", "(no exercise)"]),
     "two checks of one exercise": (RING + "\n" + CHECK, ["cell 8 (check:ring)", "check:ring again"]),
@@ -202,12 +202,12 @@ WRONG = {
     ),
     "an id like that of a check": (
         RING.replace(":ring", ":check_ring"),
-        ["not begun with check_", "exercise:check_ring"],
+        ["does not begin with check_", "exercise:check_ring"],
     ),
     "endless points": (RING.replace("points=2", "points=1e999"), ["got points=inf"]),
     "a broken header": (
         RING.replace('tags=["check:ring"] points', 'tags=["check:ring" points'),
-        ["cell 5", "a header such as", "mend the cell's header"],
+        ["cell 5", "a header such as", "fix the cell's header"],
     ),
 }
 

@@ -82,7 +82,7 @@ def test_where_the_disk_is_full_half_way_nothing_is_left(
     folder = tmp_path / "place" / "course"
     (folder if is_there else folder.parent).mkdir(parents=True)
     full_disk_after(monkeypatch, 4)
-    with pytest.raises(OSError, match="full disk or quota: nothing was laid. Free some, then type the same command again"):
+    with pytest.raises(OSError, match="full disk or quota: nothing was written. Free some space, then run the command again"):
         lay(folder, release, "0.2.0")
     assert [*(tmp_path / "place").rglob("*")] == ([folder] if is_there else [])
 
@@ -92,7 +92,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(laying.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_000_000))
     monkeypatch.setattr(laying, "_make", lambda *given: pytest.fail("it would write"))
-    with pytest.raises(OSError, match="nothing was laid"):
+    with pytest.raises(OSError, match="nothing was written"):
         lay(tmp_path / "course", release, "0.2.0")
 
 
@@ -130,7 +130,7 @@ def test_without_a_name_outside_a_course_it_is_the_empty_folder_where_one_stands
 
 def test_a_folder_with_other_files_is_refused_with_their_names(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ValueError, match=r"got one with thesis.tex\. Nothing was written\. Name a new one"):
+    with pytest.raises(ValueError, match=r"got one with thesis.tex\. Nothing was written\. Name a new folder"):
         place_for(tmp_path)
 
 
@@ -141,12 +141,12 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkout_is_told_of_make(root: Path) -> None:
-    with pytest.raises(ValueError, match="got a checkout of its repository. Type `make lab` there"):
+    with pytest.raises(ValueError, match="got a checkout of the course's repository. Run `make lab` there"):
         place_for(root)
 
 
 def test_a_folder_inside_a_course_is_refused(course: Path) -> None:
-    with pytest.raises(ValueError, match="expected a folder that is in no course, got one inside"):
+    with pytest.raises(ValueError, match="expected a folder outside any course, got one inside"):
         place_for(course / "course")
 
 
@@ -251,7 +251,7 @@ def test_a_renewal_that_was_cut_short_goes_on_and_loses_nothing(
     release = newer(tmp_path, **{RING: NEW_RING, FIRST: notebook(prose("hello", "# Newer")), "docs/faq.md": b"better\n"})
     with monkeypatch.context() as patched:
         full_disk_after(patched, files)
-        with pytest.raises(OSError, match="each file is as it was or as it will be"):
+        with pytest.raises(OSError, match="each file is either the old or the new one"):
             lay(course, release, "0.3.0")
         assert read_record(course).version == "0.2.0" and ANSWER in sources(course / RING)
 
@@ -278,7 +278,7 @@ def test_where_there_is_nothing_to_do_nothing_is_written(course: Path, release: 
 
 def test_a_newer_course_is_not_made_older(course: Path, release: Path) -> None:
     before = tree(course)
-    with pytest.raises(ValueError, match="got one of 0.2.0, whose labs need that package: install worldsize 0.2.0"):
+    with pytest.raises(ValueError, match="got one of 0.2.0, whose labs need that release: install worldsize 0.2.0"):
         lay(course, release, "0.1.9")
     assert tree(course) == before
 

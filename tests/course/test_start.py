@@ -60,7 +60,7 @@ def said(answer: Result) -> str:
 
 def test_it_lays_the_course_checks_the_machine_and_opens_lab_00(desk: Desk) -> None:
     answer = desk.start("my-course")
-    assert answer.exit_code == 0 and "laid World Size 0.2.0 into" in said(answer) and "two ranks" in said(answer)
+    assert answer.exit_code == 0 and "put World Size 0.2.0 into" in said(answer) and "two ranks" in said(answer)
     assert f"to come back: worldsize start {desk.course}" in answer.output
     assert desk.opened == [Path(FIRST)]
 
@@ -79,7 +79,7 @@ def test_another_lab_opens_where_it_is_named(desk: Desk) -> None:
 
 def test_a_lab_that_is_not_there_is_answered_with_those_that_are(desk: Desk) -> None:
     answer = desk.start("my-course", "--lab", "42")
-    assert answer.exit_code == 1 and "There are: 00_start_here, 06_ring_all_reduce." in said(answer)
+    assert answer.exit_code == 1 and "The labs are: 00_start_here, 06_ring_all_reduce." in said(answer)
 
 
 def test_without_opening_it_ends_after_the_check(desk: Desk) -> None:
@@ -102,16 +102,16 @@ def test_a_newer_release_says_what_changed_and_what_became_of_each_lab_with_answ
     better = notebook(prose("opening", "# A better lab"), exercise("ring", "# Exercise 6.1: a ring\nraise NotImplementedError"))
     desk.publish(small_release(tmp_path / "new", **{RING: better, "docs/faq.md": b"better"}), "0.2.0")
     lines = desk.start("my-course").output
-    assert "from World Size 0.1.0 to 0.2.0. What changed:\n  0.2.0  A ring\n  0.2.0  1 line more in " in lines
+    assert "updated World Size from 0.1.0 to 0.2.0. Changes:\n  0.2.0  A ring\n  0.2.0  1 line more in " in lines
     assert f"{RING}: 1 answer kept; your old notebook is before-0.2.0/{RING}\n" in lines
-    assert "1 file laid anew, in which you had changed nothing" in lines
+    assert "1 file replaced, none of which you had changed" in lines
     assert desk.examined == 2, "another package may do otherwise on this machine"
 
 
 def test_a_refused_folder_is_one_paragraph_with_the_next_step(desk: Desk) -> None:
     answer = desk.start(".")
     assert answer.exit_code == 1 and len(answer.output.splitlines()) == 1
-    assert "got one with release. Nothing was written. Name a new one: worldsize start my-course" in answer.output
+    assert "got one with release. Nothing was written. Name a new folder: worldsize start my-course" in answer.output
 
 
 def test_windows_is_told_of_wsl2_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

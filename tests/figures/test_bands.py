@@ -43,7 +43,7 @@ def test_what_is_not_yet_written_is_named_beside_the_others():
 
 
 def test_runs_with_points_at_other_places_are_an_error():
-    with pytest.raises(ValueError, match="the same x each in 'a'"):
+    with pytest.raises(ValueError, match="all runs in 'a' to have their points at the same x"):
         drawn({"a": [LOW[0], LOW[1][:1]]})
 
 

@@ -459,7 +459,7 @@ def test_ids_choose_questions_and_their_order():
 
 
 def test_an_unknown_id_is_refused_with_those_that_are_known():
-    with pytest.raises(ValueError, match="no prediction and no measurement 'x'; expected one of: 'a'"):
+    with pytest.raises(ValueError, match="no prediction or measurement 'x'; expected one of: 'a'"):
         figures.predicted(lab(row("a", 1, 1)), ["x"])
 
 

@@ -427,7 +427,7 @@ def test_an_unknown_layout_is_refused_with_those_there_are():
 
 @pytest.mark.parametrize("contents", [[None] * 4, [[1.0, 2.0]] * 4, HALF_NOTES])
 def test_contents_that_are_no_notes_of_every_rank_are_refused(contents):
-    with pytest.raises(ValueError, match="expected as contents the notes of a Watched fabric for each of 4 ranks"):
+    with pytest.raises(ValueError, match="expected contents to hold a Watched fabric's notes for each of 4 ranks"):
         figures.steps(RING, contents=contents)
 
 

@@ -305,7 +305,7 @@ def test_at_powers_of_two_the_formula_is_the_time_of_its_messages(seconds, messa
 
 @pytest.mark.parametrize("n", [3, 6, 12])
 def test_rabenseifners_formula_is_for_powers_of_two_alone(n):
-    with pytest.raises(ValueError, match=f"a power of two of ranks, got n = {n}"):
+    with pytest.raises(ValueError, match=f"a power of two as its number of ranks, got n = {n}"):
         cost.rabenseifner_all_reduce(n, SIZE_BYTES, SLOW)
 
 

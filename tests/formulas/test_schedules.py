@@ -65,7 +65,7 @@ def test_with_one_chunk_interleaved_holds_at_least_what_1f1b_holds(p, groups):
 
 
 def test_interleaving_refuses_micro_batches_that_do_not_fill_a_group():
-    with pytest.raises(ValueError, match="go in groups of 4.*got 6.*Choose a multiple of 4"):
+    with pytest.raises(ValueError, match="whole groups of 4.*got 6.*Choose a multiple of 4"):
         schedules.interleaved(0, 4, 6, 2)
 
 

@@ -177,8 +177,8 @@ def test_a_plan_on_one_rank_moves_nothing():
         ({"data": 3, "global_batch": 4}, "doesn't divide"),
         ({"recomputed": "all"}, "expected recomputed"),
         ({"zero": 4}, "stage of ZeRO"),
-        ({"pipeline": 4, "chunks": 2, "global_batch": 6}, "go in groups of 4"),
-        ({"overlap": True, "zero": 1}, "without ZeRO alone"),
+        ({"pipeline": 4, "chunks": 2, "global_batch": 6}, "whole groups of 4"),
+        ({"overlap": True, "zero": 1}, "only without ZeRO"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(words, said):

@@ -236,7 +236,7 @@ def test_a_half_written_notebook_keeps_its_stubs_and_names_them(tmp_path: Path) 
     out = tmp_path / "student.py"
     answer = worldsize("answers", lab_11(tmp_path, {"fill_buckets": FILLED}, HELPERS), "--out", out)
     assert answer.exit_code == 0, answer.output
-    assert "not yet written, and raise NotYet: flattened, overlapped, bucketed, wrap_module, accumulate" in said(answer)
+    assert "not written yet; these raise NotYet: flattened, overlapped, bucketed, wrap_module, accumulate" in said(answer)
     assert "1 answer (fill_buckets)" in said(answer)
 
     names = runpy.run_path(str(out))
@@ -270,7 +270,7 @@ def test_a_magic_in_an_exercises_cell_stays_behind(tmp_path: Path) -> None:
     ("cells", "more", "says"),
     [
         ({"bucketed": "# Exercise 11.4\ndef bucketed(fabric, task):\n    return [1, 2\n"}, "", "the cell of Exercise 11.4"),
-        ({"fill_buckets": FILLED}, HELPERS + "\nfor\n", "Exercise 11.3 uses `LEAST` of code cell"),
+        ({"fill_buckets": FILLED}, HELPERS + "\nfor\n", "Exercise 11.3 uses `LEAST` from code cell"),
     ],
     ids=["the exercise", "a helper"],
 )
@@ -295,13 +295,13 @@ def test_a_module_that_is_there_is_written_over_with_force_alone(tmp_path: Path)
     out.write_text("mine")
     words = ("answers", SOLUTIONS[0], "--out", out)
     answer = worldsize(*words)
-    assert answer.exit_code == 1 and "expected no file of that name" in said(answer) and out.read_text() == "mine"
+    assert answer.exit_code == 1 and "expected a new file, got an existing one" in said(answer) and out.read_text() == "mine"
     assert worldsize(*words, "--force").exit_code == 0 and "def pass_right" in out.read_text()
 
 
 def test_a_notebook_without_an_exercise_is_refused(tmp_path: Path) -> None:
     answer = worldsize("answers", ROOT / "labs" / "scratch.ipynb", "--out", tmp_path / "student.py")
-    assert answer.exit_code == 1 and "expected a notebook with exercises of one of the labs" in said(answer)
+    assert answer.exit_code == 1 and "expected a notebook with a lab's exercises" in said(answer)
 
 
 @pytest.mark.parametrize(("word", "says"), [("77", "expected one of the labs in"), ("no.ipynb", "no.ipynb")])
@@ -316,4 +316,4 @@ def test_a_lab_or_a_file_that_is_not_there_is_named(
 @pytest.mark.parametrize("name", ["student.txt", "my-answers.py", "11.py"])
 def test_a_file_that_no_program_can_import_is_refused(tmp_path: Path, name: str) -> None:
     answer = worldsize("answers", SOLUTIONS[0], "--out", tmp_path / name)
-    assert answer.exit_code == 1 and "expected the name of a module" in said(answer)
+    assert answer.exit_code == 1 and "expected a module name" in said(answer)

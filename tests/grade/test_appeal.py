@@ -58,4 +58,4 @@ def test_a_file_that_was_handed_in_again_is_not_replayed(graded, tmp_path):
     path = folder / "submitted" / "anna" / f"{LAB}.ipynb"
     path.write_text(json.dumps(with_cell(TITLE)))
     answer = appeal(folder, appeal_number(row))
-    assert answer.exit_code == 1 and "handed in again since" in " ".join(answer.output.split())
+    assert answer.exit_code == 1 and "handed in again later" in " ".join(answer.output.split())

@@ -21,8 +21,8 @@ from worldsize.grade.reports import attention
 
 NAMES = {
     "lost": "the grader lost it: it was killed",
-    "doubled": "number 7 is that of",
-    "gone": "carl_3, 06_ring_all_reduce: carl_3/x.ipynb was not there in the last grading",
+    "doubled": "number 7 is the number of",
+    "gone": "carl_3, 06_ring_all_reduce: carl_3/x.ipynb was missing in the last grading",
     "ungradable": "no notebook was handed in",
 }
 
@@ -137,7 +137,7 @@ def test_grading_ends_with_what_needs_a_person(grades, tmp_path, monkeypatch):
 
 
 def test_a_row_of_a_version_that_called_its_own_loss_a_crash_is_named():
-    old = GradeRow("anna_1", LAB, "anna_1/x.ipynb", "crashed", reason="the process that marked it ended before it had a row")
+    old = GradeRow("anna_1", LAB, "anna_1/x.ipynb", "crashed", reason="the process that marked it ended before it made a row")
     assert [need.words for need in attention.unsure([old])] == [f"anna_1, {LAB}: {old.reason}"]
 
 

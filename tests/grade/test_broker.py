@@ -175,7 +175,7 @@ def floods(fabric, x):
 
 def test_messages_that_nobody_takes_are_too_many_at_some_point(sandbox):
     ended = arena_of(sandbox, FLOODS).ranks(Submitted("floods"), [np.zeros(1, "float32")] * 2)
-    assert "are on their way and nobody takes them" in ended.message
+    assert "are in transit and not yet received" in ended.message
 
 
 # finds its line to the broker as any submission can: among its open descriptors

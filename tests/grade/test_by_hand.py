@@ -95,13 +95,13 @@ def test_a_file_that_is_no_such_csv_is_named_and_nothing_is_written(grades, tmp_
 
 BAD = {
     "anna_1,06,5": r"line 2: expected 4 fields (student, lab, points, reason), got 3",
-    "dora,06,5,x": "line 2: expected a student as table.csv has them, or the LMS's number, got 'dora': none in this grading",
+    "dora,06,5,x": "line 2: expected a student's name as in table.csv, or an LMS number, got 'dora': none in this grading",
     "1,99,5,x": "line 2: expected a lab of the course, such as 06, got '99'",
     "1,06,many,x": "line 2: expected points as a number of at least 0, got 'many'",
     "1,06,-1,x": "line 2: expected points as a number of at least 0, got '-1'",
     "1,06,nan,x": "line 2: expected points as a number of at least 0, got 'nan'",
-    "1,06,5,": "line 2: expected a reason, which the student is told, got none",
-    "1,06,5,x\nanna_1,06,4,x": f"line 3: expected one line for anna_1 in {RING}, got a second one of other points: neither",
+    "1,06,5,": "line 2: expected a reason to tell the student, got none",
+    "1,06,5,x\nanna_1,06,4,x": f"line 3: expected one line for anna_1 in {RING}, got a second one with other points: neither",
 }
 
 
@@ -180,14 +180,14 @@ def test_points_by_hand_in_formgrader_stay_and_a_person_is_told(grades, gradeboo
     (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,6,x\n")
     answer = worldsize("books", grades, "--gradebook", gradebook, "--course", ROOT)
     assert scores_in(gradebook)["anna_1", RING] == 5.5
-    assert f"anna_1, {RING}: overrides.csv says 6 points, and formgrader has points by hand" in answer.stderr
+    assert f"anna_1, {RING}: overrides.csv says 6 points, but formgrader has points given by hand" in answer.stderr
 
 
 def test_what_a_person_made_of_the_extra_credit_stays(books, tmp_path):
     books("anna_1,06,5.5,x\n")
     with closing(sqlite3.connect(tmp_path / "gradebook.db")) as book, book:
         book.execute("UPDATE grade SET extra_credit = 1 WHERE extra_credit IS NOT NULL")
-    assert "formgrader has points by hand" in books("anna_1,06,4,x\n").stderr
+    assert "formgrader has points given by hand" in books("anna_1,06,4,x\n").stderr
     assert scores_in(tmp_path / "gradebook.db")["anna_1", RING] == 3.5
 
 
@@ -290,7 +290,7 @@ def test_a_name_is_shown_as_it_is_written_and_what_cannot_be_seen_as_its_code(gr
 def test_whom_canvas_has_and_who_handed_in_nothing_is_named_in_the_list_and_in_its_file(grades, tmp_path):
     (tmp_path / "theirs.csv").write_text(CANVAS + "Cem,0031,s-3,cem@x,Tue,,,,\n")
     answer = worldsize("export", grades, "--canvas", tmp_path / "theirs.csv", "--course", ROOT)
-    words = f"Cem, in {tmp_path / 'theirs.csv'}: no file in the folder that was graded has the student's number"
+    words = f"Cem, in {tmp_path / 'theirs.csv'}: no file in the graded folder has the student's number"
     assert words in " ".join(answer.stderr.split())
     assert words in (grades / attention.FILE).read_text()
     assert "Ann, Doe, in" not in answer.stderr and "Ben, in" not in answer.stderr
@@ -322,5 +322,5 @@ def test_an_appeal_number_leads_to_its_row_however_it_is_written():
 
 
 def test_a_number_that_no_page_has_says_what_to_ask_for():
-    with pytest.raises(ValueError, match="expected a number from a page.*got '0000'.*ask for the page"):
+    with pytest.raises(ValueError, match="expected a number from a feedback page.*got '0000'.*ask for the page"):
         appeal.row_of("0000", GradedFolder(tuple(ROWS)))

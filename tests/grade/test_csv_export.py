@@ -111,20 +111,20 @@ def test_a_lab_that_nobody_handed_in_is_refused():
 
 
 def test_a_folder_without_a_grading_is_refused():
-    with pytest.raises(ValueError, match="got none. Give the folder that `worldsize grade` wrote"):
+    with pytest.raises(ValueError, match="got none. Name the folder that `worldsize grade` wrote"):
         csv_export.canvas([])
 
 
 # ---- one line a number, and no mark that is none -----------------------------------------------
 
 DOUBLED = [
-    ([("eve_4711", RING), ("victim_4711", RING)], "number 4711 is that of 'eve_4711' and of 'victim_4711'"),
-    ([("eve_04711", RING), ("victim_4711", START)], "number 4711 is that of 'eve_04711' and of 'victim_4711'"),
-    ([("eve_0", RING), ("victim_00", RING)], "number 0 is that of 'eve_0' and of 'victim_00'"),
-    ([(f"eve_{'9' * 200}", RING), (f"victim_{'9' * 200}", RING)], f"number {'9' * 200} is that of"),
-    ([("Eve_7", RING), ("eve_7", RING)], "number 7 is that of 'Eve_7' and of 'eve_7'"),
-    ([("eve_7", RING), ("eve_7", RING)], f"number 7 is that of 'eve_7' (twice {RING})"),
-    ([("e\nve_7", RING), ("eve_7", RING)], "number 7 is that of 'e\\nve_7' and of 'eve_7'"),
+    ([("eve_4711", RING), ("victim_4711", RING)], "number 4711 is the number of 'eve_4711' and of 'victim_4711'"),
+    ([("eve_04711", RING), ("victim_4711", START)], "number 4711 is the number of 'eve_04711' and of 'victim_4711'"),
+    ([("eve_0", RING), ("victim_00", RING)], "number 0 is the number of 'eve_0' and of 'victim_00'"),
+    ([(f"eve_{'9' * 200}", RING), (f"victim_{'9' * 200}", RING)], f"number {'9' * 200} is the number of"),
+    ([("Eve_7", RING), ("eve_7", RING)], "number 7 is the number of 'Eve_7' and of 'eve_7'"),
+    ([("eve_7", RING), ("eve_7", RING)], f"number 7 is the number of 'eve_7' (twice {RING})"),
+    ([("e\nve_7", RING), ("eve_7", RING)], "number 7 is the number of 'e\\nve_7' and of 'eve_7'"),
 ]
 
 
@@ -155,7 +155,7 @@ def test_what_the_grader_lost_is_no_mark_in_any_sheet_and_is_named(points):
     lost = row("doe_12", points=points, state="lost", reason="it was killed")
     canvas, moodle = csv_export.canvas([lost]), csv_export.moodle([lost], RING)
     assert (lines(canvas)[-1][5], lines(moodle)[-1][2]) == ("", "")
-    assert unsure(lost) == [f"doe_12, {RING}: no mark, the grader lost it: it was killed. `worldsize grade` tries again"]
+    assert unsure(lost) == [f"doe_12, {RING}: no mark, the grader lost it: it was killed. Run `worldsize grade` again"]
 
 
 @pytest.mark.parametrize("name", ["\u202eeoD", "Do\ne", "Zoë 2", "=1+1"])

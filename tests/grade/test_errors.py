@@ -65,7 +65,8 @@ def test_a_damaged_row_is_named_by_every_command(grades, name):
     path = write(row("ben_2"), grades / "rows")
     path.write_text(path.read_text()[:100])
     words = said(*filled(name, grades))
-    assert words.startswith(f"{path}: expected a grade's row") and words.endswith("Delete it and grade again: the others stay.")
+    assert words.startswith(f"{path}: expected a grade's row")
+    assert words.endswith("Delete it and grade again: the other rows stay.")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -99,7 +100,7 @@ cli.app(["grade", {str(tmp_path / "submitted")!r}, "--out", {str(tmp_path / "dis
     words = " ".join(done.stderr.split())
     assert done.returncode == 1 and "Traceback" not in words
     assert f"{tmp_path / 'disk' / 'out'}" in words and "got a full disk or quota (No space left on device)" in words
-    assert "Free some, then do this again: what was written before stays." in words
+    assert "Free some space, then run this again: files already written stay." in words
 
 
 def test_what_was_written_before_the_disk_was_full_stays(tmp_path, monkeypatch):
@@ -142,13 +143,13 @@ def test_a_package_that_only_this_process_would_import_is_refused_before_anythin
     done = subprocess.run([sys.executable, "-m", "worldsize.cli", *words], env=env, capture_output=True, text=True, cwd=tmp_path)
     said = " ".join(done.stderr.split())
     assert done.returncode == 1, said
-    assert f"expected {other_checkout} to be the package that" in said and "PYTHONPATH or the folder you stand in" in said
+    assert f"to find the package of {other_checkout}, as a sandbox sees it" in said and "PYTHONPATH or the current folder" in said
     assert not (tmp_path / "out").exists()
 
 
 def test_one_who_stands_in_another_checkout_is_asked_which_course_is_meant(other_checkout, monkeypatch):
     monkeypatch.chdir(other_checkout)
-    with pytest.raises(ValueError, match="got another checkout. Name the course with --course"):
+    with pytest.raises(ValueError, match="got another one. Name the course with --course"):
         course.default_root()
     monkeypatch.chdir(ROOT)
     assert course.default_root() == ROOT
@@ -160,5 +161,5 @@ def test_the_package_that_is_installed_is_the_one_of_a_sandbox():
 
 def test_a_python_without_the_package_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(bubblewrap, "_PACKAGE", tmp_path / "worldsize")
-    with pytest.raises(NoSandbox, match=r"as a sandbox sees it, got that of .*nothing was graded"):
+    with pytest.raises(NoSandbox, match=r"as a sandbox sees it, got the one in .*nothing was graded"):
         bubblewrap._expect_same_package()

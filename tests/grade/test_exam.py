@@ -163,13 +163,13 @@ def test_two_students_of_one_name_are_refused(tmp_path):
 
 
 def test_names_that_would_share_a_file_are_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match="two that make one file name"):
+    with pytest.raises(ValueError, match="two that give the same file name"):
         files.write(tmp_path / "out", "text", ["a b", "a_b"], (), 2, "s")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_is_there_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="expected a folder that is not there yet"):
+    with pytest.raises(ValueError, match="expected a new folder, got an existing one"):
         files.write(tmp_path, "text", ["a"], (), 2, "s")
 
 

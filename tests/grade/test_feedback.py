@@ -93,8 +93,10 @@ def test_it_says_points_by_exercise_and_property_and_the_first_mismatch():
 @pytest.mark.parametrize(
     ("state", "advice"),
     [
-        ("fail", "restart the kernel, and run its check"), ("timeout", "did not end in time"), ("crashed", "its process ended"),
-        ("missing", "the cell is not in the notebook"), ("not yet", "not written yet"), ("pass", "Every exercise passed"),
+        ("fail", "restart the kernel, and run its check"), ("timeout", "did not end in time"),
+        ("crashed", "the process ended before"),
+        ("missing", "the notebook that you handed in lacks the cell"),
+        ("not yet", "not written yet"), ("pass", "Every exercise passed"),
     ],
 )  # fmt: skip
 def test_it_says_what_to_do_next(state, advice):
@@ -117,8 +119,8 @@ def test_where_the_grader_itself_failed_the_student_has_nothing_to_do():
 
 
 def test_one_that_took_the_graders_memory_is_told_what_to_look_for():
-    text = Read(html(GradeRow("eve", RING, "eve/x.ipynb", "crashed", reason="what it sent does not fit"))).text
-    assert "what it sent does not fit" in text and "lists or tensors that grow without end" in text
+    text = Read(html(GradeRow("eve", RING, "eve/x.ipynb", "crashed", reason="it sent more than fits"))).text
+    assert "it sent more than fits" in text and "lists or tensors that grow without limit" in text
     assert "not your notebook" not in text
 
 

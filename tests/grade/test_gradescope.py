@@ -176,7 +176,7 @@ def test_every_result_has_the_fields_of_the_specification_as_plain_text(results)
 def test_a_file_that_is_no_notebook_gets_no_points_and_a_reason(results):
     found = results["half_of_the_file"]
     assert (found["score"], found["tests"]) == (0, [])
-    assert "it is no notebook, or only a part of one" in found["output"]
+    assert "it is not a notebook, or only part of one" in found["output"]
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_a_grader_that_is_ended_leaves_a_result_without_points(home, tmp_path):
     found, said = container(
         tmp_path, home, lambda path: path.write_text(json.dumps(endless)), WORLDSIZE_LIMIT_S="0.5"
     )
-    assert (found["score"], "did not come to its end" in found["output"]) == (0, True)
+    assert (found["score"], "autograder did not finish" in found["output"]) == (0, True)
     assert "the grader ended with code 124" in said
 
 

@@ -86,8 +86,8 @@ NEEDED = f"the notebook {NOTEBOOK} itself is needed, got "
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda folder: None, f"{NEEDED}nothing"),
     "a report": (lambda folder: (folder / "report.pdf").write_bytes(b"%PDF"), f"{NEEDED}report.pdf"),
-    "no notebook by that name": (lambda folder: (folder / NOTEBOOK).write_text("print(1)\n"), "it is no notebook"),
-    "another lab": (another_lab, f"expected the notebook of {LAB}, got one that has no cell of an exercise of it"),
+    "no notebook by that name": (lambda folder: (folder / NOTEBOOK).write_text("print(1)\n"), "it is not a notebook"),
+    "another lab": (another_lab, f"expected the notebook of {LAB}, got one without any of its exercise cells"),
     "a huge file": (huge, "has 1100 MB: clear its outputs and hand it in again"),
     "a link": (a_link, f"{NEEDED}{NOTEBOOK} (a link)"),
     "a folder by that name": (lambda folder: (folder / NOTEBOOK).mkdir(), f"{NEEDED}{NOTEBOOK}/"),

@@ -82,7 +82,7 @@ def test_the_page_of_feedback_says_what_to_do_about_it(found):
 
 
 def test_the_table_says_why_it_may_have_passed_in_the_notebook(found):
-    assert "uses `scale` of a cell that does not count" in table.table([found["left_behind"]])
+    assert "uses `scale` from a cell that does not count" in table.table([found["left_behind"]])
 
 
 def test_a_row_of_a_version_that_named_nothing_is_read(found):
@@ -96,7 +96,7 @@ def test_a_row_of_a_version_that_named_nothing_is_read(found):
 def test_the_page_says_what_a_cell_was_graded_without():
     exercise = ExerciseRow("pass_right", "Exercise 0.1", "pass", 4.0, 4.0, taken_out=("files = !ls",))
     page = feedback_page.page(GradeRow("anna", START, "anna.ipynb", "graded", 4.0, 4.0, (exercise,)), {}, {})
-    assert "a notebook alone can run `files = !ls`" in page
+    assert "only a notebook can run `files = !ls`" in page
 
 
 @pytest.mark.quick

@@ -125,7 +125,7 @@ def test_a_worker_that_does_not_end_is_the_graders_loss(tmp_path, monkeypatch):
     folder = hand_in(tmp_path / "submitted", anna=GOOD)
     done = grade(folder, tmp_path / "out", root=ROOT, limits=Limits(wall_s=0.05), mode="own")
     assert [(row.state, row.attempt) for row in done.rows] == [("lost", 3)]
-    assert "had no row after" in done.rows[0].reason
+    assert "made no row in" in done.rows[0].reason
 
 
 # ---- who is to blame ---------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_the_graders_own_failure_is_lost(monkeypatch, error):
 @pytest.mark.quick
 def test_memory_that_one_submission_takes_of_a_fresh_worker_is_its_own_fault(monkeypatch):
     row = answer(monkeypatch, MemoryError())
-    assert (row.state, "does not fit" in row.reason) == ("crashed", True)
+    assert (row.state, "it sent more than fits" in row.reason) == ("crashed", True)
 
 
 @pytest.mark.quick
@@ -191,7 +191,7 @@ def test_what_does_not_fit_into_the_worker_costs_its_exercise_as_a_crash(monkeyp
     monkeypatch.setattr(marking, "run_check", failing)
     arena = SimpleNamespace(incidents=[])
     verdict = marking._verdict(LABS[LAB].exercises[0], arena)
-    assert (verdict.points, arena.incidents, "does not fit" in verdict.mismatch) == (0, ["crashed"], True)
+    assert (verdict.points, arena.incidents, "do not fit" in verdict.mismatch) == (0, ["crashed"], True)
 
 
 CLAIMS = """

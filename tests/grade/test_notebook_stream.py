@@ -108,14 +108,14 @@ def test_there_is_a_limit_to_cells_and_to_their_text(monkeypatch):
     with pytest.raises(NoNotebook, match="more than 20000 cells"):
         rows(b'{"cells": [' + b"{}," * 30_000 + b"{}]}")
     monkeypatch.setattr(notebook_stream, "MOST_KEPT_BYTES", 1_000)
-    with pytest.raises(NoNotebook, match="beside its outputs"):
+    with pytest.raises(NoNotebook, match="besides its outputs"):
         rows(json.dumps({"cells": [{"source": "x" * 2_000}]}).encode())
 
 
 @pytest.mark.quick
 def test_lists_in_lists_without_end_come_to_one(monkeypatch):
     monkeypatch.setattr(notebook_stream, "_MOST_STEPS", 1_000)
-    with pytest.raises(NoNotebook, match="more lists in lists than any notebook"):
+    with pytest.raises(NoNotebook, match="more nested lists than any notebook"):
         rows(b'{"metadata": [' + b"[[[[[1]]]]]," * 1_000)
 
 

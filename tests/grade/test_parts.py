@@ -98,7 +98,7 @@ def test_rows_of_another_release_that_are_passed_over_are_one_line_a_lab(graded,
     monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
     found = [need for need in attention.needs(graded(Selection(labs=(LAB,))).folder) if need.kind == "changed since"]
     assert [need.words for need in found] == [
-        f"{RING}: 3 rows of another release, seed or sandbox than the last grading: grade all again"
+        f"{RING}: 3 rows from another release, seed or sandbox than the last grading: grade all again"
     ]
     assert attention.needs(graded().folder) == []
 
@@ -106,7 +106,10 @@ def test_rows_of_another_release_that_are_passed_over_are_one_line_a_lab(graded,
 @pytest.mark.parametrize(
     ("selection", "words"),
     [
-        (Selection(students=("dora",)), r"--student: expected one who handed in \('anna_1', 'ben_2', 'carl_3'\), got 'dora'"),
+        (
+            Selection(students=("dora",)),
+            r"--student: expected a student who handed in \('anna_1', 'ben_2', 'carl_3'\), got 'dora'",
+        ),
         (Selection(only=("dora/*",)), r"--only: expected a path in the folder.*and 3 more\), got 'dora/\*'"),
     ],
 )
@@ -239,7 +242,7 @@ def test_another_seed_while_somebody_grades_is_refused(graded, desk):
 
     def meanwhile(task):
         desk.meanwhile = lambda task: None
-        with pytest.raises(ValueError, match="expected no other grading with another seed") as said:
+        with pytest.raises(ValueError, match="expected no grading with another seed") as said:
             graded(seed=8)
         refused.append(str(said.value))
 

@@ -38,7 +38,7 @@ def lines(path: Path) -> list[list[str]]:
 @pytest.fixture
 def canvas_class(tmp_path: Path) -> Path:
     """Ann handed in both labs, Jo lab 06 alone, Cem and Li lab 06, Nora nothing that can be graded, and Eve is not in Canvas."""
-    bad = GradeRow("latenora_5005", RING, "x.ipynb", "ungradable", possible=6.0, reason="it is no notebook")
+    bad = GradeRow("latenora_5005", RING, "x.ipynb", "ungradable", possible=6.0, reason="it is not a notebook")
     both = [row("doeann_5001"), row("doeann_5001", 9, START)]
     return graded(tmp_path, *both, row("obrienjo_5002"), row("unalcem_5003"), row("liming_5004", 9), bad, row("eve_6000"))
 
@@ -69,7 +69,8 @@ def test_who_is_in_one_of_the_two_alone_is_named_and_canvass_test_student_is_not
 
 def test_whom_canvas_excuses_stays_excused_and_is_named(canvas_class):
     answer = export(canvas_class, "--canvas", ROSTERS / "canvas.csv")
-    assert f"unalcem_5003, {RING}: excused in Canvas, which stays; the row has 2.5 points" in " ".join(answer.stderr.split())
+    words = " ".join(answer.stderr.split())
+    assert f"unalcem_5003, {RING}: excused in Canvas, and stays excused; the row has 2.5 points" in words
 
 
 def test_canvass_sheet_with_semicolons_decimal_commas_and_two_columns_of_names_comes_back(canvas_class):
@@ -106,7 +107,7 @@ def test_whom_canvas_alone_knows_can_be_given_points(canvas_class):
 @pytest.fixture
 def moodle_class(tmp_path: Path) -> Path:
     """Of Moodle's five, Li handed in nothing, Nora nothing that can be graded, and Eve is not in the worksheet."""
-    bad = GradeRow("Nora Late_4715", RING, "x.ipynb", "ungradable", possible=6.0, reason="it is no notebook")
+    bad = GradeRow("Nora Late_4715", RING, "x.ipynb", "ungradable", possible=6.0, reason="it is not a notebook")
     four = [row("Ann Doe_4711"), row('Jo "JJ" O\'Brien, jr._4712'), row("Çem Ünal_4713"), row("Eve_4799")]
     return graded(tmp_path, *four, bad)
 
@@ -117,7 +118,7 @@ def test_moodle_gets_our_marks_and_keeps_those_that_it_has_where_there_is_none(m
     changed, comments = moodle_changes(ROSTERS / "moodle.csv", moodle_class / f"moodle.{RING}.csv")
     assert changed == {"Participant 4711": "2.5", "Participant 4712": "2.5"}
     assert comments.keys() == {f"Participant {k}" for k in (4711, 4712, 4713, 4715)}
-    assert "no mark" in comments["Participant 4715"] and "it is no notebook" in comments["Participant 4715"]
+    assert "no mark" in comments["Participant 4715"] and "it is not a notebook" in comments["Participant 4715"]
 
 
 def test_every_other_column_and_line_of_moodles_worksheet_comes_back_as_it_was(moodle_class):
@@ -133,7 +134,7 @@ def test_every_other_column_and_line_of_moodles_worksheet_comes_back_as_it_was(m
 def test_who_is_in_moodles_worksheet_or_in_the_grading_alone_is_named_and_whose_grade_is_locked(moodle_class):
     said = " ".join(export(moodle_class, "--lab", "06", "--moodle", ROSTERS / "moodle.csv").stderr.split())
     assert "Eve_4799, no such number in" in said and "明 李, in" in said
-    assert "Çem Ünal: Moodle says that the grade cannot be changed, and passes over it" in said
+    assert "Çem Ünal: Moodle says that the grade cannot be changed, and skips it" in said
 
 
 def test_a_comment_that_a_person_wrote_in_moodle_stays_above_ours_which_is_there_once(moodle_class, tmp_path):
@@ -166,8 +167,8 @@ def test_moodles_comment_has_breaks_where_lines_end_and_no_markup_of_a_submissio
     ("change", "words"),
     [
         (lambda text: (ROSTERS / "moodle_gradebook.csv").read_text(), "expected the heads of Moodle's grading worksheet"),
-        (lambda text: text.replace("Last modified (grade)", "Zuletzt geändert (Bewertung)"), "Choose English in Moodle"),
-        (lambda text: text.replace("Participant 47", "Participant 99"), "Moodle numbers students anew in each assignment"),
+        (lambda text: text.replace("Last modified (grade)", "Zuletzt geändert (Bewertung)"), "Set Moodle to English"),
+        (lambda text: text.replace("Participant 47", "Participant 99"), "Moodle renumbers students in each assignment"),
         (lambda text: "", "got 'nothing'"),
     ],
     ids=["the whole gradebook", "another language", "another assignment", "empty"],

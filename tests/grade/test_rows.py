@@ -91,7 +91,7 @@ def test_every_kind_of_tampering_has_a_sentence_of_its_own():
 
 
 def test_a_row_of_a_version_that_kept_sentences_is_shown_as_it_stands(tmp_path):
-    told = "set-up cell 2 (`x`) was changed: the release's own was used"
+    told = "set-up cell 2 (`x`) was changed: the grader used the release's own"
     path = row.write(ROW, tmp_path / "rows")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tamper": [told]}))
     (read,) = row.read_all(tmp_path)

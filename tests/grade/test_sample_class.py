@@ -57,7 +57,7 @@ def test_what_it_says_of_a_student_is_what_the_notebook_holds(tmp_path):
     made = hand_in(tmp_path / "class", ROOT, "06_ring_all_reduce", 4)
     assert [one.answers for one in made] == [
         "every answer",
-        "every answer, and a mistake in Exercise 6.5",
+        "every answer, with a mistake in Exercise 6.5",
         "3 of 5 answers",
         "every answer",
     ]
@@ -70,7 +70,7 @@ def test_forty_students_have_forty_names(tmp_path):
 
 def test_a_folder_that_is_there_is_refused_and_keeps_what_it_has(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="expected a folder that is not there yet"):
+    with pytest.raises(ValueError, match="expected a new folder, got an existing one"):
         hand_in(tmp_path, ROOT, LABS[0], 3)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

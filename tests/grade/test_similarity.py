@@ -164,7 +164,7 @@ def test_over_a_whole_lab_the_copy_stands_first(found, lab):
     best = found.whole[0]
     assert (best.one, best.other, best.exercises) == ("<b>anna", "bert", len(lab.exercises))
     assert found.whole[1].share < best.share
-    assert found.unread == ("dora: the file is no JSON (JSONDecodeError): it is no notebook, or only a part of one",)
+    assert found.unread == ("dora: the file is not JSON (JSONDecodeError): it is not a notebook, or only part of one",)
 
 
 def test_the_page_has_no_script_and_no_name_or_code_as_markup(found):
@@ -237,7 +237,7 @@ def in_short(*compared: Compared) -> list[str]:
 
 def test_answers_of_one_student_are_one_line_for_all_exercises(lab):
     alone = [compared(lab, exercise.id, ada=exercise.reference) for exercise in lab.exercises]
-    assert in_short(*alone) == ["nothing to compare: no exercise has answers of two students"]
+    assert in_short(*alone) == ["nothing to compare: no exercise has answers from two students"]
 
 
 def test_answers_with_nothing_in_common_are_one_line_for_all_exercises(lab):

@@ -157,7 +157,7 @@ def test_of_very_many_changes_a_row_keeps_the_first_and_their_number(labs):
     notebook = with_cell(TITLE + RIGHT)
     notebook["cells"] += [{"cell_type": "code", "source": f"# Set-up\nx = {k}"} for k in range(1000)]
     tamper = repaired(notebook, labs).tamper
-    assert (len(tamper), sentence(tamper[-1])) == (submission.MOST_TAMPER + 1, "and 960 things more")
+    assert (len(tamper), sentence(tamper[-1])) == (submission.MOST_TAMPER + 1, "and 960 more changes")
 
 
 def edited(name: str, **more) -> dict:
@@ -174,22 +174,22 @@ def of_points(points) -> dict:
 
 
 FOUND = [
-    (edited("check_pass_right", source="pass"), "the check of Exercise 0.1 was changed: the release's own was used"),
-    (of_points(7), "the check of Exercise 0.1 claims 7 points; it has 4"),
-    (of_points("x" * 99), f"the check of Exercise 0.1 claims '{'x' * 19} points; it has 4"),
+    (edited("check_pass_right", source="pass"), "the check of Exercise 0.1 was changed: the grader used the release's own"),
+    (of_points(7), "the check of Exercise 0.1 claims 7 points; it is worth 4"),
+    (of_points("x" * 99), f"the check of Exercise 0.1 claims '{'x' * 19} points; it is worth 4"),
     (
         edited("check_pass_right", metadata={"nbgrader": {"grade": True, "grade_id": "more", "points": 5}}),
-        ("the check of Exercise 0.1 is missing: the release's own was used",
+        ("the check of Exercise 0.1 is missing: the grader used the release's own",
          "cell 'more' claims points (5): the release has no such cell"),
     ),
     (
         edited("pass_right", id="z", metadata={}),
-        "Exercise 0.1 (pass_right): its cell had lost its name and was found by what it says",
+        "Exercise 0.1 (pass_right): its cell lost its name; the grader found it by its content",
     ),
     (
         edited("pass_right", cell_type="raw"),
         "Exercise 0.1 (pass_right): its cell is missing; a cell of that name is raw, not code; "
-        "the release's stub stands for it",
+        "the release's stub takes its place",
     ),
 ]  # fmt: skip
 
@@ -221,8 +221,8 @@ def test_set_up_cells_as_released_have_nothing_to_report():
 def test_a_changed_set_up_cell_is_named_with_the_lines_that_do_not_count():
     (words,) = changes(GIVEN, [f"{GIVEN[0]}\nimport numpy as np\n", GIVEN[1]])
     assert words == (
-        "set-up cell 1 (`import time`) was changed: the release's own was used; "
-        "what was added does not count: `import numpy as np`"
+        "set-up cell 1 (`import time`) was changed: the grader used the release's own; "
+        "the addition does not count: `import numpy as np`"
     )
 
 
@@ -232,12 +232,12 @@ def test_what_the_title_of_a_set_up_cell_says_of_it_does_not_count():
 
 def test_a_changed_set_up_cell_whose_title_says_what_it_does_is_named():
     (words,) = changes(["# Set-up: the tools\nimport time"], ["# Set-up: the tools\nimport time\nimport os"])
-    assert words.endswith("what was added does not count: `import os`")
+    assert words.endswith("the addition does not count: `import os`")
 
 
 def test_a_set_up_cell_that_is_missing_or_empty_is_named():
     assert changes(GIVEN, [GIVEN[0]]) == [
-        "set-up cell 2 (`def split(length, parts):`) is missing: the release's own was used"
+        "set-up cell 2 (`def split(length, parts):`) is missing: the grader used the release's own"
     ]
     assert len(changes(GIVEN, ["# Set-up", GIVEN[0]])) == 2
 
@@ -259,7 +259,7 @@ def test_a_row_names_the_set_up_cells_that_were_changed(labs):
     setup["source"] = "".join(setup["source"]) + "\nimport numpy as np"
     (change,) = repaired(notebook, labs).tamper
     words = sentence(change)
-    assert words.endswith("was changed: the release's own was used; what was added does not count: `import numpy as np`")
+    assert words.endswith("was changed: the grader used the release's own; the addition does not count: `import numpy as np`")
 
 
 # ---- cells that were split -------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_an_exercise_in_two_cells_is_put_together(labs, named):
     handed_in = repaired(in_cells(UPPER, LOWER, named=named), labs)
     assert handed_in.sources["pass_right"] == f"{UPPER}\n{LOWER}"
     (change,) = handed_in.tamper
-    assert sentence(change) == "Exercise 0.1 (pass_right): its cell was split into 2, which were put together"
+    assert sentence(change) == "Exercise 0.1 (pass_right): its cell was split into 2; the grader joined them"
 
 
 def test_three_parts_are_put_together_with_what_runs_on(labs):

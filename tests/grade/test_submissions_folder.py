@@ -146,7 +146,7 @@ def test_what_is_named_in_another_way_than_the_others_is_nobodys_and_has_a_line(
 
 
 def test_a_folder_with_as_many_of_one_kind_as_of_another_is_a_mistake_with_the_next_step(tmp_path):
-    with pytest.raises(ValueError, match=r"as many of one as of another \(Canvas: 2, Moodle: 2\).*grade each"):
+    with pytest.raises(ValueError, match=r"as many of one kind as of another \(Canvas: 2, Moodle: 2\).*grade each"):
         found_in(tmp_path, *CANVAS, *MOODLE)
 
 
@@ -159,9 +159,9 @@ def test_files_beside_the_submissions_have_no_say_in_the_layout(tmp_path):
 # ---- nobody vanishes ---------------------------------------------------------------------------
 
 ODD = {  # what somebody hands in, and what its line says
-    "report.pdf": "no notebook",
-    f"{RING}.ipynb.txt": "no notebook",
-    f"{RING}.json": "no notebook",
+    "report.pdf": "not a notebook",
+    f"{RING}.ipynb.txt": "not a notebook",
+    f"{RING}.json": "not a notebook",
     "work.zip": "unpack it",
 }
 
@@ -189,7 +189,7 @@ def test_what_lies_beside_a_students_notebook_is_in_its_note(tmp_path):
     found = found_in(tmp_path, *CANVAS, *more)
     assert refused(found) == {} and len(found) == 2
     note = "figure0.png, annadoe_4701_91001_figure1.png"
-    assert note in found[0].note and found[0].note.endswith("and 2 more beside it: no notebook, does not count")
+    assert note in found[0].note and found[0].note.endswith("and 2 more beside it: not a notebook, does not count")
 
 
 @pytest.mark.parametrize("name", [f"{RING}.ipynb.txt", "06.pdf", "report.pdf"])
@@ -235,7 +235,7 @@ def test_a_linked_folder_among_what_was_handed_in_is_named(tmp_path):
 
 
 def test_a_folder_that_holds_everybodys_folders_is_a_mistake_with_the_next_step(tmp_path):
-    with pytest.raises(ValueError, match=rf"got the one folder unpacked with 3 folders.*{RING}. Give .*unpacked"):
+    with pytest.raises(ValueError, match=rf"got only the folder unpacked, in which 3 folders.*{RING}. Grade .*unpacked instead"):
         found_in(tmp_path, *(f"unpacked/{name}/{RING}.ipynb" for name in ("anna", "ben", "carl")))
 
 

@@ -109,7 +109,7 @@ def test_no_task_has_as_many_siblings_as_slurm_refuses(in_slurm, tmp_path, monke
 @pytest.mark.soak
 def test_a_folder_that_the_nodes_do_not_see_is_said_and_not_tried_again(in_slurm, tmp_path):
     end = grading.grade_shard(grading.ShardCall(tmp_path / "nowhere", tmp_path, ROOT, 1, SEED, Selection(), batch.NO_DATES))
-    assert end.kind == "failed" and "has to be one that all nodes see" in end.why
+    assert end.kind == "failed" and "all nodes must see it" in end.why
 
 
 @pytest.mark.parametrize(("text", "words"), [("nodes=0", "nodes=0"), ("gpu", "name=value"), ("nodes=2,colour=red", "colour=red")])

@@ -40,7 +40,7 @@ def test_a_lab_is_in_the_layer_below_the_last_that_it_stands_on() -> None:
 
 @pytest.mark.parametrize("wrong", ["07", "01"])
 def test_a_lab_on_the_map_stands_on_another_that_is_there(wrong: str) -> None:
-    with pytest.raises(ValueError, match=f"lab 01 stands on {wrong}"):
+    with pytest.raises(ValueError, match=f"lab 01 builds on {wrong}"):
         mapped(L00=(), L01=(wrong,))
 
 

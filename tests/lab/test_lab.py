@@ -200,7 +200,7 @@ def test_a_crash_in_mid_write_leaves_the_old_file(monkeypatch):
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WORLDSIZE_STATE_DIR", str(tmp_path / "file"))
-    with pytest.raises(OSError, match="can't be kept.*expected a folder.*Set WORLDSIZE_STATE_DIR"):
+    with pytest.raises(OSError, match="can't be saved.*expected a folder.*Set WORLDSIZE_STATE_DIR"):
         Lab("06").measure("ring", 1)
 
 
@@ -299,7 +299,7 @@ def test_text_that_is_no_number_keeps_the_earlier_one_and_says_what_to_type(live
     box.value = "<b>soon"
     assert lab.prediction("ring") == 0.25
     assert "not saved" in status.value and "such as 0.25" in status.value and "<b>" not in status.value
-    assert "What you saved before stays: 0.25 s" in status.value
+    assert "Your saved prediction stays: 0.25 s" in status.value
 
 
 def test_an_emptied_field_takes_the_prediction_back(live):

@@ -113,5 +113,5 @@ def test_a_lab_is_found_by_its_number_and_not_by_half_a_name(tmp_path, monkeypat
     (tmp_path / "labs" / "06_ring_all_reduce.ipynb").touch()
     monkeypatch.chdir(tmp_path)
     assert notebook_of("6").name == notebook_of("06").name == "06_ring_all_reduce.ipynb"
-    with pytest.raises(ValueError, match="There are: 06_ring_all_reduce"):
+    with pytest.raises(ValueError, match="The labs are: 06_ring_all_reduce"):
         notebook_of("06_ring")

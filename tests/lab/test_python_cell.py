@@ -145,7 +145,7 @@ def graders_own(monkeypatch):
 def test_notebook_and_grader_agree_on_a_form_of_ipython_s_and_no_point_is_lost(notebooks_own, graders_own, name):
     mine, theirs = notebooks_own(FORMS[name]), graders_own(FORMS[name])
     assert theirs.errors == {}
-    assert all("a notebook alone can run" in line for line in mine.said.splitlines() if line.startswith("note:"))
+    assert all("only a notebook can run" in line for line in mine.said.splitlines() if line.startswith("note:"))
     for fn in (mine.fn, theirs.fn):
         passed = SimulatedArena(seed=1).ranks(fn, torch.arange(3).unbind())
         assert [int(one) for one in passed.returned] == [2, 0, 1], passed
@@ -157,5 +157,5 @@ def test_there_are_forty_forms():
 
 def test_what_was_taken_out_is_said_in_the_notebook(notebooks_own):
     assert notebooks_own(FORMS["shell"]).said == (
-        "note: a notebook alone can run `!true`: the exercise's cell is graded without it.\n"
+        "note: only a notebook can run `!true`: the exercise's cell is graded without it.\n"
     )

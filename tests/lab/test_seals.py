@@ -59,7 +59,7 @@ def test_the_same_seal_once_more_is_no_other_attempt(lab, capsys):
     lab.seal("clusters", FIRST, model)
     lab.sealed("clusters")
     lab.seal("clusters", FIRST, model)
-    assert "sealed already" in capsys.readouterr().out
+    assert "already sealed at" in capsys.readouterr().out
 
 
 def test_another_source_with_the_same_numbers_has_another_digest(lab):
@@ -119,8 +119,8 @@ REFUSED = [
 def test_a_forecast_that_fails_where_the_truth_is_open_is_not_sealed(lab, capsys, rows, words):
     lab.seal("clusters", rows, model, known=KNOWN)
     said = capsys.readouterr().out
-    assert words in said and "Mend your function, run its cell, then this one once more." in said
-    assert "what was measured stays closed" in said
+    assert words in said and "Fix your function, run its cell, then run this one again." in said
+    assert "the measurements stay closed" in said
     assert lab.sealed("clusters") is None
 
 
@@ -128,7 +128,7 @@ def test_a_forecast_that_fails_where_the_truth_is_open_is_not_sealed(lab, capsys
 def test_a_refused_forecast_takes_an_earlier_one_back_that_is_not_opened(lab, capsys, rows):
     lab.seal("clusters", GOOD, model, known=KNOWN)
     lab.seal("clusters", rows, model, known=KNOWN)
-    assert "is taken back" in capsys.readouterr().out
+    assert "is withdrawn" in capsys.readouterr().out
     assert lab.sealed("clusters") is None
 
 
@@ -136,14 +136,14 @@ def test_a_refused_forecast_leaves_one_that_is_open_as_it_is(lab, capsys):
     lab.seal("clusters", GOOD, model, known=KNOWN)
     lab.sealed("clusters")
     lab.seal("clusters", GOOD[:3], model, known=KNOWN)
-    assert "is open and stays" in capsys.readouterr().out
+    assert "is open and still counts" in capsys.readouterr().out
     assert lab.sealed("clusters") == [(36.0, 40.0, 44.0)]
 
 
 def test_a_rehearsal_seals_nothing_and_says_what_it_found(lab, capsys):
     assert lab.rehearse(GOOD, KNOWN) is True
     assert capsys.readouterr().out == (
-        "✔ ready to be sealed. Of 3 rows whose truth is open the middle is 1.9 % off on average, and 3 lie in their "
+        "✔ ready to be sealed. On 3 rows with open measurements, the middle is 1.9 % off on average; 3 lie within their "
         "intervals, which are ± 10 % wide on average.\n"
     )
     assert lab.sealed("clusters") is None

@@ -53,7 +53,7 @@ def test_a_small_b_is_asked_back(text, either):
 
 @pytest.mark.parametrize(("text", "unit"), [("3 kB", "ms"), ("20 ms", "kB"), ("20 %", "times"), ("3 m", "ms"), ("3 s", "")])
 def test_a_unit_of_something_else_is_refused_and_the_questions_named(text, unit):
-    with pytest.raises(ValueError, match="is no unit of this question: type a number") as refused:
+    with pytest.raises(ValueError, match="is not a unit of this question: type a number") as refused:
         parse_number(text, unit)
     assert unit in str(refused.value)
 

@@ -127,7 +127,7 @@ def failed(kind="raised", **more):
         ({"state": "not yet", "failure": Failure(0, "raised", 0.0, type="NotYet", not_yet=True)}, "not yet"),
         (failed(type="KeyError", message="'loss'\nmore"), "failed: KeyError: 'loss'"),
         (failed("signal", code=9), "failed: killed by SIGKILL (out of memory?) and returned no result"),
-        (failed("exit"), "failed: ended with no result, and its exit code is unknown"),
+        (failed("exit"), "failed: ended with no result, for an unknown reason: its exit code was not seen"),
     ],
 )
 def test_a_row_says_what_its_rank_does_in_words_made_from_its_state(how, doing):
@@ -470,7 +470,8 @@ def test_a_helper_that_is_nearly_there_is_not_spoken_of(desk, view, capsys):
 def test_a_helper_that_warms_is_on_the_screen_within_half_a_second(desk, view):
     warm(view, 0.5)
     (shown,) = desk.outputs
-    assert shown["text/plain"].startswith("starting the helper that starts ranks: later launches find it ready")
+    words = "starting the helper that starts ranks. It takes some seconds; later launches find it ready"
+    assert shown["text/plain"].startswith(words)
 
 
 def test_the_line_about_the_helper_counts_seconds_and_then_says_how_long_it_took(desk, view):

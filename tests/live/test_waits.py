@@ -171,7 +171,7 @@ def test_who_has_not_come_to_the_rendezvous_is_said_within_a_second():
     first = next(at for at, waiting in looks.seen[0] if waiting)
     (began, _), *_ = waits(run.trace)[0]
     assert first - began < 1
-    assert "rank 1 has not come to init_process_group, where rank 0 waits" in looks.absent
+    assert "rank 1 has not reached init_process_group, where rank 0 waits" in looks.absent
 
 
 IN_SIMULATED_TIME = (blocking_send, late_wait_for_an_isend, early_wait_for_an_isend, late_sender, from_anyone)
@@ -220,4 +220,4 @@ def test_nobody_is_missing_where_all_have_come_or_none_has():
         row.meets = "init_process_group"
     assert state.absent() == ""
     state.rows[2].meets = "barrier"
-    assert state.absent() == "rank 2 has not come to init_process_group, where ranks 0, 1 wait"
+    assert state.absent() == "rank 2 has not reached init_process_group, where ranks 0, 1 wait"

@@ -66,7 +66,7 @@ def test_a_micro_batch_has_memory_of_its_own():
 
 
 def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ValueError, match="divides by 3 micro-batches, got 8 examples"):
+    with pytest.raises(ValueError, match="that 3 micro-batches divide evenly, got 8 examples"):
         cut(models.mlp(WIDTHS), [0, 4], *batch(), micro_batches=3)
 
 

@@ -73,5 +73,5 @@ def test_heads_that_the_ranks_do_not_divide_are_said():
     class Three:
         rank, world_size = 0, 3
 
-    with pytest.raises(ValueError, match="expected heads that 3 ranks divide and that divide the width, got 4"):
+    with pytest.raises(ValueError, match="expected heads that split over 3 ranks and divide the width, got 4"):
         TransformerShard(Three(), 24, 4)

@@ -140,7 +140,7 @@ def test_a_wheel_is_not_built_from_a_lab_that_somebody_has_run(checkout: Path, w
     done = subprocess.run([sys.executable, "-c", code], cwd=checkout, capture_output=True, text=True, timeout=RUN_S)
     path.write_bytes(before)
     assert done.returncode == 1
-    assert "expected labs that nobody has run, got outputs in labs/00_start_here.ipynb" in done.stderr
+    assert "expected labs without outputs, got outputs in labs/00_start_here.ipynb" in done.stderr
 
 
 def test_started_in_an_empty_folder_the_course_lies_there_and_two_real_ranks_have_run(course: Path) -> None:

@@ -191,9 +191,9 @@ def test_a_cluster_that_cannot_be_is_a_value_error(counts, words):
         ({"cluster": PAIR, "servers": ("worker",)}, "no task of .* would run the function"),
         ({"servers": ("ps",)}, "expected a cluster with servers"),
         ({"timeout_s": 0}, "timeout_s .* got 0"),
-        ({"args": 2}, r"TensorFlow's launch .* no world_size. Say cluster=Cluster\(worker=2\)"),
+        ({"args": 2}, r"TensorFlow's launch .* no world_size. Use cluster=Cluster\(worker=2\)"),
         ({"world_size": 2}, r"TensorFlow's launch .* no world_size"),
-        ({"env": {"A": 1}}, "names and texts"),
+        ({"env": {"A": 1}}, "names and strings"),
     ],
 )
 def test_a_wrong_argument_is_one_paragraph_that_says_expected_and_got(arguments, words):

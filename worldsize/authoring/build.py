@@ -180,7 +180,7 @@ def _sources(root: Path) -> list[Path]:
         first = first_of.setdefault(source.name[:2], source)
         if first != source:
             raise BuildError(
-                f"solutions/{source.name}: expected one source a lab, got {source.name[:2]} again"
+                f"solutions/{source.name}: expected one source for each lab, got {source.name[:2]} again"
                 f" (solutions/{first.name} has it); give one of them another number."
             )
 
@@ -203,8 +203,8 @@ def _keep_work(path: Path) -> None:
 
     if has_been_run(path):
         raise BuildError(
-            f"{path.parent.name}/{path.name}: expected a generated notebook, got one that somebody has run;"
-            " nothing was written. Copy it away if the work in it matters, delete it, and build again."
+            f"{path.parent.name}/{path.name}: expected a generated notebook, got one that has been run;"
+            " nothing was written. Copy it elsewhere if its work matters, delete it, and build again."
         )
 
 

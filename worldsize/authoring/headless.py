@@ -246,8 +246,8 @@ def _existing(path: Path) -> Path:
         got = "no such file"
     labs = ", ".join(sorted(p.name for p in path.parent.glob("[0-9][0-9]_*.ipynb")))
     raise ValueError(
-        f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name one"
-        " that is there, or run this from the root of the repository."
+        f"{path}: expected a notebook, got {got}; the labs in {path.parent} are: {labs or 'none'}. Name"
+        " an existing one, or run this from the root of the repository."
     )
 
 
@@ -261,7 +261,7 @@ def _check_parameters(path: Path, parameters: dict[str, Any]) -> None:
             names = ", ".join(known) or "none"
             raise ValueError(
                 f'{path.name}: expected parameters of its cell tagged "parameters" ({names}), got {name!r};'
-                " mend the name, or leave it out."
+                " fix the name, or leave it out."
             )
 
 
@@ -277,12 +277,12 @@ def _plain_failures(watch: _Watch, out: Path) -> Iterator[None]:
         watch.cell = watch.sources.index(failed.source) + 1
         what = f"raised {failed.ename}: {str(failed.evalue).strip().split(chr(10), 1)[0]}"
     except CellTimeoutError:
-        what = f"was still running when the {watch.timeout_s:g} s for the notebook were over"
+        what = f"was still running when the notebook's {watch.timeout_s:g} s were up"
     except DeadKernelError:
-        what = "lost its kernel, which died"
+        what = "ended because its kernel died"
     else:
         return
 
     where = f"{watch.path.name}, code cell {watch.cell} of {len(watch.sources)} ({watch.first_line!r})"
-    next_step = f"Read {out}, which holds the outputs as far as they came, or run that cell in JupyterLab."
+    next_step = f"Read {out}, which holds the outputs so far, or run that cell in JupyterLab."
     raise NotebookFailed(f"{where}: expected it to end without an error, but it {what}. {next_step}", out) from None

@@ -26,9 +26,9 @@ TEXT = """\
 # Third-party notices
 
 World Size itself is under the MIT licence ([LICENSE](LICENSE)). `python -m worldsize.authoring.notices` writes this file; a
-test fails while it is not as the installed packages say.
+test fails if it disagrees with the installed packages.
 
-## What lies in this repository and is others' work
+## Others' work in this repository
 
 | what | whose | licence |
 | --- | --- | --- |
@@ -38,10 +38,10 @@ test fails while it is not as the installed packages say.
 Published numbers in `datasets/bandwidths.json` are quoted with their sources. Code, scripts, style sheets and pictures in
 `worldsize/` and `labs/` are this project's own; no library is copied into them.
 
-## What is installed beside it
+## Packages installed with it
 
-Packages that `pyproject.toml` names, by what they are for. Each comes from its own publisher under its own licence, whose
-text it brings along. PyTorch for CUDA also installs NVIDIA's libraries, under NVIDIA's own terms.
+The packages in `pyproject.toml`, with their purpose. Each comes from its own publisher under its own licence, whose
+text comes with it. PyTorch for CUDA also installs NVIDIA's libraries, under NVIDIA's own terms.
 
 | package | for | licence |
 | --- | --- | --- |
@@ -98,7 +98,7 @@ def _licence(name: str, found: Distribution) -> str:
     words = " ".join((said["License"] or "").split())
     if words and words != "UNKNOWN" and len(words) <= _LONGEST:
         return words
-    return ", ".join(classifiers) or _BY_FILE.get(name) or "not said in its metadata"
+    return ", ".join(classifiers) or _BY_FILE.get(name) or "not stated in its metadata"
 
 
 def _home(found: Distribution) -> str:

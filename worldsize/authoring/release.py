@@ -63,7 +63,7 @@ def _was_run(path: Path) -> bool:
 
 def stale(root: Path) -> list[str]:
     """Return a sentence for each notebook that differs from its source; any of them blocks a release."""
-    return [f"{path} is not as its source says: run `worldsize build`" for path in build.build(root, check=True)]
+    return [f"{path} differs from its source: run `worldsize build`" for path in build.build(root, check=True)]
 
 
 def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
@@ -90,7 +90,7 @@ def bundle_files(root: Path) -> list[Path]:
     if missing:
         raise Refused(
             f"release: expected the repository, with {', '.join(missing)}, got {root}. "
-            f"Run it from the root of the repository, or name that with --course."
+            f"Run it from the root of the repository, or name the root with --course."
         )
 
     return sorted(root / name for name in carried.found(root, (*NAMED, *PATTERNS)))

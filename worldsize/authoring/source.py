@@ -171,7 +171,7 @@ def _cells(path: Path) -> list[SourceCell]:
         if "incorrectly_encoded_metadata" in meta:
             got = meta["incorrectly_encoded_metadata"]
             expected = 'a header such as # %% tags=["check:ring"] points=2'
-            _fail(path, read_cell, 0, expected, f"{got!r}", "mend the cell's header")
+            _fail(path, read_cell, 0, expected, f"{got!r}", "fix the cell's header")
         cells.append(replace(read_cell, tags=tuple(meta.get("tags", ())), points=meta.get("points")))
 
     return cells
@@ -262,10 +262,10 @@ def _check_tags(path: Path, cells: list[SourceCell]) -> None:
             if len(tags) > 1 or cell.kind != "code":
                 expected = "one tag exercise:<id> or check:<id>, on a code cell"
                 got = f"{', '.join(tags)} on a {cell.kind} cell"
-                _fail(path, cell, 0, expected, got, "split the cell or mend its tags")
+                _fail(path, cell, 0, expected, got, "split the cell or fix its tags")
 
             if not _ID.fullmatch(tag.split(":", 1)[1]):
-                expected = "an id of lower-case letters, digits and underscores, not begun with check_"
+                expected = "an id of lower-case letters, digits and underscores that does not begin with check_"
                 _fail(path, cell, 0, expected, repr(tag), "rename it")
 
 
@@ -293,7 +293,7 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
         for seen, key in ((ids, f"id {cell.exercise}"), (numbers, f"number {lab}.{title.number}")):
             if key in seen:
                 got = f"{key} again, first used in cell {seen[key].number}"
-                _fail(path, cell, 0, "an id and a number of its own", got, "rename one of them")
+                _fail(path, cell, 0, "a unique id and number", got, "rename one of them")
             seen[key] = cell
 
 
@@ -315,7 +315,7 @@ def _check_checks(path: Path, cells: list[SourceCell]) -> None:
 
     for cell in cells:
         if cell.exercise and not above[cell.exercise]:
-            do = "add the check cell, with points=0 if nothing is to be earned"
+            do = "add the check cell, with points=0 if it earns nothing"
             _fail(path, cell, 0, f"a cell tagged 'check:{cell.exercise}' below it", "none", do)
 
 
@@ -323,7 +323,7 @@ def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
     """Check one check cell. `above` maps each exercise so far to True if it has been checked."""
     if cell.check not in above:
         known = ", ".join(above) or "no exercise"
-        do = "mend the id, or put the check below its exercise"
+        do = "fix the id, or put the check below its exercise"
         _fail(path, cell, 0, f"an exercise above it ({known})", f"check:{cell.check}", do)
 
     if above[cell.check]:

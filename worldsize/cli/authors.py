@@ -27,17 +27,17 @@ def build(
     for path in paths:
         typer.echo(f"{'stale' if check else 'wrote'} {path}")
     if not paths:
-        typer.echo("every notebook is as its source says")
+        typer.echo("every notebook matches its source")
     if check and paths:
         raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=GROUP)
 def covers(
-    labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
+    labs: Annotated[list[str] | None, typer.Argument(help="lab numbers, such as 06; default: all")] = None,
     course: CourseFolder = None,
 ) -> None:
-    """Run solutions, and keep the picture of each one's cover in labs/covers/; then `worldsize build`."""
+    """Run solutions, and save each lab's cover picture in labs/covers/; then run `worldsize build`."""
     from worldsize.authoring import headless
     from worldsize.authoring.covers import draw_cover
 
@@ -48,7 +48,7 @@ def covers(
         unknown = sorted(set(labs or ()) - {source.stem[:2] for source in sources})
         if unknown or not asked:
             there = ", ".join(source.stem[:2] for source in sources) or "none"
-            raise ValueError(f"covers: expected numbers of labs in {root / 'solutions'} ({there}), got {', '.join(labs or [])}")
+            raise ValueError(f"covers: expected lab numbers in {root / 'solutions'} ({there}), got {', '.join(labs or [])}")
         for source in asked:
             with Console(stderr=True).status(f"running {source.stem} …"):
                 path = draw_cover(source)
@@ -57,9 +57,9 @@ def covers(
 
 @app.command(rich_help_panel=GROUP)
 def site(
-    labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
+    labs: Annotated[list[str] | None, typer.Argument(help="lab numbers, such as 06; default: all")] = None,
     course: CourseFolder = None,
-    out: Annotated[Path | None, typer.Option(help="the folder to write; else build/site in the repository")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to write; default: build/site in the repository")] = None,
 ) -> None:
     """Make the course's site from executed solutions (build/executed, or a run now), with the exercises left open."""
     from worldsize.authoring import headless
@@ -68,7 +68,7 @@ def site(
         try:
             from worldsize.authoring.site.build import build_site
         except ModuleNotFoundError as missing:
-            raise ValueError(f"site: expected the extra `site`, got no {missing.name}; pip install -e '.[site]'") from None
+            raise ValueError(f"site: expected the extra `site`, got no {missing.name}. Run pip install -e '.[site]'") from None
 
         with Console(stderr=True).status("reading the runs …") as status:
             root = course_folder(course)
@@ -80,9 +80,9 @@ def site(
 
 @app.command(rich_help_panel=GROUP)
 def slides(
-    labs: Annotated[list[str] | None, typer.Argument(help="numbers of labs, such as 06; else all")] = None,
+    labs: Annotated[list[str] | None, typer.Argument(help="lab numbers, such as 06; default: all")] = None,
     course: CourseFolder = None,
-    out: Annotated[Path | None, typer.Option(help="the folder to write; else build/slides in the repository")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to write; default: build/slides in the repository")] = None,
 ) -> None:
     """Make slides of executed solutions (build/executed, or a run now), a page and a PDF for each lab, without answers."""
     from worldsize.authoring import headless

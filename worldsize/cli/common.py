@@ -21,7 +21,7 @@ import worldsize
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-CourseFolder = Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/; else found")]
+CourseFolder = Annotated[Path | None, typer.Option(help="the folder with the course's labs/ and solutions/; default: detected")]
 
 app = typer.Typer(
     help="World Size: a hands-on course on distributed training.",
@@ -49,11 +49,14 @@ def _words(error: Exception) -> str:
     place = os.fsdecode(error.filename)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"{place}: expected room for this file, got a full disk or quota ({error.strerror}). Free some, then do this "
-            f"again: what was written before stays."
+            f"{place}: expected room for this file, got a full disk or quota ({error.strerror}). Free some space, then run this "
+            "again: files already written stay."
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{place}: expected a place that you may read and write, got: {error.strerror}. Name another or change its rights."
+        return (
+            f"{place}: expected a place that you may read and write, got: {error.strerror}. Name another, or change its "
+            "permissions."
+        )
     return f"{place}: {error.strerror}"
 
 
@@ -89,7 +92,7 @@ def need_folder_of(out: Path) -> None:
     """Check, before any work, that the folder of the file `out` exists. Raises ValueError."""
     folder = out.absolute().parent
     if not folder.is_dir():
-        raise ValueError(f"{out}: expected a file in a folder that is there, got no folder {folder}. Make it, or name another.")
+        raise ValueError(f"{out}: expected a file in an existing folder, got no folder {folder}. Create it, or name another.")
 
 
 def need_extra(command: str, package: str, extra: str) -> None:
@@ -107,6 +110,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="say the version")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version")] = False,
 ) -> None:
     pass

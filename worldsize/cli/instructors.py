@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 GROUP = "Instructors"
 
 # arguments that several commands share
-Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas, Moodle export")]
+Submissions = Annotated[Path, typer.Argument(help="a folder: <student>/<lab>.ipynb, or files as Canvas or Moodle exports them")]
 Grades = Annotated[Path, typer.Argument(help="the folder that `worldsize grade` wrote with --out")]
 
 
 @app.command(rich_help_panel=GROUP)
 def sample_class(
-    to: Annotated[Path, typer.Argument(help="the folder to make, such as submitted; it must not be there yet")],
+    to: Annotated[Path, typer.Argument(help="the folder to create, such as submitted; it must not exist yet")],
     lab: Annotated[str, typer.Option(help="the lab that the class hands in")] = "06",
-    students: Annotated[int, typer.Option(help="how many students there are")] = 3,
+    students: Annotated[int, typer.Option(help="the number of students")] = 3,
     course: CourseFolder = None,
 ) -> None:
-    """Make a class that does not exist and what it hands in of one lab, to try grading with."""
+    """Make up a class and its submissions of one lab, to try grading with."""
     from worldsize.grade import course as release
     from worldsize.grade.sample_class import hand_in
 
@@ -44,14 +44,14 @@ def sample_class(
 @app.command(rich_help_panel=GROUP)
 def grade(
     submissions: Submissions,
-    out: Annotated[Path, typer.Option(help="where the rows go; graded again, it goes on where it was")],
-    jobs: Annotated[int | None, typer.Option(help="submissions at once: 2, or in a task of Slurm's one a processor")] = None,
-    lab: Annotated[list[str] | None, typer.Option(help="this lab alone, such as 06; may be repeated")] = None,
-    student: Annotated[list[str] | None, typer.Option(help="this student alone: a name or an LMS's number")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="these files alone: a path in the folder, or a pattern of it")] = None,
-    regrade: Annotated[bool, typer.Option("--regrade", help="mark again what has a row that holds")] = False,
+    out: Annotated[Path, typer.Option(help="the folder for the rows; run again, grading continues there")],
+    jobs: Annotated[int | None, typer.Option(help="submissions at once; default: 2, in a Slurm task 1 per processor")] = None,
+    lab: Annotated[list[str] | None, typer.Option(help="only this lab, such as 06; may be repeated")] = None,
+    student: Annotated[list[str] | None, typer.Option(help="only this student: a name or an LMS number")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="only these files: a path in the folder, or a pattern")] = None,
+    regrade: Annotated[bool, typer.Option("--regrade", help="mark again even where a row is valid")] = False,
     crashed: Annotated[bool, typer.Option("--crashed", help="mark again what ended as crashed, timeout or lost")] = False,
-    due: Annotated[list[str] | None, typer.Option(help='"2026-11-01 23:59", or of one lab "06=…": says who was late')] = None,
+    due: Annotated[list[str] | None, typer.Option(help='"2026-11-01 23:59", or for one lab "06=…": notes who was late')] = None,
     shard: Annotated[str, typer.Option(help="one part of several, such as 3/7; then `worldsize merge`")] = "",
     slurm: Annotated[str, typer.Option(help="on nodes of a cluster: nodes=2,cpus_per_task=8,partition=cpu,timeout_min=60")] = "",
     unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox; every row says so")] = False,
@@ -78,7 +78,7 @@ def grade(
         dates = due_dates(due or (), release.stems(root))
         if slurm:
             if shard or unsafe:
-                raise ValueError("--slurm: expected neither --shard nor --unsafe beside it, got one of them. Leave it out.")
+                raise ValueError("--slurm: expected neither --shard nor --unsafe with it, got one of them. Leave it out.")
             made = grade_on_slurm(submissions, out, slurm, root, seed, selection, dates, step, jobs)
         else:
             made = grade_folder(
@@ -96,23 +96,23 @@ def grade(
 def _say_of_slurm(made: SlurmGrading) -> None:
     for end in made.unfinished:
         typer.echo(f"shard {end.shard.number}/{end.shard.count} is not done ({end.host or 'no node'}): {end.why}", err=True)
-    typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} tasks of Slurm's; the same command goes on where it was")
+    typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} Slurm tasks; the same command continues where it stopped")
     if made.unfinished:
         raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=GROUP)
 def merge(
-    out: Annotated[Path, typer.Argument(help="the folder that gets every row; it may have some")],
+    out: Annotated[Path, typer.Argument(help="the folder for all rows; it may already have some")],
     parts: Annotated[list[Path], typer.Argument(help="the folders of the shards")],
 ) -> None:
-    """Put the grades of shards that were graded into folders of their own into one, and print its table."""
+    """Merge shards that were graded into separate folders, and print the table."""
     from worldsize.grade.marking import merge as merging
 
     with one_paragraph():
         made = merging.merge(out, parts)
         _show(made, out)
-    typer.echo(f"{len(made.rows)} rows of {len(parts)} folders: {out}")
+    typer.echo(f"{len(made.rows)} rows from {len(parts)} folders: {out}")
 
 
 def need_submissions(submissions: Path) -> None:
@@ -145,10 +145,10 @@ def _look_at(found: list[Need], grades: Path) -> None:
 @app.command(rich_help_panel=GROUP)
 def export(
     grades: Grades,
-    lab: Annotated[str, typer.Option(help="for Moodle: the one lab, such as 06")] = "",
-    canvas: Annotated[Path | None, typer.Option(help="what Canvas's gradebook exported: its assignments and students")] = None,
-    moodle: Annotated[Path | None, typer.Option(help="with --lab: Moodle's grading worksheet, to be filled in")] = None,
-    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points given by hand in formgrader")] = None,
+    lab: Annotated[str, typer.Option(help="for Moodle: the lab, such as 06")] = "",
+    canvas: Annotated[Path | None, typer.Option(help="the CSV from Canvas's gradebook: assignments and students")] = None,
+    moodle: Annotated[Path | None, typer.Option(help="with --lab: Moodle's grading worksheet, to fill in")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's gradebook, for points given in formgrader")] = None,
     course: CourseFolder = None,
 ) -> None:
     """Write the marks as CSV: for Canvas, or with --lab as Moodle's grading worksheet of that lab."""
@@ -160,7 +160,7 @@ def export(
 
     with one_paragraph():
         if (canvas and (lab or moodle)) or (moodle and not lab):
-            raise ValueError("export: expected --canvas alone, or --lab, with --moodle or without, got another set.")
+            raise ValueError("export: expected --canvas alone, or --lab with or without --moodle, got another combination.")
         graded = read_graded(grades)
         root = course_folder(course)
         worksheet = moodle_worksheet.read(moodle) if moodle else None
@@ -184,7 +184,7 @@ def export(
         where = canvas or moodle or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
         found = attention.with_more(attention.needs(graded, given), "left out", unknown)
-        nothing = "no file in the folder that was graded has the student's number"
+        nothing = "no file in the graded folder has the student's number"
         none = [f"{student}, in {where}: {nothing}" for student in sheet.absent]
         found = attention.with_more(found, "nothing handed in", none)
         found = attention.with_more(found, "by hand", [*differing, *sheet.looked_at])
@@ -217,7 +217,7 @@ def appeal(
 @app.command(rich_help_panel=GROUP)
 def books(
     grades: Grades,
-    gradebook: Annotated[Path, typer.Option(help="nbgrader's database; it is backed up beside itself first")],
+    gradebook: Annotated[Path, typer.Option(help="nbgrader's database; a backup is made beside it first")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: notebooks for formgrader")] = None,
     course: CourseFolder = None,
 ) -> None:
@@ -260,20 +260,20 @@ def books(
     elif done.changed:
         backup = "new"
     else:
-        backup = "as it was"
-    typer.echo(f"wrote {done.changed} scores, {done.kept} were there: {gradebook} ({backup})")
+        backup = "unchanged"
+    typer.echo(f"wrote {done.changed} scores, {done.kept} unchanged: {gradebook} ({backup})")
 
 
 @app.command(rich_help_panel=GROUP)
 def feedback(
     grades: Grades,
-    to: Annotated[Path, typer.Option(help="where the pages go, laid out as the submissions were")],
+    to: Annotated[Path, typer.Option(help="the folder for the pages, laid out like the submissions")],
     submissions: Annotated[Path | None, typer.Option(help="the folder that was graded: for nbgrader release_feedback")] = None,
-    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's, for points and comments given in formgrader")] = None,
+    gradebook: Annotated[Path | None, typer.Option(help="nbgrader's gradebook, for formgrader's points and comments")] = None,
     course: CourseFolder = None,
-    seed: Annotated[bool, typer.Option("--seed", help="say the seed too: when nobody hands in again")] = False,
+    seed: Annotated[bool, typer.Option("--seed", help="show the seed too, when no student can resubmit")] = False,
 ) -> None:
-    """Write a page of feedback for every student and lab: HTML by itself, with no script."""
+    """Write a feedback page for every student and lab: self-contained HTML, without scripts."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
@@ -307,9 +307,9 @@ def feedback(
 @app.command("class", rich_help_panel=GROUP)
 def misunderstood(
     grades: Grades,
-    submissions: Annotated[Path | None, typer.Argument(help="the folder that was graded: for the predictions in it")] = None,
-    out: Annotated[Path, typer.Option(help="the page to write; a CSV goes beside it")] = Path("class.html"),
-    watch: Annotated[bool, typer.Option("--watch", help="write it again whenever a file changes, until Ctrl-C")] = False,
+    submissions: Annotated[Path | None, typer.Argument(help="the graded folder, for the predictions in it")] = None,
+    out: Annotated[Path, typer.Option(help="the page to write; a CSV is written beside it")] = Path("class.html"),
+    watch: Annotated[bool, typer.Option("--watch", help="rewrite it whenever a file changes, until Ctrl-C")] = False,
     course: CourseFolder = None,
 ) -> None:
     """Show what a class misunderstood, exercise by exercise and prediction by prediction, without names."""
@@ -328,19 +328,19 @@ def misunderstood(
             made = class_folder.write(grades, submissions, stems, out, again_s)
             typer.echo("\n".join([*lines(made.found), f"wrote {made.page} and {made.sheet}"]))
             for words in made.unread:
-                typer.echo(f"no predictions taken from {words!r}", err=True)
+                typer.echo(f"no predictions read: {words!r}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
 def exam(
-    out: Annotated[Path, typer.Argument(help="the folder to make; it must not be there yet")],
-    students: Annotated[str, typer.Option(help="how many, or a text file with a name on each line")] = "1",
+    out: Annotated[Path, typer.Argument(help="the folder to create; it must not exist yet")],
+    students: Annotated[str, typer.Option(help="how many, or a text file with one name per line")] = "1",
     lab: Annotated[list[str] | None, typer.Option(help="questions on this lab, such as 06; may be repeated")] = None,
-    questions: Annotated[int | None, typer.Option(help="how many; else all on these labs")] = None,
-    form: Annotated[str, typer.Option(help="text: an exam and a sheet of answers a student; moodle; qti, for Canvas")] = "text",
-    seed: Annotated[str, typer.Option(help="draws the questions, and with a student's name the numbers")] = "exam",
+    questions: Annotated[int | None, typer.Option(help="how many; default: all on these labs")] = None,
+    form: Annotated[str, typer.Option(help="text: an exam and an answer sheet per student; moodle; qti, for Canvas")] = "text",
+    seed: Annotated[str, typer.Option(help="draws the questions and, with a student's name, the numbers")] = "exam",
 ) -> None:
-    """Write exams: the same questions with numbers of each student's own, and the answers."""
+    """Write exams and answers: the same questions, with different numbers for each student."""
     from worldsize.grade.exam import files
 
     with one_paragraph():
@@ -356,7 +356,7 @@ def similarity(
     out: Annotated[Path, typer.Option(help="the page to write, such as similarity.html")],
     course: CourseFolder = None,
 ) -> None:
-    """Compare the answers to each exercise, also with the course's own: a page of pairs, and no verdict."""
+    """Compare the answers to each exercise, also with the course's own: a page of pairs, without a verdict."""
     from worldsize.files import PRIVATE, write_whole
     from worldsize.grade.reports import similarity_page
     from worldsize.grade.reports.similarity import similarity as compare
@@ -376,10 +376,10 @@ def similarity(
 def gradescope(
     out: Annotated[Path, typer.Argument(help="the zip to write, such as autograder.zip")],
     lab: Annotated[str, typer.Argument(help="the lab, such as 06")],
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox where the container has none")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="grade without a sandbox if the container has none")] = False,
     course: CourseFolder = None,
 ) -> None:
-    """Write a Gradescope autograder of one lab, which runs the same grader in Gradescope's container."""
+    """Write a Gradescope autograder for one lab, which runs the same grader in Gradescope's container."""
     from worldsize.grade import course as release
 
     with one_paragraph():

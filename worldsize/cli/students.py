@@ -22,11 +22,11 @@ GROUP = "Students"
 
 @app.command(rich_help_panel=GROUP)
 def start(
-    folder: Annotated[Path | None, typer.Argument(help="a new folder, or the course's; else the one where you stand")] = None,
-    lab: Annotated[str, typer.Option(help="the lab that opens, such as 06")] = "00",
+    folder: Annotated[Path | None, typer.Argument(help="a new folder or the course's; default: the current folder")] = None,
+    lab: Annotated[str, typer.Option(help="the lab to open, such as 06")] = "00",
     no_open: Annotated[bool, typer.Option("--no-open", help="do not open JupyterLab: in a script, or without a browser")] = False,
 ) -> None:
-    """Lay the course into a folder, check this machine, and open lab 00; again: open it, or take in a newer release."""
+    """Put the course into a folder, check this machine, and open lab 00. Run it again to reopen or update the course."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     import worldsize
@@ -60,11 +60,11 @@ def _say_of_laying(laid: LaidCourse) -> None:
     from worldsize.course.changes import news
 
     if not laid.before:
-        typer.echo(f"laid World Size {laid.now} into {laid.folder}: {len(laid.files)} files")
+        typer.echo(f"put World Size {laid.now} into {laid.folder}: {len(laid.files)} files")
         return
 
     if laid.before != laid.now:
-        typer.echo(f"{laid.folder}: from World Size {laid.before} to {laid.now}. What changed:")
+        typer.echo(f"{laid.folder}: updated World Size from {laid.before} to {laid.now}. Changes:")
         for release in news((laid.folder / "CHANGELOG.md").read_text(encoding="utf-8"), laid.before, laid.now):
             for lead in release.leads:
                 typer.echo(f"  {release.version}  {lead}")
@@ -74,7 +74,7 @@ def _say_of_laying(laid: LaidCourse) -> None:
         if file.words:
             typer.echo(f"{file.name}: {file.words}")
     if anew := sum(not file.words for file in laid.files):
-        typer.echo(f"{units.count(anew, 'file')} laid anew, in which you had changed nothing")
+        typer.echo(f"{units.count(anew, 'file')} replaced, none of which you had changed")
 
 
 @app.command(rich_help_panel=GROUP)
@@ -87,7 +87,7 @@ def _show_sheet() -> None:
     from worldsize.doctor import examine
 
     console = Console(highlight=False)
-    with console.status("two ranks, twice …"):
+    with console.status("running two ranks, twice …"):
         sheet = examine()
     console.print(_table(sheet))
     if not sheet.ok:
@@ -109,7 +109,7 @@ def _table(sheet: CapabilitySheet) -> Table:
 @app.command(rich_help_panel=GROUP)
 def run(
     notebook: Annotated[str, typer.Argument(help="a lab's number, such as 06, or a notebook's file")],
-    out: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+    out: Annotated[Path | None, typer.Option(help="where to write the executed notebook")] = None,
     parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated")] = None,
 ) -> None:
     """Run a notebook from top to bottom without a browser, and print its summary table."""
@@ -151,9 +151,9 @@ def _parameters(words: list[str]) -> dict[str, object]:
 def answers(
     notebook: Annotated[str, typer.Argument(help="a lab's number, such as 11, or a notebook's file")],
     out: Annotated[Path, typer.Option(help="the module to write, such as student.py")],
-    force: Annotated[bool, typer.Option("--force", help="write it where there is one already")] = False,
+    force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
 ) -> None:
-    """Write a lab's answers as a Python module, for torchrun or a program of your own; nothing of the notebook is run."""
+    """Write a lab's answers as a Python module, for torchrun or a program of your own; the notebook is not run."""
     from worldsize.course import carried
     from worldsize.files import write_whole
     from worldsize.grade.marking.answers_module import answers_module
@@ -163,9 +163,11 @@ def answers(
     with one_paragraph():
         need_folder_of(out)
         if out.suffix != ".py" or not out.stem.isidentifier():
-            raise ValueError(f"{out}: expected the name of a module, such as student.py, got one that no program can import.")
+            raise ValueError(f"{out}: expected a module name such as student.py, got one that Python cannot import.")
         if out.exists() and not force:
-            raise ValueError(f"{out}: expected no file of that name, got one. Name another, or write over it with --force.")
+            raise ValueError(
+                f"{out}: expected a new file, got an existing one. Choose another name, or overwrite it with --force."
+            )
         path = Path(notebook)
         if course_folder.is_lab_name(notebook) and not path.exists():
             path = course_folder.notebook_of(notebook)
@@ -175,7 +177,7 @@ def answers(
     for note in made.notes:
         typer.echo(note, err=True)
     if made.not_yet:
-        typer.echo(f"not yet written, and raise NotYet: {', '.join(made.not_yet)}")
+        typer.echo(f"not written yet; these raise NotYet: {', '.join(made.not_yet)}")
     written = [name for name in made.functions if name not in made.not_yet]
     typer.echo(f"wrote {out} from {path}: {count(len(written), 'answer')}" + (f" ({', '.join(written)})" if written else ""))
 
@@ -224,10 +226,10 @@ def _progress_table(course: CourseProgress) -> Table:
 
 @app.command(rich_help_panel=GROUP)
 def join(
-    invitation: Annotated[Path | None, typer.Option(help="a file with it that only you can read; else you paste it")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask whether code from there may run here")] = False,
+    invitation: Annotated[Path | None, typer.Option(help="an invitation file that only you can read; default: paste it")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask before running code from that machine")] = False,
 ) -> None:
-    """Be a host of a notebook on another machine, which invited this one; ends with Ctrl-C, or when the notebook does."""
+    """Join another machine's notebook as a host, by its invitation; stop with Ctrl-C, or when the notebook ends."""
     from worldsize.engines.hosts import joining
 
     with one_paragraph():

@@ -38,7 +38,7 @@ def course_files(root: Path) -> list[str]:
     if not any(root.glob(LABS)):
         missing.append("labs/NN_topic.ipynb")
     if missing:
-        raise ValueError(f"expected the course's files, with {', '.join(missing)}, got {root}, where they are not.")
+        raise ValueError(f"expected the course's files, with {', '.join(missing)}, got {root}, which lacks them.")
     return found(root, (*NAMED, *PATTERNS))
 
 
@@ -51,7 +51,7 @@ def carry(root: Path, build: Path) -> None:
     worked_in = [name for name in names if name.endswith(".ipynb") and _was_run(root / name)]
     if worked_in:
         raise ValueError(
-            f"expected labs that nobody has run, got outputs in {', '.join(worked_in)}. Build the wheel from a fresh "
+            f"expected labs without outputs, got outputs in {', '.join(worked_in)}. Build the wheel from a fresh "
             f"checkout, or install this one as it is: pip install -e ."
         )
 
@@ -76,8 +76,8 @@ def source() -> Path:
     if is_checkout(CHECKOUT):
         return CHECKOUT
     raise ValueError(
-        f"expected the course in {CARRIED_FOLDER}, got nothing there: this package was built without it. Build the wheel "
-        f"in the course's repository, with setup.py (pip wheel --no-deps -w dist .), and install that one."
+        f"expected the course in {CARRIED_FOLDER}, got nothing there: this package was built without the course. Build the wheel "
+        f"in the course's repository, with setup.py (pip wheel --no-deps -w dist .), and install that wheel."
     )
 
 

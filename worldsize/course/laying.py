@@ -69,17 +69,17 @@ def place_for(named: Path | None) -> Path:
         return folder
     if is_checkout(folder):
         raise ValueError(
-            f"{folder}: expected a new folder or one of the course, got a checkout of its repository. Type `make lab` there, "
-            f"or name another folder: worldsize start my-course"
+            f"{folder}: expected a new folder or a course folder, got a checkout of the course's repository. Run `make lab` "
+            f"there, or name another folder: worldsize start my-course"
         )
     around = course_above(folder.parent)
     if around is not None:
         raise ValueError(
-            f"{folder}: expected a folder that is in no course, got one inside {around}. `worldsize start` without a name "
-            f"opens that one."
+            f"{folder}: expected a folder outside any course, got one inside {around}. To open that course, run "
+            f"`worldsize start` there without a name."
         )
     if not folder.parent.is_dir():
-        raise ValueError(f"{folder}: expected a name in a folder that is there, got no {folder.parent}. Make that one first.")
+        raise ValueError(f"{folder}: expected an existing parent folder, got no {folder.parent}. Make that folder first.")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file. Name a new folder: worldsize start my-course")
 
@@ -87,8 +87,8 @@ def place_for(named: Path | None) -> Path:
     if there:
         shown = ", ".join(there[:4]) + (" …" if there[4:] else "")
         raise ValueError(
-            f"{folder}: expected a new or empty folder, or one that `worldsize start` has made (with {RECORD}), got one with "
-            f"{shown}. Nothing was written. Name a new one: worldsize start my-course"
+            f"{folder}: expected a new or empty folder, or one made by `worldsize start` (with {RECORD}), got one with "
+            f"{shown}. Nothing was written. Name a new folder: worldsize start my-course"
         )
     return folder
 
@@ -102,7 +102,7 @@ def lay(folder: Path, source: Path, version: str, on_file: OnFile = lambda done,
     if is_course(folder):
         return _renew(folder, content, version, on_file)
 
-    with _said_of(folder, "nothing was laid"):
+    with _said_of(folder, "nothing was written"):
         _need_room(folder, sum(map(len, content.values())))
         _make(folder, content, _record(content, version), on_file)
     return LaidCourse(folder, "", version, tuple(LaidFile(name, "new") for name in content), "")
@@ -157,8 +157,8 @@ def _said_of(folder: Path, outcome: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(
-                f"{folder}: expected about 10 MB of free disk, got a full disk or quota: {outcome}. Free some, then type the "
-                f"same command again."
+                f"{folder}: expected about 10 MB of free disk, got a full disk or quota: {outcome}. Free some space, then "
+                f"run the command again."
             ) from None
         raise OSError(error.errno, error.strerror or str(error), os.fspath(folder)) from None
 
@@ -171,14 +171,14 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
     if release_number(record.version) > release_number(version):
         raise ValueError(
             f"{folder}: expected a course of release {version} or older, got one of {record.version}, whose labs need that "
-            f"package: install worldsize {record.version}, then `worldsize start` again."
+            f"release: install worldsize {record.version}, then run `worldsize start` again."
         )
 
     todo = [_planned(folder, name, file, record, version) for name, file in content.items()]
     todo += [_retired(folder, name, laid) for name, laid in record.files.items() if name not in content]
     writes = [step for step in todo if step is not None]
     renewed = _record(content, version)
-    with _said_of(folder, "each file is as it was or as it will be"):
+    with _said_of(folder, "each file is either the old or the new one"):
         for done, step in enumerate(writes, 1):
             step.do(folder)
             on_file(done, len(writes), step.said.name)
@@ -225,7 +225,7 @@ def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version:
     if name.endswith(".ipynb"):
         beside = f"labs/new-{path.name}"
         copy = ": copy the cells that begin with `# Exercise` into it" if _is_lab(name) else ""
-        words = f"yours stays as it is; the new one is {beside}{copy}"
+        words = f"yours is unchanged; the new one is {beside}{copy}"
         return _FileStep(LaidFile(name, "yours", words), {beside: new})
     return _FileStep(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))
 
@@ -248,7 +248,7 @@ def _free_name(folder: Path, name: str, content: bytes) -> str:
         path = folder / tried
         if not path.exists() or path.read_bytes() == content:
             return tried
-    raise ValueError(f"{folder / name}: expected fewer than 10,000 copies, got as many. Remove those that you do not need.")
+    raise ValueError(f"{folder / name}: expected fewer than 10,000 copies, got 10,000. Remove the copies you do not need.")
 
 
 def _words(made: MergedLab, kept: str) -> str:

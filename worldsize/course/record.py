@@ -52,7 +52,7 @@ def read_record(folder: Path) -> CourseRecord:
         release_number(record.version)
     except (ValueError, TypeError, KeyError):
         raise ValueError(
-            f"{folder / RECORD}: expected what was laid here, got a damaged file, so nobody can tell what you have changed. "
+            f"{folder / RECORD}: expected the list of the course's files, got a damaged file, so your changes are unknown. "
             f"Rename the folder, let `worldsize start {folder.name}` lay a new one, and copy the cells that begin with "
             f"`# Exercise` into it."
         ) from None

@@ -1,7 +1,7 @@
 """An all-reduce in the background: begin now, wait later, while the rank goes on computing.
 
 A helper thread carries the sums over the fabric, in the order in which they were begun, as NCCL's communication stream does. All
-ranks have to begin the same sums in the same order. `over_the_fabric` makes torch's own DDP send its buckets the same way (a
+ranks must begin the same sums in the same order. `over_the_fabric` makes torch's own DDP send its buckets the same way (a
 communication hook). S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section
 3.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # importing this package must not import torch
 
 
 def over_group(group: dist.ProcessGroup | None = None, timeout: timedelta | None = None) -> Fabric:
-    """Return a fabric over `group`, or over the default process group. Every rank of the group has to call this.
+    """Return a fabric over `group`, or over the default process group. Every rank of the group must call this.
 
     `fabric.rank` is the rank in that group. Tensors on a GPU travel too: each message is copied to this machine's memory and, on
     the other side, from there to its tensor's device. (Untested over an NCCL group.)

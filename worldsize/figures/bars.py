@@ -246,8 +246,8 @@ def predicted(lab: Any, ids: Iterable[str] | None = None) -> Picture | NothingDr
         if id not in rows:
             known = ", ".join(map(repr, rows)) or "none so far"
             raise ValueError(
-                f"figures.predicted: the lab has no prediction and no measurement {id!r}; expected one of: "
-                f"{known}. Run the cell that asks it first."
+                f"figures.predicted: the lab has no prediction or measurement {id!r}; expected one of: "
+                f"{known}. Run the cell that asks the question first."
             )
         asked.append(rows[id])
 

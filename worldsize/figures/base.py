@@ -265,4 +265,4 @@ class NothingDrawn:
 
 def not_yet(text: str) -> Picture:
     """Return the `Picture` that every figure shows for an exercise not yet written: "not yet: Exercise 6.2 …"."""
-    return notice(f"not yet: {text}", f"not yet: {text}. The picture comes once the exercise is written.")
+    return notice(f"not yet: {text}", f"not yet: {text}. The picture appears once the exercise is written.")

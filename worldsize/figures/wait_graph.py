@@ -87,7 +87,7 @@ def circle(found: Sequence[WaitArrow]) -> list[int]:
 def waiting(run: Any) -> Picture:
     """Draw who waits for whom in a run (`last_run()`) that ended in a deadlock, or in a timeout while its ranks waited."""
     if not hangs(run):
-        return base.notice("no rank of this run waits for another one that never came")
+        return base.notice("no rank of this run waits for a rank that never came")
     return _waiting(run, arrows(run.outcome, run.world_size))
 
 

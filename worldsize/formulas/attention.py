@@ -2,8 +2,8 @@
 
 A ring passes keys and values on, block by block, while each rank works on its current block (H. Liu et al., "Ring Attention with
 Blockwise Transformers for Near-Infinite Context", arXiv:2310.01889, 2023). Alternatively two all-to-alls distribute the heads,
-and each rank then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are
-those of `cost`: a message takes α + m/B, and the latencies of simultaneous messages overlap. Left out: the backward pass,
+and each rank then has all tokens of its heads (S. A. Jacobs et al., "DeepSpeed Ulysses", arXiv:2309.14509, 2023). Links are as in
+`cost`: a message takes α + m/B, and the latencies of simultaneous messages overlap. Left out: the backward pass,
 projections, a kernel's memory traffic.
 """
 

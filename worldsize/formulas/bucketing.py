@@ -60,5 +60,5 @@ def best_buckets(backward_s: float, fixed_s: float, moving_s: float) -> float:
     Raises ValueError if A is not above zero.
     """
     if fixed_s <= 0:
-        raise ValueError("bucketing: without a fixed cost the smallest buckets are best; expected one above zero")
+        raise ValueError("bucketing: expected a fixed cost above zero: without one, the smallest buckets are best")
     return max(1.0, sqrt(backward_s / fixed_s), (backward_s - moving_s) / fixed_s)

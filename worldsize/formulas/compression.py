@@ -23,7 +23,7 @@ def top_k_bytes(n: int, k: int) -> int:
     Raises ValueError for less than one rank or a k below zero.
     """
     if n < 1 or k < 0:
-        raise ValueError(f"compression: expected 1 rank or more and k from 0 on, got {n} ranks and k = {k}")
+        raise ValueError(f"compression: expected 1 rank or more and k of 0 or more, got {n} ranks and k = {k}")
     return k * (NUMBER_BYTES + INDEX_BYTES) * (n - 1)
 
 
@@ -33,7 +33,7 @@ def top_k_crossing(numbers: int, k: int) -> float:
     8 k (n − 1) = 2 (n − 1)/n · 4 · numbers, so n = numbers/k. Raises ValueError unless k is from 1 to `numbers`.
     """
     if not 1 <= k <= numbers:
-        raise ValueError(f"compression: expected k from 1 to {numbers}, all the numbers, got {k}")
+        raise ValueError(f"compression: expected k from 1 to {numbers} (all the numbers), got {k}")
     return 2 * NUMBER_BYTES * numbers / ((NUMBER_BYTES + INDEX_BYTES) * k)
 
 

@@ -110,7 +110,7 @@ def rabenseifner_all_reduce(n: int, size_bytes: float, link: Link) -> float:
     """
     _check(n, size_bytes)
     if n & (n - 1):
-        raise ValueError(f"cost: rabenseifner_all_reduce has its partners among a power of two of ranks, got n = {n!r}.")
+        raise ValueError(f"cost: rabenseifner_all_reduce needs a power of two as its number of ranks, got n = {n!r}.")
     return 2 * _levels(n) * link.latency_s + bytes_ring_all_reduce(n, size_bytes) / link.bandwidth_bytes_per_s
 
 
@@ -158,7 +158,7 @@ def bus_bandwidth(n: int, size_bytes: float, seconds: float) -> float:
     comes out above the card. Raises ValueError unless the time is above 0.
     """
     if not seconds > 0:
-        raise ValueError(f"cost: bus_bandwidth of a measurement of {seconds!r} s; expected a time above 0.")
+        raise ValueError(f"cost: bus_bandwidth got a measurement of {seconds!r} s; expected a time above 0.")
     return bytes_ring_all_reduce(n, size_bytes) / seconds
 
 
@@ -231,7 +231,7 @@ def gather_star(n: int, size_bytes: float, link: Link) -> float:
 def gather_tree(n: int, size_bytes: float, link: Link) -> float:
     """Return the time of a gather as a tree: ⌈log2 n⌉ α + (n − 1) m/B.
 
-    Blocks of m bytes travel up together, twice as many in each round. Rank 0 has to receive n − 1 blocks by any route. Thakur,
+    Blocks of m bytes travel up together, twice as many in each round. Rank 0 must receive n − 1 blocks by any route. Thakur,
     Rabenseifner and Gropp, 2005.
     """
     _check(n, size_bytes)

@@ -40,7 +40,7 @@ def row_bytes_sent(
     """
     n = len(chosen)
     if experts % n:
-        raise ValueError(f"row_bytes_sent: expected as many experts on each of {n} ranks, got {experts} in all")
+        raise ValueError(f"row_bytes_sent: expected the same number of experts on each of {n} ranks, got {experts} in all")
     there = np.zeros((n, n), dtype=np.int64)
     for rank, own in enumerate(chosen):
         for place in kept(own, most):

@@ -139,5 +139,5 @@ def coverage(fitted: ClusterFit, rows: Sequence[MeasuredIteration]) -> tuple[flo
 
 def _equations(rows: Sequence[MeasuredIteration], without: str) -> tuple[np.ndarray, np.ndarray]:
     if not rows:
-        raise ValueError("measured_clusters: expected measured rows to fit to, got none that can be used.")
+        raise ValueError("measured_clusters: expected usable measured rows to fit to, got none.")
     return np.array([work(row, without) for row in rows]), np.array([row.iteration_s for row in rows])

@@ -64,5 +64,5 @@ def _check(batch: int, boundary_bytes: Sequence[float]) -> None:
     if not batch >= 0 or not all(size >= 0 for size in boundary_bytes):
         raise ValueError(
             f"parallelism: expected a batch and boundaries of 0 or more, got {batch!r} and {boundary_bytes!r}. "
-            "Give one example's activations at each boundary, in bytes."
+            "Give the bytes of one example's activations at each boundary."
         )

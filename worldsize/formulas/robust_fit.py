@@ -25,7 +25,7 @@ def fit(
     parts, seconds = np.asarray(parts, float), np.asarray(seconds, float)
     if parts.ndim != 2 or seconds.shape != parts.shape[:1] or not (seconds > 0).all():
         raise ValueError(
-            f"robust_fit: expected parts [rows, k] and as many seconds above 0, got shapes {parts.shape} and {seconds.shape}."
+            f"robust_fit: expected parts [rows, k] and [rows] seconds above 0, got shapes {parts.shape} and {seconds.shape}."
         )
 
     constants = np.zeros(parts.shape[1])
@@ -33,7 +33,7 @@ def fit(
         constants[column] = value
     free = [k for k in range(parts.shape[1]) if k not in (known or {}) and parts[:, k].any()]
     if len(seconds) < len(free):
-        raise ValueError(f"robust_fit: {len(free)} constants need as many rows, got {len(seconds)}. Measure more.")
+        raise ValueError(f"robust_fit: {len(free)} constants need at least as many rows, got {len(seconds)}. Measure more.")
 
     relative = parts / seconds[:, None]
     rest = 1 - relative @ constants

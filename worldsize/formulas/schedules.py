@@ -25,8 +25,8 @@ def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> l
     """
     if micro_batches % devices:
         raise ValueError(
-            f"interleaved: micro-batches go in groups of {devices}, one for each device; got {micro_batches}, which "
-            f"doesn't divide. Choose a multiple of {devices}."
+            f"interleaved: expected micro-batches in whole groups of {devices}, one for each device; got {micro_batches}. "
+            f"Choose a multiple of {devices}."
         )
 
     forwards, backwards = [], []

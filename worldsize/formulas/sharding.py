@@ -73,7 +73,7 @@ def whole_in_stage_3(layers: Sequence[float], ahead: int = 1) -> float:
 def bytes_sent_by(op: str, size_bytes: float, n: int) -> float:
     """Return the bytes that a rank sends in one collective `op`, given the bytes of its input.
 
-    `op` and `size_bytes` are those of a recorded `trace.Collective`. Round a ring, an all-reduce sends 2 (n − 1)/n of its input,
+    `op` and `size_bytes` are as in a recorded `trace.Collective`. Round a ring, an all-reduce sends 2 (n − 1)/n of its input,
     a reduce-scatter (n − 1)/n, an all-gather its input n − 1 times. Raises ValueError for another operation.
     """
     if op == "all_reduce":

@@ -66,11 +66,11 @@ class Plan:
             raise ValueError(f"Plan: expected a stage of ZeRO from 0 to 3, got {self.zero!r}.")
         if self.chunks > 1 and self.micro_batches % self.pipeline:
             raise ValueError(
-                f"Plan: with {self.chunks} chunks micro-batches go in groups of {self.pipeline}, one for each stage; "
-                f"{self.micro_batches} don't divide. Choose other sizes, or chunks=1."
+                f"Plan: with {self.chunks} chunks, expected micro-batches in whole groups of {self.pipeline}, one for each "
+                f"stage; got {self.micro_batches}. Choose other sizes, or chunks=1."
             )
         if self.overlap and self.zero:
-            raise ValueError(f"Plan: overlap is known here without ZeRO alone, got zero={self.zero}. Choose one of the two.")
+            raise ValueError(f"Plan: overlap is modelled only without ZeRO, got zero={self.zero}. Choose one of the two.")
 
     @property
     def micro_batches(self) -> int:
@@ -133,7 +133,7 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
     """Return the bytes of a rank of the first stage by part: parameters, gradients, optimizer, activations.
 
     16-bit weights and gradients, Adam in float32 (ZeRO, 2020). 1F1B holds the activations of min(m, p) micro-batches there,
-    interleaved 1F1B (1 + (p − 1)/(pv)) times those of p. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
+    interleaved 1F1B of (1 + (p − 1)/(pv)) p micro-batches. A recomputed layer keeps its input of 2sbh bytes, and one layer at a
     time is whole. Korthikanti et al., 2022, sections 4 and 5. Raises ValueError if layers don't divide.
     """
     _check(model)
@@ -257,7 +257,7 @@ def _layers_a_stage(model: Transformer, plan: Plan) -> int:
     if model.layers % (plan.pipeline * plan.chunks):
         raise ValueError(
             f"training_step: {model.layers} layers don't divide into {plan.pipeline} stages of {plan.chunks} chunks. "
-            "Choose a number of stages times chunks that divides the layers."
+            "Choose stages and chunks whose product divides the layers."
         )
     return model.layers // plan.pipeline
 

@@ -67,8 +67,8 @@ def default_root() -> Path:
     other = here / "worldsize" / "__init__.py"
     if (here / "labs").is_dir() and other.is_file() and not other.samefile(worldsize.__file__):
         raise ValueError(
-            f"{here}: expected the course whose package runs here, {checkout}, got another checkout. Name the course with "
-            f"--course, or install the package of this one (pip install -e .)."
+            f"{here}: expected the checkout whose package is running, {checkout}, got another one. Name the course with "
+            "--course, or install this one's package (pip install -e .)."
         )
     return checkout if (checkout / "labs").is_dir() else Path.cwd()
 

@@ -43,13 +43,13 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmi
     if count < 1:
         raise ValueError(f"sample-class: expected 1 student or more, got {count}.")
     if folder.exists():
-        raise ValueError(f"{folder}: expected a folder that is not there yet, got one. Name another, so that nothing is lost.")
+        raise ValueError(f"{folder}: expected a new folder, got an existing one. Name another, so that nothing is lost.")
 
     lab = course.load(root)[stem]
     if any(exercise.reference is None for exercise in lab.exercises):
         raise ValueError(
-            f"{root}: expected the course's answers in solutions/{stem}.ipynb, got none. A class is made from a checkout of "
-            f"the course, which has them; what students get has not."
+            f"{root}: expected the course's answers in solutions/{stem}.ipynb, got none. Use a checkout of the course: the "
+            "students' copy has no answers."
         )
 
     given = json.loads((root / "labs" / f"{stem}.ipynb").read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
         return answers, f"every answer but {title}, which is not written"
 
     answers[name] = wrong
-    return answers, f"every answer, and a mistake in {title}"
+    return answers, f"every answer, with a mistake in {title}"
 
 
 def _first_half(lab: CourseLab) -> tuple[dict[str, str], str]:

@@ -73,7 +73,7 @@ def grade_shard(call: ShardCall) -> ShardEnd:
     try:
         for path in (call.folder, call.out, call.root):
             if not path.is_dir():
-                raise ValueError(f"expected {path}, got no such folder: it has to be one that all nodes see")
+                raise ValueError(f"expected {path}, got no such folder: all nodes must see it")
         grade(call.folder, call.out, call.jobs, root=call.root, seed=call.seed, selection=call.selection, due=call.due)
     except NoSandbox as error:
         return ShardEnd(shard, "refused", str(error), host)
@@ -127,7 +127,7 @@ def grade_on_slurm(
     expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
     names = [name for one in found if (name := _asked(one, folder, out, selection))]
     if not names:
-        raise ValueError(f"{folder}: expected submissions that are asked for, got none.")
+        raise ValueError(f"{folder}: expected submissions that match the selection, got none.")
 
     (out / "leases").mkdir(parents=True, exist_ok=True)
     seed = fixed_seed(out, seed)
@@ -232,7 +232,9 @@ class _Rounds:
         except (NameError, AssertionError, TypeError) as error:
             raise ValueError(f"--slurm: {str(error).splitlines()[0]}") from None
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            raise NoHosts(f"--slurm: Slurm does not take the job: {str(error).strip()}. sinfo shows what there is.") from None
+            raise NoHosts(
+                f"--slurm: Slurm rejects the job: {str(error).strip()}. Run sinfo to see the partitions and nodes."
+            ) from None
 
     def _follow(self, jobs: Sequence[Any], words: str) -> None:
         """Report progress until Slurm lists none of the jobs as alive."""
@@ -247,7 +249,7 @@ class _Rounds:
                 return job.result()
         said = job.paths.stderr.read_text(errors="replace").strip().splitlines() if job.paths.stderr.exists() else []
         last = said[-1][:300] if said else "nothing"
-        return ShardEnd(call.selection.shard, "lost", f"Slurm job {job.job_id} ended before its shard did; it said last: {last}")
+        return ShardEnd(call.selection.shard, "lost", f"Slurm job {job.job_id} ended before its shard did; its last line: {last}")
 
 
 @contextmanager

@@ -125,15 +125,15 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
         error = cells.broken[str(title)]
         print(
             f"note: the cell of {title} has a syntax error (line {error.lineno}: {error.msg}). The last version that ran "
-            f"was checked; a grade would look at the cell as it stands."
+            f"was checked; the grader reads the cell as it is now."
         )
     elif name in cells.untitled:
         UNTITLED[rebuilt.__code__.co_filename] = title
         print(f"note: the cell of `{name}` has lost its first line. Put it back: `{_first_line(title)}`")
     elif _is_another(fn, rebuilt):
         print(
-            f"note: `{name}` was defined again elsewhere; the one in the exercise's own cell was checked. If that is where "
-            f"you wrote it, the cell has lost its first line: put `{_first_line(title)}` back."
+            f"note: `{name}` was defined again elsewhere; the one in the exercise's own cell was checked. If the other cell "
+            f"holds your answer, it has lost its first line: put `{_first_line(title)}` back."
         )
 
     told = {one.name for one in taken.left}
@@ -242,8 +242,8 @@ def _note_changed_setups(number: str) -> None:
     counting = graded_cells.counting(shell.user_ns.get("In", ()))
     for line in graded_cells.changed_setups(counting, released):
         print(
-            f"note: the set-up cell that begins `{line[:60]}` is not as the lab gave it. A grade uses the lab's own: put "
-            f"what you added into the exercise's cell. If you have changed it back, restart the kernel."
+            f"note: the set-up cell that begins `{line[:60]}` differs from the lab's. The grader runs the lab's: move your "
+            f"additions to the exercise's cell. If you have changed the set-up cell back, restart the kernel."
         )
 
 

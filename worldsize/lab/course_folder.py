@@ -45,13 +45,13 @@ def notebook_of(lab: str, start: Path | None = None) -> Path:
     folder = labs_folder(start)
     if folder is None:
         raise ValueError(
-            f"{lab}: expected to stand in the course's folder, or in one below it, got {start or Path.cwd()}, where no labs/ is. "
-            f"Go there, or give the path of a notebook."
+            f"{lab}: expected the course's folder, or one below it, got {start or Path.cwd()}, which has no labs/. "
+            f"Change to the course's folder, or give the path of a notebook."
         )
 
     there = notebooks_in(folder)
     found = there.get(lab[:2].zfill(2))
     if found is None or lab not in (found.stem, found.stem[:2], found.stem[:2].lstrip("0"), "0"):
         names = ", ".join(path.stem for path in there.values())
-        raise ValueError(f"{lab}: expected one of the labs in {folder}, got another. There are: {names}.")
+        raise ValueError(f"{lab}: expected one of the labs in {folder}, got another. The labs are: {names}.")
     return found

@@ -54,7 +54,7 @@ class CourseMap:
         for lab in self.labs:
             unknown = [other for other in lab.after if other not in known or other == lab.number]
             if unknown:
-                wrong = f"lab {lab.number} stands on {', '.join(unknown)}"
+                wrong = f"lab {lab.number} builds on {', '.join(unknown)}"
                 raise ValueError(f"course map: {wrong}; expected some of {', '.join(known)}")
 
     @property
@@ -95,4 +95,4 @@ def _line(lab: MappedLab) -> str:
 
 def _names(layers: Sequence[Sequence[MappedLab]]) -> list[str]:
     """Return each layer's name: the first begins, each later layer builds on those above."""
-    return ["Begin here", "Then, in any order", *["Stands on those above"] * len(layers)][: len(layers)]
+    return ["Begin here", "Then, in any order", *["Builds on the labs above"] * len(layers)][: len(layers)]

@@ -123,12 +123,12 @@ class Lab:
         are sealed. A seal not yet opened by `sealed` is replaced by a new seal and removed by a refusal.
         """
         if rows is None:
-            self._refuse(id, "not yet: write the exercise, run its cell, then this one once more.")
+            self._refuse(id, "not yet: write the exercise, run its cell, then run this one again.")
             return
         if known is not None:
             tried = rehearsed(rows, known)
             if tried.complaint:
-                self._refuse(id, f"{tried} Mend your function, run its cell, then this one once more.")
+                self._refuse(id, f"{tried} Fix your function, run its cell, then run this one again.")
                 return
             rows = [row for row, value in zip(rows, known, strict=True) if value is None]
 

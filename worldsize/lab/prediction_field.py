@@ -128,7 +128,7 @@ def _said(value: float | None, unit: str) -> str:
 def _kept_before(value: float | None, unit: str) -> str:
     if value is None:
         return ""
-    return f"What you saved before stays: {units.number(value, unit)}"
+    return f"Your saved prediction stays: {units.number(value, unit)}"
 
 
 def _status(text: str) -> str:

@@ -39,7 +39,7 @@ class LabProgress:
     @property
     def next_step(self) -> str:
         if self.problem:
-            return "its file is damaged: open the lab, which mends it"
+            return "its file is damaged: open the lab to repair it"
         if not self.begun:
             return "begin"
         if self.open_exercise:
@@ -90,8 +90,8 @@ def course_progress() -> CourseProgress:
 
     looked = "; ".join(map(str, places))
     raise ValueError(
-        f"progress: expected what the labs keep (.worldsize/lab_00.json, …), got nothing in: {looked}. Run a lab first, or "
-        f"stand in the course's folder."
+        f"progress: expected the labs' records (.worldsize/lab_00.json, …), got none in: {looked}. Run a lab first, or "
+        f"change to the course's folder."
     )
 
 

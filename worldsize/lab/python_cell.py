@@ -97,7 +97,7 @@ def _transformer() -> Callable[[], Any]:
     class ShortHelpEnd(HelpEnd):
         def transform(self, lines: list[str]) -> list[str]:
             if sum(map(len, lines[self.start_line : self.q_line + 1])) > _MOST_HELP:
-                raise SyntaxError("a question for help that is too long")
+                raise SyntaxError("a request for help that is too long")
             return super().transform(lines)
 
     class BoundedTransformer(TransformerManager):
@@ -242,4 +242,4 @@ def run(code: CodeType, namespace: dict[str, Any]) -> None:
 def taken_out_sentence(taken_out: Sequence[str]) -> str:
     """Return a sentence that tells a student which pieces a rank leaves out."""
     shown = ", ".join(f"`{one}`" for one in dict.fromkeys(taken_out))
-    return f"a notebook alone can run {shown}: the exercise's cell is graded without it."
+    return f"only a notebook can run {shown}: the exercise's cell is graded without it."

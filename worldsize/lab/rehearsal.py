@@ -46,8 +46,8 @@ def rehearsed(rows: Any, known: Sequence[float | None]) -> Rehearsal:
     inside = int(((low <= measured) & (measured <= high)).sum())
     wide = float(((high - low) / 2 / middle).mean())
     words = (
-        f"Of {units.count(len(measured), 'row')} whose truth is open the middle is {_percent(off)} off on average, and "
-        f"{inside} lie in their intervals, which are ± {_percent(wide)} wide on average."
+        f"On {units.count(len(measured), 'row')} with open measurements, the middle is {_percent(off)} off on average; "
+        f"{inside} lie within their intervals, which are ± {_percent(wide)} wide on average."
     )
     return Rehearsal(words, _not_fit(words, middle, measured, off, inside, wide))
 
@@ -56,11 +56,11 @@ def _not_fit(
     words: str, middle: np.ndarray, measured: np.ndarray, off: float, inside: int, wide: float
 ) -> Complaint:
     if off > MOST_OFF:
-        return f"{words} At most {_percent(MOST_OFF)} off is asked for. {one_factor(middle, measured, NEAR)}".rstrip()
+        return f"{words} The limit is {_percent(MOST_OFF)} off. {one_factor(middle, measured, NEAR)}".rstrip()
     if wide > MOST_WIDE:
-        return f"{words} At most ± {_percent(MOST_WIDE)} is asked for: an interval that holds everything says nothing."
+        return f"{words} The limit is ± {_percent(MOST_WIDE)}: an interval that holds everything says nothing."
     if inside < LEAST_INSIDE * len(measured):
-        return f"{words} At least two in three should: how far off is your model on the rows that it was fitted to?"
+        return f"{words} At least two in three must: how far off is your model on the rows it was fitted to?"
     return None
 
 

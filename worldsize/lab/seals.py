@@ -50,9 +50,9 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
     said = f"{units.count(len(seal.numbers), 'forecast')}, digest {seal.digest}"
     for one in before:
         if one.digest == seal.digest:
-            return f"sealed already, at {one.at}: {said}"
+            return f"already sealed at {one.at}: {said}"
     if any(one.opened for one in before):
-        return f"another attempt, made when the truth was open: {said}. The first one, {before[0].digest}, stays your forecast"
+        return f"another attempt, made when the truth was open: {said}. Your first forecast, {before[0].digest}, still counts"
     return f"sealed at {seal.at}: {said}"
 
 
@@ -60,10 +60,10 @@ def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str
     """Return a lab's text after a refusal: the reason `why`, and the fate of earlier seals."""
     said = [why]
     if any(one.opened for one in before):
-        said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and stays.")
+        said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and still counts.")
     else:
-        said.append("Nothing is sealed, and what was measured stays closed.")
-    said += [f"The forecast that was sealed at {one.at} and not opened is taken back." for one in taken_back]
+        said.append("Nothing is sealed, and the measurements stay closed.")
+    said += [f"The unopened forecast sealed at {one.at} is withdrawn." for one in taken_back]
     return "\n".join(said)
 
 

@@ -101,12 +101,12 @@ class LabFile:
     def _cannot_keep(self, error: OSError) -> str:
         if isinstance(error, TimeoutError):
             return (
-                f"{self.path} stayed locked for {LOCK_TIMEOUT_S} s; expected another kernel to let go of it "
-                "at once. Stop other notebooks of this lab that hang, then run the cell again."
+                f"{self.path} stayed locked for {LOCK_TIMEOUT_S} s; expected another kernel to release it at "
+                "once. Stop other notebooks of this lab that hang, then run the cell again."
             )
 
         return (
-            f"{self.path} can't be kept ({error.strerror or error}); expected a folder in which this "
+            f"{self.path} can't be saved ({error.strerror or error}); expected a folder where this "
             "notebook may write. Set WORLDSIZE_STATE_DIR to such a folder and restart the kernel."
         )
 
@@ -124,7 +124,7 @@ def load_state(path: Path) -> State:
     for section in SECTIONS:
         entries = raw.setdefault(section, {})
         if not isinstance(entries, dict):
-            raise ValueError(f'"{section}" is no JSON object')
+            raise ValueError(f'"{section}" is not a JSON object')
         for key, entry in entries.items():
             if not _is_sound(section, entry):
                 raise ValueError(f'"{section}" of "{key}" is damaged')

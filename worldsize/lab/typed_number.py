@@ -115,7 +115,7 @@ def _wrong_unit(typed: str, asked: str, text: str) -> str:
         return _no_number(text)
 
     wanted = f"a number of {asked}" if asked else "a number without a unit"
-    return f"“{text.strip()}” ends in “{typed}”, which is no unit of this question: type {wanted}, such as {EXAMPLES}"
+    return f"“{text.strip()}” ends in “{typed}”, which is not a unit of this question: type {wanted}, such as {EXAMPLES}"
 
 
 def _no_number(text: str) -> str:

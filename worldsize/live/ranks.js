@@ -88,7 +88,7 @@ class Chips {
   constructor(parent) {
     this.root = element("div", "ws-many", parent);
     this.list = element("div", "ws-chips", this.root, {
-      role: "group", "aria-label": "ranks; the lines of the chosen one are beside them", "data-lm-suppress-shortcuts": "true",
+      role: "group", "aria-label": "ranks; the chosen rank's lines are beside them", "data-lm-suppress-shortcuts": "true",
     });
     this.chosen = element("div", "ws-chosen", this.root);
     this.chips = new Map();

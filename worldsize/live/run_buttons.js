@@ -6,7 +6,7 @@ const BUTTONS = [
   ["text", "copy as text", "copy what this run did, in words"],
 ];
 const PATIENCE_MS = 8000;
-const GONE = "The kernel does not have this run any more: run this cell again.";
+const GONE = "The kernel no longer has this run: run this cell again.";
 
 function save(message) {
   const link = document.createElement("a");
@@ -24,7 +24,7 @@ async function take(message) {
       return message.said;
     } catch {
       save(message); // a page that is not secure may not copy
-      return `This browser does not let the page copy: ${message.file} is in your downloads.`;
+      return `This browser blocks copying: ${message.file} is in your downloads.`;
     }
   }
   save(message);

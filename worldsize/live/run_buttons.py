@@ -36,11 +36,11 @@ class RunButtons:
         """Return the response to the button `asked`: a file or text to copy, and a message."""
         run = self.run
         if run is None:
-            return {"said": "The files of this run are gone: newer runs have taken their place. Run this cell again."}
+            return {"said": "This run's files are gone: newer runs replaced them. Run this cell again."}
         try:
             return _MADE[asked](run)
         except Exception as error:
-            return {"said": f"That did not work: {type(error).__name__}: {error}"}
+            return {"said": f"This failed: {type(error).__name__}: {error}"}
 
 
 def _perfetto(run: Run) -> dict[str, str]:

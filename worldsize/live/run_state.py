@@ -128,7 +128,7 @@ class RunState:
             return ""
         verb = "has" if len(missing) == 1 else "have"
         wait = "waits" if len(there) == 1 else "wait"
-        return f"{failures.names(missing)} {verb} not come to {MEETING}, where {failures.names(there)} {wait}"
+        return f"{failures.names(missing)} {verb} not reached {MEETING}, where {failures.names(there)} {wait}"
 
     def stands(self, rank: int, state: RankLife, doing: str = "", short: str = "") -> None:
         row = self.rows[rank]

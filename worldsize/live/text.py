@@ -19,7 +19,7 @@ from worldsize.live.run_state import RunState
 
 SHOWN_LINES = 30
 LONG_WARMING_S = 2.0  # a shorter wait for the helper is not mentioned
-STARTING_HELPER = "starting the helper that starts ranks: later launches find it ready. It takes some seconds"
+STARTING_HELPER = "starting the helper that starts ranks. It takes some seconds; later launches find it ready"
 
 
 def helper_words(waited_s: float, ready: bool) -> str:

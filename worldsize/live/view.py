@@ -184,7 +184,7 @@ class LiveView(TextLines):
             yield
         except Exception as error:
             self._broken = True
-            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run does not need it.")
+            print(f"note: the live view stopped ({type(error).__name__}: {error}); the run is not affected.")
 
 
 class LiveWindow:

@@ -106,13 +106,13 @@ def fake_rank(
     """
     sizes = dict(mesh or {"data": world_size})
     if not 0 <= rank < world_size:
-        raise ValueError(f"fake_rank: rank {rank!r} of {world_size!r}; expected a rank from 0 to {world_size - 1}.")
+        raise ValueError(f"fake_rank: expected a rank from 0 to {world_size - 1}, got rank {rank!r} of {world_size!r}.")
     if torch.Size(sizes.values()).numel() != world_size:
-        raise ValueError(f"fake_rank: the mesh {sizes} doesn't hold {world_size} ranks. Its sizes multiply to that number.")
+        raise ValueError(f"fake_rank: the mesh {sizes} doesn't hold {world_size} ranks. Its sizes must multiply to that number.")
     if not _has_fake_group():
         raise RuntimeError(
             f"fake_rank: expected PyTorch {TORCH} with its private {FAKE_GROUP}, got PyTorch {torch.__version__} without it. "
-            f"Install torch=={TORCH}.*, which this course is tested with."
+            f"Install torch=={TORCH}.*, the version this course is tested with."
         )
 
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@
     ddp = DistributedDataParallel(model)      # and dist.all_reduce, dist.get_world_size(), ...
 
 The group's all-reduce is the ring of `fabric.collectives`, so an all-reduce of b bytes is 2(n − 1)b bytes over all ranks. A
-collective is over when its call returns. Left out: collectives other than those of DDP and its exercise, operations other than
+collective is over when its call returns. Left out: collectives that neither DDP nor its exercise uses, operations other than
 sum, mean, minimum and maximum, groups of some of the ranks, and devices other than the CPU. S. Li et al., "PyTorch Distributed",
 VLDB 2020, section 3.3: DDP takes any process group.
 """
@@ -129,7 +129,7 @@ class FabricGroup(dist.ProcessGroup):
 def use_fabric(fabric: Fabric) -> FabricGroup:
     """Make the fabric's ranks the default process group of this process: DDP and `dist`'s calls then use the fabric.
 
-    Every rank has to call this function, which works where `init_process_group` may not be called, as in an exercise over the
+    Every rank must call this function, which works where `init_process_group` may not be called, as in an exercise over the
     fabric.
     """
     group = FabricGroup(fabric)

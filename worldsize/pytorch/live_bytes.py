@@ -51,7 +51,7 @@ class LiveBytes(TorchDispatchMode):
         return [storage.nbytes() for storage in tuple(self._storages)]
 
     def at_peak(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Return the bytes of those of `tensors` that lived at the moment of `peak`, each storage once."""
+        """Return the bytes of the `tensors` that lived at the moment of `peak`, each storage once."""
         storages = {x.untyped_storage() for x in tensors}
         return sum(storage.nbytes() for storage in storages if storage in self._at_peak)
 

@@ -90,7 +90,7 @@ def supervised(folder: str, module: str, job: tuple) -> dict:
         for line in process.stdout or ():
             report(**json.loads(line))
     if process.returncode:
-        raise RuntimeError(f"{module}: the supervisor ended with code {process.returncode}; its words are in this log")
+        raise RuntimeError(f"{module}: the supervisor ended with code {process.returncode}; its output is in this log")
     return pickle.loads((Path(folder) / "result").read_bytes())
 
 
@@ -200,7 +200,7 @@ class _Supervisor:
         """Raise RuntimeError if a rank ended other than by a kill or by losing another rank."""
         for number, rank in enumerate(self.ranks):
             if rank.exitcode not in (None, -signal.SIGKILL, _LOST):
-                raise RuntimeError(f"live_day: rank {number} ended by itself, with code {rank.exitcode}; its error stands above")
+                raise RuntimeError(f"live_day: rank {number} ended by itself, with code {rank.exitcode}; its error is above")
 
     def _wait(self, at_most_s: float) -> None:
         """Wait until a rank has died, at most `at_most_s` seconds."""

@@ -120,7 +120,7 @@ class Quorum:
     def _begin(self, state: State) -> None:
         """Take up the next quorum. If this rank is the root, send its state to the members behind."""
         if self._coming is None:
-            raise RuntimeError("one_step returned without all_finished(…): nobody knows whether this step counts")
+            raise RuntimeError("one_step returned without all_finished(…), so it is unknown whether this step counts")
         (self.behind, changed), ends = self._coming
         self._coming = None
         if changed:
@@ -269,7 +269,7 @@ class _QuorumSupervisor:
         member.process.join()
         if member.process.exitcode != -signal.SIGKILL:
             code = member.process.exitcode
-            raise RuntimeError(f"live_quorum: rank {rank} ended by itself, with code {code}; its error stands above")
+            raise RuntimeError(f"live_quorum: rank {rank} ended by itself, with code {code}; its error is above")
         if self.quorum.get(rank) is member:
             self.votes.setdefault(rank, False)
 
@@ -290,7 +290,7 @@ class _QuorumSupervisor:
         before, self.votes = self.quorum, {}
         newest = [rank for rank, member in self.alive.items() if member.asks and member.step == self.step]
         if not newest:
-            raise RuntimeError("live_quorum: all members were lost at once; only a checkpoint would help")
+            raise RuntimeError("live_quorum: all members were lost at once; only a checkpoint can restore the state")
         self.quorum = {rank: member for rank, member in sorted(self.alive.items()) if member.asks}
         behind = tuple(rank for rank in self.quorum if rank not in newest)
         if before:

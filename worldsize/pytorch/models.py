@@ -56,7 +56,7 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
     Seeded as `small_cnn` is. Raises ValueError for fewer than two sizes.
     """
     if len(sizes) < 2:
-        raise ValueError(f"mlp: expected at least two sizes, the input's and the output's, got {sizes!r}")
+        raise ValueError(f"mlp: expected at least two sizes, for input and output, got {sizes!r}")
 
     def build() -> nn.Sequential:
         layers: list[nn.Module] = []

@@ -1,6 +1,6 @@
 """The real traffic of a framework's step, from two witnesses that know nothing of the framework.
 
-The system counts the bytes of every TCP connection: how much each rank received from each other rank, whoever sent it.
+The system counts the bytes of every TCP connection: how much each rank received from each other rank, by any library.
 PyTorch's own profiler sees the collectives that DDP's C++ begins, which no Python function could record. Left out: the time of
 single bytes; NCCL, which does not use TCP; systems without Linux's counters, which only have the profiler. The counters are
 `tcp_info`'s (RFC 4898's extended statistics), see the manual page tcp(7).

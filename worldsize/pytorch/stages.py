@@ -42,7 +42,7 @@ def cut(
         raise ValueError(f"cut: expected edges that grow from 0 to {len(linear)}, the linear layers, got {list(edges)}")
 
     if len(x) % micro_batches:
-        raise ValueError(f"cut: expected a batch that divides by {micro_batches} micro-batches, got {len(x)} examples")
+        raise ValueError(f"cut: expected a batch that {micro_batches} micro-batches divide evenly, got {len(x)} examples")
 
     parts = []
     for stage, (start, stop) in enumerate(pairwise(edges)):

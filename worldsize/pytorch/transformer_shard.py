@@ -53,7 +53,7 @@ class GatheredLinear(torch.autograd.Function):
 
 
 def gathered(fabric: Fabric, own: torch.Tensor) -> torch.Tensor:
-    """All-gather tokens: [tokens/n, …] on each rank to [tokens, …] on all. n has to divide the tokens."""
+    """All-gather tokens: [tokens/n, …] on each rank to [tokens, …] on all. n must divide the tokens."""
     whole = torch.empty(fabric.world_size * own.shape[0], *own.shape[1:], dtype=own.dtype)
     whole.tensor_split(fabric.world_size)[fabric.rank].copy_(own.detach())
     all_gather(fabric, whole.view(-1))
@@ -80,7 +80,7 @@ class TransformerShard(nn.Module):
         super().__init__()
         n = fabric.world_size
         if heads % n or width % heads:
-            raise ValueError(f"TransformerShard: expected heads that {n} ranks divide and that divide the width, got {heads}")
+            raise ValueError(f"TransformerShard: expected heads that split over {n} ranks and divide the width, got {heads}")
 
         self._fabric, self._sequence, self._dropout = fabric, sequence, dropout
         self._heads, self._head_width = heads // n, width // heads

@@ -17,7 +17,7 @@ from worldsize.trace import Span, Trace
 
 @dataclass(eq=False)
 class SimulatedRun(Run):
-    """A simulation's result as a `Run`: `results`, `log`, `reports` and `trace` are those of simulated ranks.
+    """A simulation's result as a `Run`: `results`, `log`, `reports` and `trace` belong to simulated ranks.
 
     `simulated_s`: when the last rank ended, on the simulated clock; `ended_s` [ranks]: when each did. `wall_s` is the
     simulation's real time. `columns`: every message in columns, without a `Transfer` for each. In a run by symmetry there are no

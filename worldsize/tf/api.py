@@ -124,7 +124,7 @@ def _check(
     check_arguments(fn, args, timeout_s, seed)
     if importlib.util.find_spec("tensorflow") is None:
         raise ValueError(
-            "launch: expected TensorFlow, and it is not installed here. Install it: pip install tensorflow"
+            "launch: expected TensorFlow, which is not installed here. Install it: pip install tensorflow"
         )
 
     if not isinstance(logical_devices, int) or isinstance(logical_devices, bool):
@@ -134,19 +134,19 @@ def _check(
     if cluster is not None and not isinstance(cluster, Cluster):
         raise ValueError(f"launch: expected cluster=Cluster(worker=2) or None, got {cluster!r}")
     if env is not None and not all(isinstance(text, str) for pair in dict(env).items() for text in pair):
-        raise ValueError(f"launch: expected env as names and texts, such as {{'TF_X': '1'}}, got {env!r}")
+        raise ValueError(f"launch: expected env as names and strings, such as {{'TF_X': '1'}}, got {env!r}")
 
     if payload.first_parameter(fn) == "fabric":
         raise ValueError(
-            f"launch: `{getattr(fn, '__name__', 'fn')}` asks for a fabric, and TensorFlow's tasks have none. Launch it with "
-            f"`launch` of worldsize.notebook, or name the first parameter `task`."
+            f"launch: `{getattr(fn, '__name__', 'fn')}` asks for a fabric, but TensorFlow's tasks have none. Launch it with "
+            f"`launch` from worldsize.notebook, or name the first parameter `task`."
         )
 
 
 def _unknown(name: str) -> ValueError | TypeError:
     if name in ("world_size", "link", "device"):
         return ValueError(
-            f"launch: this is TensorFlow's launch (worldsize.tf), which has no {name}. Say cluster=Cluster(worker=2) for "
-            f"processes, logical_devices=4 for devices; ranks of torch start with `launch` of worldsize.notebook."
+            f"launch: this is TensorFlow's launch (worldsize.tf), which has no {name}. Use cluster=Cluster(worker=2) for "
+            f"processes, logical_devices=4 for devices; start torch ranks with `launch` from worldsize.notebook."
         )
     return TypeError(f"launch() got an unexpected keyword argument {name!r}")

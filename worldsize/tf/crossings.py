@@ -1,6 +1,6 @@
 """Transfers between devices in one step of a traced TensorFlow program, and the devices of its variables.
 
-TensorFlow cuts a traced function into one graph per device, with a send and a receive where a tensor has to cross.
+TensorFlow cuts a traced function into one graph per device, with a send and a receive where a tensor crosses.
 `crossings` runs the function, takes the graphs that really ran, and returns each send with the bytes of its tensor. All graph
 optimizers except pruning are off meanwhile, so that a tensor keeps the name and shape with which it was traced. Collective ops
 are listed, but their messages are in no graph; `graphs.py` reads sessions. M. Abadi et al., "TensorFlow: a system for

@@ -280,7 +280,7 @@ answers.mistake("forgets_to_wait", {
             for handle in handles:
                 handle.wait()
     """: "",
-}, "without waiting for an isend")
+}, "ended without waiting for an isend")
 answers.mistake("one_buffer_for_what_comes", {
     "coming = [x.new_empty(rows, x.shape[1]) for x in (k, v)]": "coming = [x.new_empty(0) for x in (k, v)]",
     "for x in coming:": """

@@ -261,7 +261,7 @@ answers.mistake("does_not_wait_for_the_counts", {
                 fabric.recv(counts[rank], frm=rank)
         counts[me][0] = len(places[me])
     """,
-}, "without waiting for an isend")
+}, "ended without waiting for an isend")
 answers.mistake("counts_in_bytes", {
     "[torch.tensor([len(own)]) for own in places], whole_numbers(n))":
         "[torch.tensor([len(own)]).to(torch.int8) for own in places], [x.to(torch.int8) for x in whole_numbers(n)])",

@@ -51,7 +51,7 @@ flood("begins_large_frames", """
 def floods(fabric):
     tell({"op": "done", "returned": 1}, bytes(31_000_000), sent=30_000_000)
     time.sleep(60)
-""", "on their way|had not finished|not done|took|no result", "graded", "crashed", "timeout")
+""", "in transit|had not finished|not done|took|no result", "graded", "crashed", "timeout")
 flood("never_reads_its_answers", """
 def floods(fabric):
     if fabric.world_size > 1:
@@ -61,7 +61,7 @@ def floods(fabric):
             message = {"op": "post", "post": 1000 + k, "to": (fabric.rank + 1) % fabric.world_size, "tag": k}
             tell(message | {"dtype": 0, "shape": [5_000_000]}, bytes(20_000_000))
         time.sleep(60)
-""", "on their way|to and fro", "graded", "crashed", "timeout")
+""", "in transit|exchanged with the grader", "graded", "crashed", "timeout")
 flood("fills_memory_while_the_grader_is_busy", """
 def floods(fabric):
     def chat():

@@ -93,7 +93,7 @@ def pass_right(fabric, x):
     line.tell({"op": "post", "post": 1, "to": (fabric.rank + 1) % n, "tag": 0, "dtype": 0, "shape": [1]}, bytes(40000))
     fabric.recv(torch.empty(1), (fabric.rank - 1) % n)
     return x
-""", 0.0, reached="ProtocolError: expected a message as large as its kind")
+""", 0.0, reached="ProtocolError: expected a message of the size that its dtype and shape give")
 code("a_pickle_that_acts", TITLE + """
 import os
 class Acts:

@@ -82,7 +82,7 @@ def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnL
     sphinx = [sys.executable, "-m", "sphinx", "-q", "-j", "auto", "-b", "html", str(staged), str(out)]
     done = subprocess.run(sphinx, capture_output=True, text=True)
     if done.returncode or done.stderr.strip():  # a warning is a mistake on a page
-        raise ValueError(f"site: expected pages of {staged} without a complaint, got Sphinx saying: {done.stderr[-2000:]}")
+        raise ValueError(f"site: expected Sphinx to build {staged} without warnings, got: {done.stderr[-2000:]}")
     return sorted(page for page in out.rglob("*.html") if "_static" not in page.parts)
 
 

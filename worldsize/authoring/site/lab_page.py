@@ -45,7 +45,7 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
         if cell.cell_type != "code":
             continue
         if cell.id not in outputs:
-            raise ValueError(f"site: expected a run of the lab as it is now, got none of its cell {cell.id}; run it again")
+            raise ValueError(f"site: expected a run of the lab's current version, got none of cell {cell.id}; run it again")
         if "nbgrader" not in cell.metadata and not _SUMMARY.search(cell.source):
             cell.outputs = [_light(output) for output in outputs[cell.id]]
             if _KNOBS.search(cell.source) and "ws-knobs" not in str(cell.outputs):

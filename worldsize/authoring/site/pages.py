@@ -60,7 +60,7 @@ def api_modules() -> Iterator[str]:
 def api_pages(modules: Iterable[str]) -> dict[str, str]:
     """Return Markdown for Sphinx by file name; the first file lists all modules."""
     modules = list(modules)
-    opening = ["# API", "", "What a notebook may import: a function's shapes, units and errors stand in its text."]
+    opening = ["# API", "", "Everything a notebook may import, with shapes, units and errors."]
     pages = {"index.md": "\n".join([*opening, "", "```{toctree}", *modules, "```"]) + "\n"}
     for module in modules:
         # re-exports of the notebook module are indexed where they are defined
@@ -72,7 +72,7 @@ def api_pages(modules: Iterable[str]) -> dict[str, str]:
 
 def papers_page(labs: Mapping[str, NotebookNode]) -> str:
     """Return the page with every lab's further reading."""
-    parts = ["# Papers", "", "What each lab stands on, and where to read on."]
+    parts = ["# Papers", "", "The papers behind each lab, and further reading."]
     for stem, lab in labs.items():
         for cell in lab.cells:
             found = _READING.search(cell.source) if cell.cell_type == "markdown" else None
@@ -105,7 +105,7 @@ def section_of(text: str, heading: str) -> str:
     """Return the text under `## heading`. Raises ValueError if there is no such heading."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     if not found:
-        raise ValueError(f"expected a section ## {heading}, which the site shows, got none")
+        raise ValueError(f"expected a section ## {heading} for the site, got none")
     return found[1]
 
 

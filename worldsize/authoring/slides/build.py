@@ -33,7 +33,7 @@ def build_slides(root: Path, out: Path, numbers: Iterable[str] = (), progress: C
     wanted = list(numbers) or list(sources)
     unknown = [number for number in wanted if number not in sources]
     if unknown:
-        raise ValueError(f"slides: expected numbers of labs ({', '.join(sources)}), got {', '.join(unknown)}")
+        raise ValueError(f"slides: expected lab numbers ({', '.join(sources)}), got {', '.join(unknown)}")
 
     out.mkdir(parents=True, exist_ok=True)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -67,5 +67,5 @@ def as_pdf(page: Path, browser: str) -> Path:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=PDF_TIMEOUT_S)
     if not pdf.is_file():
-        raise ValueError(f"slides: expected {pdf} from {browser}, got none. It says: {done.stderr.strip()[-500:]}")
+        raise ValueError(f"slides: expected {pdf} from {browser}, got none. The browser says: {done.stderr.strip()[-500:]}")
     return pdf

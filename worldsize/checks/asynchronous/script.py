@@ -21,8 +21,8 @@ TOKEN, OVER = 1, 2  # tags between workers; the server's messages have tag 0
 class WorkerScript:
     """A script: `order[k]` is the worker (a rank from 1 on) whose gradient arrives k-th, of `workers` in all.
 
-    After these, every worker that still holds weights sends a last gradient, in any order: the server has to take the
-    gradient and to apply nothing. `start` holds the first weights, shape [len(order) + workers]. `sizes`, of the same
+    After these, every worker that still holds weights sends a last gradient, in any order: the server must take the
+    gradient and apply nothing. `start` holds the first weights, shape [len(order) + workers]. `sizes`, of the same
     shape, says how large each gradient is in its own element.
     """
 

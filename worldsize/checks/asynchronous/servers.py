@@ -1,6 +1,6 @@
 """Checks of lab 05: an asynchronous server, the gate of bounded staleness, and the barrier with backup workers.
 
-The check plays all workers from a `WorkerScript`; what has to come out (`UpdatePlan`) follows from the order of arrivals
+The check plays all workers from a `WorkerScript`; the expected result (`UpdatePlan`) follows from the order of arrivals
 alone. The server is judged by the final weights, the letters to each worker, and what it returns about its gradients.
 J. Dean et al. (NIPS 2012), Q. Ho et al. (NIPS 2013), J. Chen et al. ("Revisiting distributed synchronous SGD", 2016) and W.
 Zhang et al. (IJCAI 2016): the rules.

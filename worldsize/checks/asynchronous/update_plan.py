@@ -1,4 +1,4 @@
-"""The updates that a parameter server has to make of gradients in a given order: the rules of lab 05, on paper.
+"""The updates that a parameter server must make of gradients in a given order: the rules of lab 05, on paper.
 
 An `UpdatePlan` says which gradients count in which update, and which versions of the weights each worker is sent, from the
 order of arrivals alone.

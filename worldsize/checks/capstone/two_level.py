@@ -45,12 +45,12 @@ class NodeSize(NamedTuple):
         return self.elements % self.world_size == 0
 
     def most_between(self) -> int:
-        """Return the most bytes that a rank has to send to other nodes: 2(k − 1) chunks of its shard."""
+        """Return the most bytes that a rank must send to other nodes: 2(k − 1) chunks of its shard."""
         shard = chunks.largest_chunk(self.elements, self.per_node)
         return 2 * (self.nodes - 1) * chunks.largest_chunk(shard, self.nodes) * np.dtype(self.dtype).itemsize
 
     def most_inside(self) -> int:
-        """Return the most bytes that a rank has to send inside its node: 2(g − 1) shards, with g ranks a node."""
+        """Return the most bytes that a rank must send inside its node: 2(g − 1) shards, with g ranks a node."""
         shard = chunks.largest_chunk(self.elements, self.per_node)
         return 2 * (self.per_node - 1) * shard * np.dtype(self.dtype).itemsize
 

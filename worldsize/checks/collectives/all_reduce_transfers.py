@@ -50,7 +50,7 @@ class Ring:
 
     @property
     def slack(self) -> float:
-        """Return how far a rank's share may be from `share`, in tensors: one chunk, or more if chunks have to differ.
+        """Return how far a rank's share may be from `share`, in tensors: one chunk, or more if chunks must differ.
 
         In each half a rank sends all chunks but one, which may be empty or the largest.
         """

@@ -59,7 +59,7 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
 
 
 def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Return whether the scenario waits for a change after one that never came."""
+    """Return whether the scenario waits for a change after the writer's last change."""
     last = scenario["saves"][-1]
     change = last["meets"][0] if last["meets"] else 0
     if last["dies"] and last["dies"][0] == "change":

@@ -1,6 +1,6 @@
 """Check an optimizer step for a batch that comes in parts, on several ranks, with DistributedDataParallel.
 
-The weights must be those of one device that has all examples at once, for parts of any size. DDP's process group lies over
+The weights must match one device's that has all examples at once, for parts of any size. DDP's process group lies over
 the fabric and its layers declare their work, so the record shows what travelled and how many micro-batches were in memory.
 S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.4.
 """

@@ -1,7 +1,7 @@
 """Check of `power_sgd_average`: a low-rank average by one step of a power iteration that continues from step to step.
 
 With M = gradient + residual on each rank: P = mean of M q, its columns made orthonormal; Q = mean of Mᵀ P; the average is P Qᵀ.
-Only M q and Mᵀ P have to travel, in two small all-reduces: sending M gives the values, but saves nothing. T. Vogels, S. P.
+Only M q and Mᵀ P must travel, in two small all-reduces: sending M gives the values, but saves nothing. T. Vogels, S. P.
 Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. Left out: an M that only rounding
 keeps from a lower rank.
 """

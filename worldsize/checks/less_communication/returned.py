@@ -115,7 +115,7 @@ def not_as_asked(ended: ArenaResult, names: str, count: int) -> Complaint:
 
 @dataclass(frozen=True)
 class Needed:
-    """The bytes that all ranks together have to send, what for, and {bytes that a slip sends: words for it}.
+    """The bytes that all ranks together must send, what for, and {bytes that a slip sends: words for it}.
 
     `fewer`: words for fewer bytes; empty if fewer are right as long as the values are.
     """

@@ -106,8 +106,8 @@ def _step(generator: np.random.Generator, residuals: ByRank, k: int, dtype: str)
 def _tells(step: SparseStep) -> bool:
     """Return whether every slip gives rank 0 a result of its own.
 
-    That needs an index that several ranks choose. What is sent for an index must not add up to 0, nor to one rank's number, and
-    two sizes at the border of a choice must differ.
+    That needs an index that several ranks choose. The numbers sent for it must not add up to 0, nor to one rank's
+    number, and two sizes at the border of a choice must differ.
     """
     for chosen_by in (*step.gradients, np.mean(step.totals, axis=0)):
         last, next_one = np.sort(np.abs(chosen_by))[::-1][step.k - 1 : step.k + 1]

@@ -126,7 +126,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
 
 def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
-    """Check the tied case: each rank sends k numbers, none smaller than one that stays, and the average has them."""
+    """Check the tied case: each rank sends k numbers, none smaller than a number it keeps, and the average has them."""
     complaint = not_as_asked(ended, "(average, residual)", 2)
     if complaint:
         return {AVERAGE: complaint}

@@ -1,6 +1,6 @@
 """Check of buckets, which gradients travel together: sizes and a cap go in, lists of tensor numbers come out.
 
-The rule is that of torch's DDP: in the order of backward, a bucket closes as soon as it holds the cap or more (S. Li et al.,
+The rule is torch DDP's: in the order of backward, a bucket closes as soon as it holds the cap or more (S. Li et al.,
 "PyTorch Distributed", VLDB 2020, section 3.2.3). Left out: sending them (`gradient_averaging`).
 """
 

@@ -42,7 +42,7 @@ class ResumePlan:
 
 @dataclass(frozen=True)
 class Life:
-    """The state that a life begins with where there is no checkpoint. `seeds` are by rank."""
+    """The state that a life begins with where there is no checkpoint. `seeds[r]` is rank r's."""
 
     weight: np.ndarray
     momentum: np.ndarray

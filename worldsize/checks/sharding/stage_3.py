@@ -210,7 +210,7 @@ def one_device(
 ) -> list[np.ndarray]:
     """Return the weights after training on one device with all ranks' examples and mean gradients, times `scale`.
 
-    Each layer's results are weighed as those of the real `ranks` were.
+    Each layer's results are weighed as the real `ranks`' results were.
     """
     weights = list(stack.weights)
     for step in range(stack.steps if steps is None else steps):

@@ -1,7 +1,7 @@
 """Checks of tensor parallelism: a sharded MLP between f and g, and one between norms on sharded tokens (sequence parallelism).
 
 Each rank gets only its own shard of the weights. Every step's output and input gradient, and the final weights, must match one
-device's, and the bytes sent must be those of the minimal collectives, so an answer that gathers weights fails.
+device's, and the bytes sent must match the minimal collectives', so an answer that gathers weights fails.
 
 Weights have shape [outputs, inputs], as in torch: the papers' "columns", for x A, are rows here. M. Shoeybi et al.,
 "Megatron-LM", arXiv:1909.08053, 2019, section 3; V. Korthikanti et al., arXiv:2205.05198, 2022, section 4.2.

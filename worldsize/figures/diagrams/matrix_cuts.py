@@ -31,7 +31,7 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     """
     if not 1 <= n <= MOST_RANKS or hidden % n:
         raise ValueError(
-            f"matrix_cuts: expected 1 to {MOST_RANKS} ranks, a number that divides hidden = {hidden}, got n = {n}"
+            f"matrix_cuts: expected 1 to {MOST_RANKS} ranks, dividing hidden = {hidden} evenly, got n = {n}"
         )
 
     sides = (batch, inputs, hidden, outputs)

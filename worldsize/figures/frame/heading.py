@@ -22,8 +22,8 @@ def question(asks: str) -> str:
     """Return the question without blanks at its ends. Raises ValueError unless it is empty or ends in "?"."""
     if asks and not asks.rstrip().endswith("?"):
         raise ValueError(
-            f"a picture's asks= is {asks!r}; expected a question that ends in '?'. What a picture finds it says itself, "
-            "from its data: a sentence written before the run may be false after it."
+            f"a picture's asks= is {asks!r}; expected a question that ends in '?'. The picture states its finding itself, "
+            "from its data: a sentence written before the run may be false after the run."
         )
     return asks.strip()
 

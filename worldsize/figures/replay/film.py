@@ -30,7 +30,7 @@ def film_of(player: str) -> str:
     """Return the film of a saved replay, from the HTML of its output. Raises ValueError for other HTML."""
     found = _DATA.search(player)
     if found is None:
-        raise ValueError(f"film: expected the HTML of a replay, got {player[:60]!r}; hand in the output of figures.replay")
+        raise ValueError(f"film: expected the HTML of a replay, got {player[:60]!r}; pass the output of figures.replay")
     data = json.loads(found[1])
     return film(data, data["finding"])
 

@@ -178,7 +178,7 @@ def band(name: str, runs: Runs) -> Band:
     xs = [tuple(x for x, _ in run) for run in runs]
     if not xs or not xs[0] or any(other != xs[0] for other in xs):
         raise ValueError(
-            f"figures.bands: expected runs with a point at the same x each in {name!r}, got {list(map(len, xs))} points"
+            f"figures.bands: expected all runs in {name!r} to have their points at the same x, got {list(map(len, xs))} points"
         )
 
     columns = list(zip(*([y for _, y in run] for run in runs), strict=True))

@@ -88,7 +88,7 @@ def _checked(contents: Notes, n: int) -> Notes:
     if len(contents) == n and all(isinstance(notes, list) and hasattr(notes[0], "held") for notes in contents):
         return contents
     raise ValueError(
-        f"figures.steps: expected as contents the notes of a Watched fabric for each of {n} ranks, got {contents!r:.60}. "
+        f"figures.steps: expected contents to hold a Watched fabric's notes for each of {n} ranks, got {contents!r:.60}. "
         f"Return `watched.notes()` from every rank, and pass `contents=run.results`."
     )
 

@@ -158,7 +158,7 @@ class FolderRecord:
         return os.path.normpath(os.path.join(os.path.dirname(self._place), call.text_at(place)))
 
     def goes_beyond(self, call: Call, name: str, most_bytes: int) -> bool:
-        """Return whether the call would write past byte `most_bytes` of a file, where the kernel writes no more."""
+        """Return whether the call would write past byte `most_bytes` of a file, where the kernel stops writing."""
         if name == "ftruncate" or name == "truncate":
             return call.arguments[1] > most_bytes
         if name not in _WRITES or (name == "write" and call.arguments[2] == 0):

@@ -188,7 +188,7 @@ def warm(framework: str) -> None:
 def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> tuple[ModuleType, dict[str, str]]:
     """Run a submission's cells, [[title, source], …], in order; return the module that they make, and errors.
 
-    The errors are by title, for the cells that failed.
+    `errors[title]` is a failed cell's error.
     """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module

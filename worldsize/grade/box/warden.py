@@ -177,7 +177,7 @@ class _WatchedSave:
         with suppress(BlockingIOError):
             one.reader.feed(os.read(one.line.reads, CHUNK))
         if one.reader.kept_bytes > _MOST_FRAME_BYTES:
-            raise BadFrame("expected less of a writer")
+            raise BadFrame("expected less data from a writer")
         while one.told is None and (frame := one.reader.next()):
             self._take_in(one, frame[0])
 

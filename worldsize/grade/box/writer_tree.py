@@ -87,7 +87,7 @@ class WriterTree:
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
-                raise KernelRefused(0, "the processes that should be watched did not start")
+                raise KernelRefused(0, "the processes to watch did not start")
             said = json.loads(data)
             if "refused" in said:
                 raise KernelRefused(0, said["refused"])
@@ -162,7 +162,7 @@ def _write_as(order: dict[str, Any], number: int, line: PipeEnds, post: socket.s
     try:
         privileges.end_with_parent()
         close_all_but([line], post.fileno())
-        demand("that a writer can be watched", libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0))
+        demand("watching a writer", libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0))
         _be_heard(order, number, post)
         post.close()
         writer.serve(BrokerChannel(line, is_only_thread), folder)
@@ -183,7 +183,7 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
         if listeners:
             socket.send_fds(post, [json.dumps({"writer": number}).encode()], listeners)
         else:
-            post.send(json.dumps({"refused": "this kernel does not tell of a process' system calls"}).encode())
+            post.send(json.dumps({"refused": "this kernel does not report a process's system calls"}).encode())
 
     helper = threading.Thread(target=send)
     helper.start()

@@ -31,7 +31,7 @@ def exam(labs: tuple[str, ...], count: int | None, seed: str, student: str = "")
     found = [question for question in QUESTIONS if not labs or question.lab in labs]
     if count is not None:
         if not 1 <= count <= len(found):
-            raise ValueError(f"--questions: expected 1 to {len(found)}, as many as there are on these labs, got {count}.")
+            raise ValueError(f"--questions: expected 1 to {len(found)}, the number of questions on these labs, got {count}.")
         chosen = random.Random(f"{seed}/choice").sample(range(len(found)), count)
         found = [found[place] for place in sorted(chosen)]
     return [variant(question, f"{seed}/{student}") for question in found]

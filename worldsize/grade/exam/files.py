@@ -28,7 +28,7 @@ def names_from(students: str) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
         got = f"twice {twice[0]!r}" if twice else "none"
-        raise ValueError(f"--students: expected one name or more, each once, got {got}.")
+        raise ValueError(f"--students: expected one or more names, each once, got {got}.")
     return names
 
 
@@ -44,7 +44,7 @@ def write(
     if form not in FORMS:
         raise ValueError(f"--form: expected one of {', '.join(FORMS)}, got {form!r}.")
     if out.exists():
-        raise ValueError(f"{out}: expected a folder that is not there yet, got one. Name another, so that nothing is lost.")
+        raise ValueError(f"{out}: expected a new folder, got an existing one. Name another, so that nothing is lost.")
 
     exams = [exam(labs, count, seed, name) for name in names]
     if form == "moodle":
@@ -58,7 +58,9 @@ def write(
             files[f"{plain}.txt"] = writers.as_text(f"{TITLE}: {name}", variants)
             files[f"answers/{plain}.txt"] = writers.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
         if len(files) < 2 * len(names):  # two names became one file name
-            raise ValueError("--students: expected names that differ in letters and digits, got two that make one file name.")
+            raise ValueError(
+                "--students: expected names that differ in letters and digits, got two that give the same file name."
+            )
 
     for name, content in files.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)

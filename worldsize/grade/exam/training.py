@@ -63,7 +63,7 @@ def _padded(count: int, n: int) -> int:
 QUESTIONS = (
     ExamQuestion(
         "efficiency", "01",
-        "One worker trains on {one} images a second, {n} workers on {many} together. What is the efficiency, in per cent?",
+        "One worker trains on {one} images per second, {n} workers together on {many}. What is the efficiency, in per cent?",
         "%", {"n": (4, 8, 16), "one": (100, 120, 200, 250), "many": (600, 700, 900, 1400, 1500, 2100)},
         lambda g: 100 * scaling.efficiency(g.n, scaling.speedup(1 / g.one, 1 / g.many)),
         lambda g: 100 * g.many / sum(g.one for _ in range(g.n)),
@@ -73,7 +73,7 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "amdahl", "01",
-        "{f} % of a job's time cannot be shared out. How many times as fast is it with {n} workers, by Amdahl's law?",
+        "{f} % of a job's time cannot be parallelized. How many times as fast is it with {n} workers, by Amdahl's law?",
         "times", {"f": _PERCENT, "n": (4, 8, 16, 32, 64)},
         lambda g: scaling.amdahl(g.n, g.f / 100),
         lambda g: 100 / (g.f + (100 - g.f) / g.n),
@@ -82,8 +82,7 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "amdahl_limit", "01",
-        "{f} % of a job's time cannot be shared out. How many times as fast can it become at most, with as many "
-        "workers as you like?",
+        "{f} % of a job's time cannot be parallelized. How many times as fast can it be at most, with any number of workers?",
         "times", {"f": (1, 2, 2.5, 4, 5, 8, 10, 12.5, 20)},
         lambda g: scaling.amdahl_limit(g.f / 100),
         lambda g: 100 / g.f,
@@ -92,11 +91,11 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "gustafson", "01",
-        "Of the time that {n} workers take for a job that grew with them, {f} % are serial. What is the scaled speedup?",
+        "{n} workers run a job that grew with their number; {f} % of their time is serial. What is the scaled speedup?",
         "times", {"f": _PERCENT + (20, 30), "n": (8, 16, 32, 64)},
         lambda g: scaling.gustafson(g.n, g.f / 100),
         lambda g: g.f / 100 + sum(1 - g.f / 100 for _ in range(g.n)),
-        "f + (1 − f) n (Gustafson): the other part is done n times in that time.",
+        "f + (1 − f) n (Gustafson): the workers do the other part n times in that time.",
         (lambda g: g.n, lambda g: scaling.amdahl(g.n, g.f / 100)),
     ),
     ExamQuestion(
@@ -112,9 +111,8 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "gpipe_idle", "03",
-        "A pipeline of {p} equal stages works on {m} micro-batches, all forward and then all backward (GPipe). In "
-        "what part of the step is "
-        "a stage idle, in per cent?",
+        "A pipeline of {p} equal stages works on {m} micro-batches, all forward and then all backward (GPipe). For what share of "
+        "the step is a stage idle, in per cent?",
         "%", {"p": (2, 3, 4, 6, 8), "m": (2, 4, 8, 12, 16, 32)},
         lambda g: 100 * schedules.idle_share(g.p, g.m),
         lambda g: 100 * (1 - g.m * 3 / _makespan(g, 1, 2)),  # a backward takes two forwards
@@ -123,20 +121,18 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "gpipe_overhead", "03",
-        "A pipeline has {p} equal stages, and a step {m} micro-batches. How much longer than with no idle stage does "
-        "the step take, in "
-        "per cent?",
+        "A pipeline has {p} equal stages, and a step has {m} micro-batches. How much longer does the step take than without idle "
+        "stages, in per cent?",
         "%", {"p": (2, 3, 4, 6, 8), "m": (2, 4, 8, 12, 16, 32)},
         lambda g: 100 * schedules.overhead(g.p, g.m),
         lambda g: 100 * (_makespan(g, 1, 2) / (3 * g.m) - 1),
-        "The bubble is p − 1 slots beside m full ones: (p − 1)/m.",
+        "The bubble is p − 1 slots next to m full ones: (p − 1)/m.",
         (lambda g: 100 * (g.p - 1) / (g.m + g.p - 1), lambda g: 100 * g.p / g.m),
     ),
     ExamQuestion(
         "pipeline_seconds", "03",
-        "A pipeline of {p} stages takes {ms} ms a stage for the forward of one micro-batch. How many ms do the "
-        "forwards of {m} micro-batches "
-        "take, from the first stage's start to the last stage's end?",
+        "A pipeline of {p} stages takes {ms} ms per stage for the forward pass of one micro-batch. How many ms do the forward "
+        "passes of {m} micro-batches take, from the first stage's start to the last stage's end?",
         "ms", {"p": (2, 3, 4, 6, 8), "m": (2, 4, 8, 16), "ms": (5, 10, 20, 25)},
         lambda g: cost.pipeline([g.ms] * g.p, g.m),
         lambda g: _makespan(g, g.ms, 0),
@@ -145,13 +141,12 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "in_flight", "03",
-        "A pipeline of {p} stages runs 1F1B with {m} micro-batches. How many micro-batches' activations does stage "
-        "{stage} (the first is 0) "
-        "hold at most?",
+        "A pipeline of {p} stages runs 1F1B with {m} micro-batches. At most, how many micro-batches' activations does stage "
+        "{stage} (the first is 0) hold?",
         "micro-batches", {"p": (4, 6, 8), "m": (8, 12, 16), "stage": (0, 1, 2, 3)},
         lambda g: _held(g.p, g.m)[g.stage],
         lambda g: min(g.m, g.p - g.stage),
-        "A stage holds as many as there are stages from it to the end: p − s, and never more than m.",
+        "A stage holds one for each stage from itself to the end: p − s, and never more than m.",
         (lambda g: g.m, lambda g: g.p - g.stage - 1, lambda g: g.stage + 1),
     ),
     ExamQuestion(
@@ -161,38 +156,35 @@ QUESTIONS = (
         "", {"a": (10, 20, 30), "b": (40, 60, 90), "x": (0.5, 1.0, 2.0), "y": (3.0, 4.0, 6.0)},
         lambda g: (g.a * g.x + g.b * g.y) / (g.a + g.b),
         lambda g: math.fsum([g.x] * g.a + [g.y] * g.b) / len([g.x] * g.a + [g.y] * g.b),
-        "Weighted by the counts. The mean of the two means counts rank 0's examples too much.",
+        "Weighted by the counts. The mean of the two means gives rank 0's examples too much weight.",
         (lambda g: (g.x + g.y) / 2, lambda g: (g.b * g.x + g.a * g.y) / (g.a + g.b)),
     ),
     ExamQuestion(
         "model_or_data", "04",
-        "{n} ranks train a model of {mb} MB of weights. Spread over them by layers, a step moves {kb} kB of "
-        "activations forward at all "
-        "boundaries together for each example, and as much backward. From which batch on does data parallelism move "
-        "fewer bytes?",
+        "{n} ranks train a model of {mb} MB of weights. With the layers spread over the ranks, a step moves {kb} kB of "
+        "activations per example forward over all boundaries together, and as much backward. From what batch size on does data "
+        "parallelism move fewer bytes?",
         "examples", {"n": (2, 4, 8), "mb": (10, 20, 40, 100), "kb": (50, 100, 200, 400)},
         lambda g: parallelism.crossing_batch(g.n, g.mb * 1e6, [g.kb * 1e3]),
         lambda g: 2 * (g.n - 1) * g.mb * 1e6 / sum(2 * g.kb * 1e3 for boundary in (0,)),
-        "2 (n − 1) times the weights in all, against 2 · activations for each example.",
+        "2 (n − 1) times the weights in total, versus 2 · activations per example.",
         (lambda g: g.mb * 1e3 / g.kb, lambda g: 2 * (g.n - 1) * g.mb * 1e3 / g.kb),
         lambda g: g.n > 2,
     ),
     ExamQuestion(
         "steps_an_epoch", "04",
-        "A data set has {count} examples. {n} ranks take {each} examples each in every step; the last, smaller step "
-        "counts too. How many "
-        "steps has an epoch?",
+        "A data set has {count} examples. {n} ranks take {each} examples each in every step; the last, smaller step counts too. "
+        "How many steps does an epoch have?",
         "steps", {"count": (10_000, 12_500, 50_000, 60_000), "n": (4, 8, 16), "each": (32, 48, 64)},
         lambda g: math.ceil(g.count / (g.n * g.each)),
         lambda g: len(range(0, g.count, g.n * g.each)),
-        "All ranks together take n · b examples a step, rounded up.",
+        "All ranks together take n · b examples per step; round the steps up.",
         (lambda g: math.ceil(g.count / g.each), lambda g: math.ceil(g.count / g.each / g.n / g.n)),
     ),
     ExamQuestion(
         "tower_batch", "07",
-        "{n} towers share a batch of {batch} examples evenly. Each tower's loss is the mean over its own part. By "
-        "what must the sum of the "
-        "towers' gradients be multiplied to be the gradient of the whole batch's mean loss?",
+        "{n} towers share a batch of {batch} examples evenly. Each tower's loss is the mean over its own part. By what factor "
+        "must you multiply the sum of the towers' gradients to get the gradient of the whole batch's mean loss?",
         "", {"n": (2, 3, 4, 6, 8), "batch": (48, 96, 240)},
         lambda g: 1 / g.n,
         lambda g: (g.batch / g.n) / g.batch,
@@ -206,14 +198,13 @@ QUESTIONS = (
         "steps", {"n": (2, 3, 4, 5, 8), "each": (50, 100, 150, 400)},
         lambda g: g.n * g.each,
         lambda g: sum(g.each for worker in range(g.n)),
-        "Every applied gradient counts as a step, whoever computed it.",
+        "Every applied gradient counts as a step, from any worker.",
         (lambda g: g.each, lambda g: g.each / g.n),
     ),
     ExamQuestion(
         "replica_loss", "08",
-        "MirroredStrategy has {n} replicas and a global batch of {batch}. A replica sums the losses of its {part} "
-        "examples. By what does it "
-        "divide, so that the sum over replicas is the mean over the batch?",
+        "MirroredStrategy has {n} replicas and a global batch of {batch}. A replica sums the losses of its {part} examples. By "
+        "what number must it divide so that the sum over replicas is the mean over the batch?",
         "", {"n": (2, 4, 8), "batch": (64, 128, 256), "part": (8, 16, 32, 64, 128)},
         lambda g: g.batch,
         lambda g: sum(g.part for replica in range(g.n)),
@@ -223,7 +214,7 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "hierarchical_sum", "08",
-        "A tree adds up the gradients of {n} devices in pairs, all pairs of a level at once. How many levels has it?",
+        "A tree adds up the gradients of {n} devices in pairs, all pairs of a level at once. How many levels does it have?",
         "levels", {"n": (4, 6, 8, 12, 16, 24, 32)},
         lambda g: math.ceil(math.log2(g.n)),
         lambda g: _halvings(g.n),
@@ -243,13 +234,12 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "lost_updates", "09",
-        "{n} workers raise one counter {each} times each; every time, a worker reads it, adds 1 and writes. It ends "
-        "at {end}. What part of the "
-        "updates was lost, in per cent?",
+        "{n} workers each raise one counter {each} times: a worker reads it, adds 1 and writes it back. The counter ends at "
+        "{end}. What share of the updates was lost, in per cent?",
         "%", {"n": (3, 4, 5), "each": (100, 200), "end": (210, 260, 344, 410)},
         lambda g: 100 * (1 - g.end / (g.n * g.each)),
         lambda g: 100 * (g.n * g.each - g.end) / sum(g.each for worker in range(g.n)),
-        "n · k updates were meant, and what is missing at the end was lost.",
+        "The workers made n · k updates; the updates missing at the end were lost.",
         (lambda g: 100 * g.end / (g.n * g.each),),
         lambda g: 0.05 < 1 - g.end / (g.n * g.each) < 0.9 and g.end >= g.each,
     ),
@@ -271,7 +261,7 @@ QUESTIONS = (
         "examples", {"batch": (32, 64, 100, 128, 256), "n": (2, 4, 8, 16)},
         lambda g: g.batch * g.n,
         lambda g: sum(g.batch for rank in range(g.n)),
-        "batch_size is a rank's: all ranks together take n times as many.",
+        "batch_size is per rank: all ranks together take n times as many.",
         (lambda g: g.batch, lambda g: g.batch / g.n),
     ),
     ExamQuestion(
@@ -287,9 +277,8 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "naive_overlap", "11",
-        "Backward takes {t} ms and makes {k} gradients. Each all-reduce costs {a} ms, and all bytes together another "
-        "{w} ms. How many ms is the "
-        "step where all-reduces run one by one after backward?",
+        "Backward takes {t} ms and makes {k} gradients. Each all-reduce costs {a} ms, and all bytes together another {w} ms. How "
+        "many ms does the step take if the all-reduces run one by one after backward?",
         "ms", {"t": (60, 100, 150), "k": (8, 16, 32, 64), "a": (2, 5, 8), "w": (20, 40, 80)},
         lambda g: 1e3 * bucketing.naive_s(g.t / 1e3, g.k, g.a / 1e3, g.w / 1e3),
         lambda g: g.t + sum(g.a + g.w / g.k for _ in range(g.k)),
@@ -309,13 +298,12 @@ QUESTIONS = (
     ),
     ExamQuestion(
         "accumulation_bytes", "11",
-        "{n} ranks accumulate gradients of {mb} MB over {parts} micro-batches, and average once before the update. "
-        "How many MB does a rank send "
-        "for one update, with a ring?",
+        "{n} ranks accumulate gradients of {mb} MB over {parts} micro-batches, and average them once before the update. How many "
+        "MB does a rank send for one update, with a ring?",
         "MB", {"n": (2, 4, 8), "mb": (50, 100, 240), "parts": (2, 4, 8)},
         lambda g: cost.bytes_ring_all_reduce(g.n, g.mb),
         lambda g: 2 * sum(g.mb / g.n for _ in range(g.n - 1)),
-        "One all-reduce, however many parts.",
+        "One all-reduce, whatever the number of micro-batches.",
         (lambda g: g.parts * 2 * (g.n - 1) / g.n * g.mb, lambda g: 2 * (g.n - 1) / g.n * g.mb / g.parts),
     ),
 )  # fmt: skip

@@ -104,7 +104,9 @@ def _files(root: Path, stem: str) -> list[Path]:
     named = [root / name for name in (*NAMED, f"labs/{stem}.ipynb", f"solutions/{stem}.ipynb")]
     missing = [str(path) for path in named if not path.is_file()]
     if missing:
-        raise Refused(f"gradescope: expected the whole repository, and {', '.join(missing)} is missing. Name it with --course.")
+        raise Refused(
+            f"gradescope: expected the whole repository, but {', '.join(missing)} is missing. Name the repository with --course."
+        )
 
     found = set(named)
     for pattern in PATTERNS:

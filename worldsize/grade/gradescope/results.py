@@ -29,7 +29,7 @@ from worldsize.grade.marking.submissions_folder import notebooks
 from worldsize.grade.marking.tamper import sentence
 from worldsize.units import worth
 
-UNFINISHED = "the autograder did not come to its end"
+UNFINISHED = "the autograder did not finish"
 _MOST_FILES = 20
 _MOST_NAMED = 5
 # limits by cgroup v2 and v1; v2 says "max" where there is none
@@ -161,7 +161,7 @@ def _score(points: float, possible: float) -> float:
 def nothing_graded(why: str) -> dict[str, Any]:
     """Return the results of a submission that could not be graded: no points, and the reason."""
     output = f"Nothing was graded: {why}. This says nothing about your code."
-    return {**_shown(f"{output} Tell your instructor, who can read why and run it again.", 0.0), "tests": []}
+    return {**_shown(f"{output} Tell your instructor, who can see the cause and run it again.", 0.0), "tests": []}
 
 
 def _shown(output: str, score: float) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _words(made: GradeRow) -> str:
     lines = [f"{made.lab or 'No lab'}: {made.points:g} of {made.possible:g} points ({made.state})."]
     lines += [made.reason, made.handed_in, *map(sentence, made.tamper)]
     if made.unsafe:
-        lines.append("Graded without a sandbox: an instructor looks at these points.")
+        lines.append("Graded without a sandbox: an instructor checks these points.")
     return "\n".join(filter(None, lines))
 
 

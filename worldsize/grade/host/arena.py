@@ -36,7 +36,7 @@ class Submitted:
         self.__name__ = name
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"`{self.__name__}` is a submission's: expected the arena to run it, got a call in the grader")
+        raise TypeError(f"`{self.__name__}` belongs to a submission: expected the arena to run it, got a call in the grader")
 
 
 class FromAfar:
@@ -153,7 +153,7 @@ class SandboxArena:
         ended = _ended(self._run([(job, blob)], watched=True))
         rows = ended.returned[0] if ended.returned else None
         if isinstance(rows, dict):
-            raise SandboxLost(f"what a writer does cannot be seen here: {rows.get('unseen')}. Linux 5.9 or newer is needed")
+            raise SandboxLost(f"the grader cannot watch a writer here: {rows.get('unseen')}. It needs Linux 5.9 or newer")
         return ended
 
     def try_cells(self) -> RunResult:

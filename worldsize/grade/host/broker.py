@@ -133,7 +133,7 @@ class Broker:
         kind = _kind(frame)
         number = frame.get("post")
         if len(blob) != kind.size_bytes or type(number) is not int or number in state.posted:
-            raise BadFrame("expected a message as large as its kind")
+            raise BadFrame("expected a message of the size that its dtype and shape give")
         if len(state.posted) >= _MOST_MESSAGES:
             raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
 
@@ -182,7 +182,7 @@ class Broker:
         """Return a new request of a rank, which waits from now on; `about` is peer, tag and, of a "recv", kind."""
         ask = _ask(frame)
         if ask in state.waiting or len(state.waiting) >= _MOST_MESSAGES:
-            raise BadFrame("expected a number to answer to that no other request has")
+            raise BadFrame("expected a request number that no other request has")
 
         peer, tag, *kind = about
         request = PendingRequest(op, peer, tag, ask, next(self._orders), state.heard_s, *kind)
@@ -213,7 +213,7 @@ class Broker:
 
     def _peer_of(self, rank: int, peer: Any) -> int:
         if type(peer) is not int or not 0 <= peer < len(self._peers) or peer == rank:
-            raise BadFrame("expected another rank")
+            raise BadFrame("expected the number of another rank")
         return peer
 
     # ---- matching ------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def _worked_on(frame: dict, blob: bytes) -> np.ndarray | None:
     kind = _kind(frame)
     name = DTYPE_NAMES[kind.dtype].removeprefix("torch.")
     if name not in ("float32", "float64") or len(blob) != kind.size_bytes or not kind.shape:
-        raise BadFrame("expected what work is on, as large as its kind")
+        raise BadFrame("expected declared work on an array of the size that its dtype and shape give")
     return np.frombuffer(blob, name).reshape(kind.shape)
 
 
@@ -358,5 +358,5 @@ def _tag(frame: dict) -> int:
 def _ask(frame: dict) -> int:
     number = frame.get("ask")
     if type(number) is not int:
-        raise BadFrame("expected a number to answer to")
+        raise BadFrame("expected a request number")
     return number

@@ -30,7 +30,7 @@ _WORK = {"rank": np.int64, "start_s": np.float64, "end_s": np.float64}
 def arena_result(told: Any, n: int) -> ArenaResult:
     """Return the result of a case on `n` ranks. Raises NotPlayable if the report says so, BadFrame if it is none."""
     if not isinstance(told, dict):
-        raise BadFrame("expected how a played case has ended")
+        raise BadFrame("expected the result of a played case")
 
     state, message = told.get("state"), text_of(told.get("message"))
     if state == "not playable":
@@ -73,7 +73,7 @@ def _wait(row: Any, n: int) -> Wait:
         raise BadFrame("expected a rank's wait")
     rank, op, peer, tag, ended = row
     if not _is_rank(rank, n) or op not in ("send", "recv") or not (peer is None or _is_rank(peer, n)):
-        raise BadFrame("expected who waits for whom")
+        raise BadFrame("expected a wait for a send or a receive")
     if type(tag) is not int or not 0 <= tag < _MOST_TAG:
         raise BadFrame("expected the tag of a wait")
     return Wait(rank, op, peer, tag, peer_ended=ended is True)

@@ -235,7 +235,7 @@ class GradedRun:
         on_their_way = self._broker.held_bytes + sum(peer.kept_bytes for peer in self._peers)
         most_bytes = self.meter.limits.held_bytes
         if on_their_way > most_bytes:
-            raise BadFrame(f"more than {most_bytes / 1e6:g} MB are on their way and nobody takes them")
+            raise BadFrame(f"more than {most_bytes / 1e6:g} MB are in transit and not yet received")
 
     def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
         if self._broker.take_in(peer.rank, frame, blob):
@@ -253,13 +253,13 @@ class GradedRun:
         elif op == "call" and self.answer_call is not None:
             peer.answer(*self._called(frame, blob))
         else:
-            raise BadFrame("expected a frame that the grader knows")
+            raise BadFrame("expected a kind of frame that the grader knows")
 
     def _expect_small_results(self, peer: Peer) -> None:
         """Raise BadFrame if the results of all ranks together have too many bytes."""
         self._result_bytes += peer.frame_bytes
         if self._result_bytes > (most_bytes := self.meter.limits.result_bytes):
-            raise BadFrame(f"the results of all ranks are more than {most_bytes / 1e6:g} MB")
+            raise BadFrame(f"the results of all ranks take more than {most_bytes / 1e6:g} MB")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
         """Return the check's answer to a call, or the error that it raised."""

@@ -62,7 +62,7 @@ class SimulatedSandboxArena(SandboxArena):
             interleaving=self._orders.getrandbits(62), limit_s=self._limit_s,
         )  # fmt: skip
         if len(job[1]) > MAX_BLOB_BYTES:
-            raise NotPlayable("more than one process is handed at once")
+            raise NotPlayable("inputs too large for one process")
         return self._played(job, len(inputs))
 
     def _played(self, job: tuple[dict, bytearray], n: int) -> ArenaResult:
@@ -72,7 +72,7 @@ class SimulatedSandboxArena(SandboxArena):
         try:
             return arena_result(result.values[0].get("played"), n)
         except BadFrame as error:
-            raise PlayLost("crashed", f"{PLAYING_PROCESS} told something else: {error}") from None
+            raise PlayLost("crashed", f"{PLAYING_PROCESS} reported something else: {error}") from None
 
     def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
         raise NotPlayable(KILLED)

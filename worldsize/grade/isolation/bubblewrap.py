@@ -197,15 +197,15 @@ def best_mode() -> SandboxMode:
     """
     if shutil.which("bwrap") is None:
         raise NoSandbox(
-            "grade: expected bubblewrap (the program bwrap), got none; nothing was graded. Install the package "
-            "bubblewrap (Debian, Ubuntu, Fedora), then grade again. --unsafe grades without a sandbox: then a "
-            "submission can read, change and delete all that you can, and every row says so."
+            "grade: expected bubblewrap (the program bwrap), got none; nothing was graded. Install the package bubblewrap "
+            "(Debian, Ubuntu, Fedora), then grade again. --unsafe grades without a sandbox: then a submission can read, change "
+            "and delete everything that you can, and every row says so."
         )
 
     try:
         seccomp.library()
     except ImportError as error:
-        raise NoSandbox(f"grade: expected rules on system calls, but {error}; nothing was graded. Then grade again.") from None
+        raise NoSandbox(f"grade: expected rules on system calls, but {error}, then grade again. Nothing was graded.") from None
 
     _expect_same_package()
     program = [*command(OWN), *python("-m", "worldsize.grade.isolation.namespaces", *folders())]
@@ -228,19 +228,19 @@ def _expect_same_package() -> None:
     if found and Path(found).resolve().parent == _PACKAGE:
         return
 
-    got = f"that of {Path(found).parents[1]}" if found else "none"
+    got = f"the one in {Path(found).parents[1]}" if found else "none"
     raise NoSandbox(
-        f"grade: expected {_PACKAGE.parent} to be the package that {sys.executable} has installed, as a sandbox sees it, got "
-        f"{got}; nothing was graded. PYTHONPATH or the folder you stand in names another checkout: leave it, or install "
-        f"this one (pip install -e {_PACKAGE.parent})."
+        f"grade: expected {sys.executable} to find the package of {_PACKAGE.parent}, as a sandbox sees it, got {got}; nothing "
+        "was graded. PYTHONPATH or the current folder names another checkout: leave it, or install this one (pip install -e "
+        f"{_PACKAGE.parent})."
     )
 
 
 def refused(said: str) -> str:
     """Return the message of a `NoSandbox` for a bubblewrap that did not start, with what to do."""
     return (
-        f"grade: expected a sandbox that starts, but bubblewrap said: {said}. Nothing was graded. In a container, "
-        f"allow user namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give "
-        f"bwrap an AppArmor profile; as root, make the Python and this package readable for others (chmod o+rX). "
-        f"--unsafe grades without a sandbox, and every row says so."
+        f"grade: expected a sandbox to start, but bubblewrap said: {said}. Nothing was graded. In a container, allow user "
+        "namespaces (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN); on Ubuntu 24.04 give bwrap an AppArmor "
+        "profile; as root, make the Python and this package readable by others (chmod o+rX). --unsafe grades without a sandbox, "
+        "and every row says so."
     )

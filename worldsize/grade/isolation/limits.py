@@ -87,7 +87,7 @@ class Meter:
         if self.left_s <= 0:
             return f"the whole submission took more than {limits.wall_s:g} s"
         if self.carried_bytes > limits.carried_bytes:
-            return f"more than {limits.carried_bytes / 1e6:g} MB went to and fro"
+            return f"more than {limits.carried_bytes / 1e6:g} MB exchanged with the grader"
 
         used = sum(map(usage, servers), Usage())
         if used.processes > limits.processes:

@@ -41,10 +41,10 @@ class PidNamespace:
 
     def fork(self) -> int:
         """Fork, as os.fork() does; the child is process 1 of a new PID namespace."""
-        demand("a world of processes of its own", libc.unshare(NEWPID))
+        demand("a PID namespace of its own", libc.unshare(NEWPID))
         child = os.fork()
         if child:
-            demand("the way back from it", libc.setns(self.home, NEWPID))
+            demand("the return from that namespace", libc.setns(self.home, NEWPID))
         return child
 
 
@@ -76,7 +76,7 @@ def hide_processes(named: bool) -> None:
         os.mkdir("/proc/self", 0o755)
         os.symlink("/rank", "/proc/self/exe")  # for a name with "python", TensorFlow would read the whole command line
     again = libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
-    demand("nothing to write where processes are seen", again)
+    demand("a read-only /proc", again)
 
 
 def _mount(folder: str, text: str, flags: int) -> None:

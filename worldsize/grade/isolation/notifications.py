@@ -64,7 +64,7 @@ def listen(rows: bytes, seccomp: int) -> int:
     listener = libc.syscall(seccomp, _FILTER_MODE, _NEW_LISTENER, argument)
     if listener < 0:
         number = ctypes.get_errno()
-        raise KernelRefused(number, f"to hear of system calls: {os.strerror(number)}")
+        raise KernelRefused(number, f"listening to system calls: {os.strerror(number)}")
     return listener
 
 
@@ -113,7 +113,7 @@ def copied(call: Call, getfd: int) -> int | None:
         os.set_inheritable(found, False)
         return found
     if number in (EPERM, ENOSYS):
-        raise KernelRefused(number, f"to look at a writer's file: {os.strerror(number)}")
+        raise KernelRefused(number, f"opening a writer's file: {os.strerror(number)}")
     return None
 
 

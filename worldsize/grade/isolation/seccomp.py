@@ -168,7 +168,7 @@ def library() -> ModuleType:
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:
-        raise ImportError(f"libseccomp cannot be used ({error}): install Debian's package libseccomp2") from None
+        raise ImportError(f"libseccomp cannot be used ({error}). Install Debian's package libseccomp2") from None
     return pyseccomp
 
 

@@ -57,7 +57,7 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
     cells = read_notebook(notebook).cells
     lab = lab_of(cells, load(course).values())
     if lab is None:
-        raise ValueError(f"{notebook}: expected a notebook with exercises of one of the labs, got one with none. Name a lab's.")
+        raise ValueError(f"{notebook}: expected a notebook with a lab's exercises, got one with none. Name a lab's notebook.")
 
     code = [cell for cell in cells if cell.kind == "code"]
     names = {name for exercise in lab.exercises for name in (exercise.id, f"check_{exercise.id}")}
@@ -118,7 +118,7 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
     notes = [f"{exercise.title}: {taken_out_sentence(read.taken_out)}"] if read.taken_out else []
     for one in rows:
         if one not in kept and one.maker is not None:
-            notes.append(f"{exercise.title}: left out what runs in its cell: `{one.text.splitlines()[0][:60]}`")
+            notes.append(f"{exercise.title}: left out a statement that runs in its cell: `{one.text.splitlines()[0][:60]}`")
 
     head, code = "", text
     if len(kept) < len(rows) or title_of(text) is None:
@@ -132,8 +132,8 @@ def _need_python(notebook: Path, exercise: Exercise, text: str) -> None:
     why = _why(text)
     if why:
         raise ValueError(
-            f"{notebook}: expected Python in the cell of {exercise.title}, got what Python cannot read: {why}. Mend it, save the "
-            f"notebook, and do this again."
+            f"{notebook}: expected Python in the cell of {exercise.title}, got code that Python cannot parse: {why}. Fix it, "
+            "save the notebook, and run this again."
         )
 
 
@@ -279,12 +279,12 @@ def _notes(
             if one.maker == "no Python":
                 why = _why(python_cell(code[one.cell - 1].source).text)
                 raise ValueError(
-                    f"{notebook}: {answer.exercise.title} uses `{one.name}` of code cell {one.cell}, expected Python there, got "
-                    f"what Python cannot read: {why}. Mend it, save the notebook, and do this again."
+                    f"{notebook}: {answer.exercise.title} uses `{one.name}` from code cell {one.cell}: expected Python there, "
+                    f"got code that Python cannot parse: {why}. Fix it, save the notebook, and run this again."
                 )
             yield (
-                f"{answer.exercise.title} uses `{one.name}`, which code cell {one.cell} makes as it runs (`{one.line}`): "
-                f"the module has no such name"
+                f"{answer.exercise.title} uses `{one.name}`, which code cell {one.cell} makes when it runs (`{one.line}`): the "
+                "module has no such name"
             )
 
 

@@ -93,7 +93,7 @@ def grade(
     (out / "leases").mkdir(parents=True, exist_ok=True)
     if seed is None and selection.shard.count > 1 and not GradingRecord.place(out).exists():
         raise ValueError(
-            f"--shard: expected one seed for all shards, got none. Give each the same, such as --seed {secrets.randbits(62)}."
+            f"--shard: expected one seed for all shards, got none. Give all the same, such as --seed {secrets.randbits(62)}."
         )
     seed = fixed_seed(out, seed)
     order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
@@ -115,8 +115,8 @@ def fixed_seed(out: Path, given: int | None) -> int:
         return kept.seed
     if holders(out):
         raise ValueError(
-            f"{out}: expected no other grading with another seed into this folder, got one that runs now "
-            f"({', '.join(holders(out))}). Let it end."
+            f"{out}: expected no grading with another seed in this folder, got one that is running ({', '.join(holders(out))}). "
+            "Wait until it ends."
         )
     write_record(out, replace(kept, seed=given))
     return given
@@ -178,7 +178,7 @@ def settled(found: Iterable[HandedIn], labs: Mapping[str, CourseLab]) -> list[Ha
         if other is None:
             named[place] = one
         else:
-            note = f"{one.path.name} is of this lab too, and does not count"
+            note = f"{one.path.name} is also of this lab, and does not count"
             named[place] = replace(other, note=submissions_folder.joined(other.note, one.note, note), copies=True)
     return list(named.values())
 

@@ -55,10 +55,10 @@ def read(
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected a CSV such as\n{_EXAMPLE}\ngot what cannot be read: {error}.") from None
+        raise ValueError(f"{path}: expected a CSV such as\n{_EXAMPLE}\ngot one that cannot be read: {error}.") from None
     if not lines or [head.strip().lower() for head in lines[0]] != HEADS:
         got = ",".join(lines[0]) if lines else "nothing"
-        raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Such as\n{_EXAMPLE}")
+        raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Example:\n{_EXAMPLE}")
 
     students = {row.student for row in rows}
     known = {same_number(found[1]) for student in students if (found := numbered(student))}
@@ -78,7 +78,7 @@ def read(
         found.setdefault(place, []).append(given)
         if len({one.points for one in found[place]}) > 1:
             where = " in ".join(place)
-            bad.append(f"{path}, line {k}: expected one line for {where}, got a second one of other points: neither counts.")
+            bad.append(f"{path}, line {k}: expected one line for {where}, got a second one with other points: neither counts.")
     return Overrides({place: every[-1] for place, every in found.items() if len({e.points for e in every}) == 1}, tuple(bad))
 
 
@@ -89,12 +89,12 @@ def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, s
     name, lab, points, reason = map(str.strip, line)
     meant = [student for student in students if fits(student, name)]
     if len(meant) != 1:
-        got = f"{len(meant)} of this number" if meant else "none in this grading"
-        raise ValueError(f"{where}: expected a student as table.csv has them, or the LMS's number, got {name!r}: {got}.")
+        got = f"{len(meant)} with this number" if meant else "none in this grading"
+        raise ValueError(f"{where}: expected a student's name as in table.csv, or an LMS number, got {name!r}: {got}.")
     if lab not in stems:
         raise ValueError(f"{where}: expected a lab of the course, such as 06, got {lab!r}.")
     if not reason:
-        raise ValueError(f"{where}: expected a reason, which the student is told, got none.")
+        raise ValueError(f"{where}: expected a reason to tell the student, got none.")
     try:
         value = float(points)
         if not 0 <= value < 1e6:  # rejects NaN and infinity too
@@ -118,12 +118,12 @@ def together(overrides: Given, formgrader: Given) -> tuple[dict[tuple[str, str],
     for place in sorted(overrides.keys() & formgrader.keys()):
         ours, theirs = overrides[place].points, formgrader[place].points
         if ours != theirs:
-            told = f"{FILE} says {number(ours)} points, formgrader {number(theirs)}: those of {FILE} count"
+            told = f"{FILE} says {number(ours)} points, formgrader {number(theirs)}: {FILE} counts"
             words.append(f"{', '.join(place)}: {told}")
     return {**formgrader, **overrides}, words
 
 
 def for_formgrader(given: Given) -> list[str]:
     """Return a message for each given number of points that nbgrader's gradebook has no submission for."""
-    told = f"{FILE} says {{}} points, and the gradebook has no such submission: give them where marks go out"
+    told = f"{FILE} says {{}} points, and the gradebook has no such submission: enter them where you publish marks"
     return [f"{', '.join(place)}: {told.format(number(one.points))}" for place, one in sorted(given.items())]

@@ -95,13 +95,13 @@ class Worker:
             left_s = patience.left_s()
             if left_s <= 0:
                 own_s = self._wall_s + more_s
-                raise WorkerLost(f"the process that marked it had no row after {own_s:g} s of a machine of its own")
+                raise WorkerLost(f"the process that marked it made no row in {own_s:g} s of its own machine time")
             if not select.select([self._process.stdout], [], [], left_s)[0]:
                 continue
 
             data = os.read(self._process.stdout.fileno(), 1 << 20)
             if not data:
-                raise WorkerLost("the process that marked it ended before it had a row")
+                raise WorkerLost("the process that marked it ended before it made a row")
             heard += data
 
         answer = json.loads(heard)

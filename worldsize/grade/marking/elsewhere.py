@@ -52,22 +52,22 @@ class AnswerElsewhere:
         match self.kind:
             case "another cell":
                 return (
-                    f"`{self.function}` is defined in {self.place} too. Only the exercise's own cell is graded: move your answer "
-                    f"there, in the place of what it holds."
+                    f"`{self.function}` is also defined in {self.place}. Only the exercise's own cell is graded: replace its "
+                    "content with your answer."
                 )
             case "another name":
                 return (
                     f"`{self.found}` in {self.place} may be your answer. The grader looks for `{self.function}` in the "
-                    f"exercise's own cell: give it that name there."
+                    "exercise's own cell: put your answer there, under that name."
                 )
             case "no code":
-                return f"{self.place} has the text of `{self.function}`. Only a code cell is graded: make it one."
+                return f"{self.place} has the text of `{self.function}`. Only code cells are graded: make it a code cell."
             case "twice":
                 return f"{self.place} defines `{self.function}` more than once, and the last one counts: remove the others."
             case "no Python":
                 return (
-                    f"{self.place} cannot be read by Python: {self.found}. Mend that line, restart the kernel, and run all "
-                    f"cells: a check looks at the last version that ran."
+                    f"{self.place} is not valid Python: {self.found}. Fix that line, restart the kernel, and run all cells: a "
+                    "check tests the last version that ran."
                 )
 
 

@@ -68,7 +68,7 @@ def read_record(out: Path) -> GradingRecord | None:
         return record
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"{path}: expected the seed and the files of a grading, got what cannot be read ({error}). Take the seed from "
+            f"{path}: expected the seed and the files of a grading, got a file that cannot be read ({error}). Take the seed from "
             f"any row in {out / 'rows'}, delete this file, and grade again with --seed."
         ) from None
 
@@ -117,9 +117,12 @@ def read_graded(out: Path, messages: bool = False) -> GradedFolder:
     if found or read_record(out) is not None:
         return sorted_out(found, read_record(out))
 
-    got = "nothing of that name"
+    got = "no such folder"
     if out.is_dir():
         got = "a folder without its rows/"
     elif out.exists():
         got = "a file"
-    raise ValueError(f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that one, or grade.")
+    raise ValueError(
+        f"{out}: expected the folder that `worldsize grade` wrote with --out, got {got}. Name that folder, or run `worldsize "
+        "grade`."
+    )

@@ -114,7 +114,7 @@ class HelperCells:
         for cell in self._of(exercise).cells:
             for title, message in self._errors.items():
                 if title == cell.title or title.startswith(f"{cell.title}, "):
-                    said.append(text_of(f"It uses {title} of your notebook, which failed: {message}", _MOST_SAID))
+                    said.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))
         return "\n".join(said[:3])
 
 

@@ -124,7 +124,7 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
         if lab is None:
             known = ", ".join(sorted(labs))
             meant = f"one of the labs {known}" if len(labs) > 1 else known
-            raise Ungradable(f"expected the notebook of {meant}, got one that has no cell of an exercise of it")
+            raise Ungradable(f"expected the notebook of {meant}, got one without any of its exercise cells")
     except Ungradable as error:
         return replace(row, reason=str(error), seconds=time.monotonic() - began_s)
 
@@ -212,10 +212,10 @@ class SubmissionMarking:
         left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
         blamed = next(iter([e for e in left if e.title == title] + left[::-1]), None)
         if blamed is None:
-            raise BrokenRelease(f"lab {self._lab.number} as it was given out does not run: {result.message}")
+            raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
 
         state = result.incident or "crashed"
-        self._fatal[blamed.id] = state, f"the cell of {blamed.title} itself, before any call: {message}"
+        self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
         """Return set-up cells and exercises, in order; a reference follows the cell that it replaces.
@@ -345,9 +345,9 @@ def _verdict(exercise: Exercise, arena: CountingArena | SandboxArena) -> Verdict
         raise
     except MemoryError:
         arena.incidents.append("crashed")
-        return Verdict(exercise.id, "fail", (), "what came back does not fit into the memory that the grader has for it")
+        return Verdict(exercise.id, "fail", (), "the results do not fit into the memory that the grader has for them")
     except Exception as error:
-        message = f"the check could not read what came back ({type(error).__name__}: {text_of(str(error), 200)})"
+        message = f"the check could not read the results ({type(error).__name__}: {text_of(str(error), 200)})"
         return Verdict(exercise.id, "fail", (), message)
 
 

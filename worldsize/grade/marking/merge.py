@@ -23,7 +23,7 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
     seeds = {record.seed: part for part, record in records.items()}
     if len(seeds) > 1:
         told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
-        raise ValueError(f"merge: expected folders that were graded with one seed, got {told}. Give every shard the same --seed.")
+        raise ValueError(f"merge: expected folders graded with one seed, got {told}. Give every shard the same --seed.")
 
     kept: dict[str, tuple[GradeRow, Path]] = {}
     for part, record in records.items():
@@ -61,8 +61,8 @@ def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> 
         kept[row.file_name] = row, part
     elif row.state != "lost" and (other.digest, other.result) != (row.digest, row.result):
         raise ValueError(
-            f"merge: expected one mark for {row.student}, {row.lab or row.path}, got {_told(other)} in {where} and "
-            f"{_told(row)} in {part}. Remove the wrong one's {row.file_name}, or grade that file again in both."
+            f"merge: expected one mark for {row.student}, {row.lab or row.path}, got {_told(other)} in {where} and {_told(row)} "
+            f"in {part}. Remove the wrong {row.file_name}, or grade that file again in both."
         )
 
 
@@ -78,5 +78,6 @@ def _expect_one_release(kept: dict[str, tuple[GradeRow, Path]]) -> None:
         if len(releases) > 1:
             told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())
             raise ValueError(
-                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on all."
+                f"merge: expected rows of one release of {lab or 'no lab'}, got {told}. Install the same package on every "
+                "machine."
             )

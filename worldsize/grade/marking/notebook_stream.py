@@ -52,7 +52,7 @@ def rows(file: BinaryIO) -> list[dict[str, Any]]:
     """
     text = _Scanner(file)
     if text.peek() == b"":
-        raise NoNotebook("the file is empty: it is no notebook, or only a part of one")
+        raise NoNotebook("the file is empty: it is not a notebook, or only part of one")
 
     found: list[dict[str, Any]] | None = None
     older: list[dict[str, Any]] | None = None
@@ -71,7 +71,7 @@ def rows(file: BinaryIO) -> list[dict[str, Any]]:
     if found is None:
         found = older
     if found is None:
-        raise NoNotebook("the file is JSON, but it has no list of cells: it is no notebook")
+        raise NoNotebook("the file is JSON, but it has no list of cells: it is not a notebook")
     return found
 
 
@@ -94,7 +94,7 @@ def _cells(text: _Scanner) -> list[dict[str, Any]]:
     kept_bytes = 0
     for number, _ in enumerate(text.items()):
         if number == MOST_CELLS:
-            raise NoNotebook(f"the file has more than {MOST_CELLS} cells: it is no notebook of the course")
+            raise NoNotebook(f"the file has more than {MOST_CELLS} cells: it is not a notebook of the course")
         if text.peek() != b"{":
             text.skip()
             continue
@@ -109,7 +109,7 @@ def _cells(text: _Scanner) -> list[dict[str, Any]]:
             raw = text.value(most)
             kept_bytes += len(raw or b"")
             if kept_bytes > MOST_KEPT_BYTES:
-                raise NoNotebook(f"the file has more than {MOST_KEPT_BYTES / 1e6:.0f} MB of cells beside its outputs")
+                raise NoNotebook(f"the file has more than {MOST_KEPT_BYTES / 1e6:.0f} MB of cells besides its outputs")
             row[key] = None if raw is None else _loaded(raw)
         found.append(row)
     return found
@@ -125,7 +125,7 @@ def _loaded(raw: bytes) -> Any:
 
 
 def _not_json(error: Exception) -> str:
-    return f"the file is no JSON ({type(error).__name__}): it is no notebook, or only a part of one"
+    return f"the file is not JSON ({type(error).__name__}): it is not a notebook, or only part of one"
 
 
 class _Scanner:
@@ -250,7 +250,7 @@ class _Scanner:
         while True:
             self._steps += 1
             if self._steps > _MOST_STEPS:
-                raise NoNotebook("the file has more lists in lists than any notebook: it is no notebook of the course")
+                raise NoNotebook("the file has more nested lists than any notebook: it is not a notebook of the course")
 
             if depth:
                 self._to(_PASSED.match(self._text, self._at).end())

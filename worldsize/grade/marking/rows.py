@@ -68,7 +68,7 @@ class SimulatedRow:
 class ExerciseRow:
     """The result of one exercise. `mismatch` says where its check first failed.
 
-    `messages` are those of the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
+    `messages` come from the first failing case, run `run` of the check (0: not over the fabric), between `ranks`
     ranks. `helped` names the exercises whose reference replaced the student's own failed answer. `simulated` is None if
     simulated time had nothing to confirm: no points, or no messages.
     """
@@ -173,7 +173,8 @@ def read(path: Path) -> GradeRow:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the others stay."
+            f"{path}: expected a grade's row, got {type(error).__name__}: {error}. Delete it and grade again: the other rows "
+            "stay."
         ) from None
 
 

@@ -81,12 +81,14 @@ def expect_found(selection: Selection, students: Iterable[str], paths: Iterable[
     there = sorted(set(students))
     for name in selection.students:
         if not any(fits(student, name) for student in there):
-            raise ValueError(f"--student: expected one who handed in ({_some(there)}), got {name!r}.")
+            raise ValueError(f"--student: expected a student who handed in ({_some(there)}), got {name!r}.")
 
     every = sorted(paths)
     for pattern in selection.only:
         if not any(fnmatchcase(path, pattern) for path in every):
-            raise ValueError(f"--only: expected a path in the folder, or a pattern of one ({_some(every)}), got {pattern!r}.")
+            raise ValueError(
+                f"--only: expected a path in the folder, or a pattern that fits one ({_some(every)}), got {pattern!r}."
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -118,7 +118,7 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
     about = os.fstat(descriptor)
     problem = ""
     if not stat.S_ISREG(about.st_mode):
-        problem = f"{path.name} is no plain file"
+        problem = f"{path.name} is not a plain file"
     elif about.st_size > most_bytes:
         problem = f"{path.name} has {about.st_size / 1e6:.0f} MB: clear its outputs and hand it in again"
     if problem:

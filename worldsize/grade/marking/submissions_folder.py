@@ -73,7 +73,7 @@ def find(folder: Path, labs: Iterable[str]) -> list[HandedIn]:
 def need(folder: Path) -> None:
     """Raise ValueError if `folder` is not a folder."""
     if not folder.is_dir():
-        got = "a file" if folder.exists() else "nothing of that name"
+        got = "a file" if folder.exists() else "no such folder"
         raise ValueError(
             f"{folder}: expected a folder of submissions, such as submitted/<student>/06_ring_all_reduce.ipynb, got {got}."
         )
@@ -105,8 +105,8 @@ def _layout(folder: Path, entries: Iterable[Path]) -> FolderLayout:
     if others and others[0][1] == most:
         counts = ", ".join(f"{_FROM[layout]}: {count}" for layout, count in sorted(votes.items()))
         raise ValueError(
-            f"{folder}: expected entries named in one way, as Canvas or Moodle exports them or as students' folders, got as "
-            f"many of one as of another ({counts}). Put each kind into a folder of its own, and grade each."
+            f"{folder}: expected entries of one kind, named as Canvas or Moodle exports them or as students' folders, got as "
+            f"many of one kind as of another ({counts}). Put each kind into its own folder, and grade each."
         )
     return best
 
@@ -151,7 +151,7 @@ def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
         if not _counts(entry):
             yield _no_notebook(entry, layout, labs)
         elif _vote(entry) != layout and not _form(entry, layout):
-            why = f"it is not named as the others here are ({_FROM[layout]}), so nobody knows whose it is: rename it"
+            why = f"its name differs from the others here ({_FROM[layout]}), so its student is unknown: rename it"
             yield HandedIn(_told(entry.name), "", entry, refused=why)
         elif _is_folder(entry):
             yield from _below(entry, layout, labs)
@@ -173,7 +173,7 @@ def _no_notebook(entry: Path, layout: FolderLayout, labs: list[str]) -> HandedIn
     elif entry.suffix.lower() == ".zip":
         why = "it is a zip: unpack it in its place"
     else:
-        why = "it is no notebook: the .ipynb file itself is needed"
+        why = "it is not a notebook: the .ipynb file itself is needed"
     return replace(_flat(entry, layout, labs), lab="", refused=why)
 
 
@@ -185,8 +185,8 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
     for lab, places in folders.items():
         if lab and len(places) >= _WRAPS:
             raise ValueError(
-                f"{entry.parent}: expected a folder or file for each student, got the one folder {entry.name} with "
-                f"{len(places)} folders that have a notebook of {lab}. Give {entry}."
+                f"{entry.parent}: expected a folder or file for each student, got only the folder {entry.name}, in which "
+                f"{len(places)} folders have a notebook of {lab}. Grade {entry} instead."
             )
 
 
@@ -215,7 +215,7 @@ def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[H
 
     for one in lines:
         if one is first.get(one.student) and one.student in beside:
-            note = f"{_names(beside[one.student])} beside it: no notebook, does not count"
+            note = f"{_names(beside[one.student])} beside it: not a notebook, does not count"
             one = replace(one, note=joined(one.note, note))
         yield one
 

@@ -14,7 +14,7 @@ TamperKind = Literal[
     "as told",  # a sentence, all that an older version kept
 ]  # fmt: skip
 SETUP_KINDS: tuple[TamperKind, ...] = ("set-up changed", "set-up missing", "set-up added")
-_OWN_USED = "the release's own was used"
+_OWN_USED = "the grader used the release's own"
 _NOT_COUNTED = "does not count"
 MOST_LINES = 3  # shown of the added lines
 
@@ -50,7 +50,7 @@ def sentence(one: Tamper) -> str:
     """Return the sentence that students see on their page, and instructors in a table."""
     exercise = f"{one.place} ({one.exercise})"
     check = f"the check of {one.place}"
-    first_line = f"`{one.first_line}`" if one.first_line else "with nothing in it"
+    first_line = f"`{one.first_line}`" if one.first_line else "empty"
     setup = f"set-up cell {one.place} ({first_line})"
 
     match one.kind:
@@ -59,29 +59,29 @@ def sentence(one: Tamper) -> str:
         case "set-up missing":
             return f"{setup} is missing: {_OWN_USED}"
         case "set-up added":
-            own = f"{_NOT_COUNTED}: what an exercise needs belongs in its own cell"
+            own = f"{_NOT_COUNTED}: put what an exercise needs in its own cell"
             return f"a set-up cell that the release does not have ({first_line}) {own}"
         case "exercise missing":
             other = f"; a cell of that name is {one.found}, not code" if one.found else ""
-            return f"{exercise}: its cell is missing{other}; the release's stub stands for it"
+            return f"{exercise}: its cell is missing{other}; the release's stub takes its place"
         case "exercise without its name":
-            return f"{exercise}: its cell had lost its name and was found by what it says"
+            return f"{exercise}: its cell lost its name; the grader found it by its content"
         case "exercise repeated":
             return f"{exercise}: {one.count} cells have its name"
         case "exercise split":
-            return f"{exercise}: its cell was split into {one.count}, which were put together"
+            return f"{exercise}: its cell was split into {one.count}; the grader joined them"
         case "check missing":
             return f"{check} is missing: {_OWN_USED}"
         case "check repeated":
-            return f"{check} is there {one.count} times"
+            return f"{check} appears {one.count} times"
         case "check changed":
             return f"{check} was changed: {_OWN_USED}"
         case "check of other points":
-            return f"{check} claims {one.found} points; it has {one.points:g}"
+            return f"{check} claims {one.found} points; it is worth {one.points:g}"
         case "points claimed":
             return f"cell {one.place!r} claims points ({one.found}): the release has no such cell"
         case "more":
-            return f"and {one.count} things more"
+            return f"and {one.count} more changes"
         case "as told":
             return one.found
 
@@ -93,4 +93,4 @@ def _added(one: Tamper) -> str:
     shown = ", ".join(f"`{line}`" for line in one.lines)
     if one.count > MOST_LINES:
         shown += f" and {one.count - MOST_LINES} more"
-    return f"; what was added {_NOT_COUNTED}: {shown}"
+    return f"; the addition {_NOT_COUNTED}: {shown}"

@@ -78,7 +78,7 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
             marking.try_setup(labs[task.lab], sandbox)
         return marking.mark(task, labs, sandbox, seed)
     except MemoryError:
-        reason = f"what it sent does not fit into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
+        reason = f"it sent more than fits into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
         if fresh:
             state = "crashed"
     except (SandboxLost, BrokenRelease) as error:

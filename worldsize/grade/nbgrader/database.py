@@ -56,7 +56,7 @@ def _connection(book: Any) -> Iterator[Any]:
 
 def _url(path: Path) -> str:
     if "?" in str(path):
-        raise ValueError(f"{path}: expected a gradebook whose path has no question mark in it. Rename its folder.")
+        raise ValueError(f"{path}: expected a gradebook path without a question mark. Rename its folder.")
     return f"sqlite:///{path.resolve()}"
 
 
@@ -97,20 +97,20 @@ def explained(path: Path, error: sqlite3.Error) -> str:
     """Return a paragraph that says what to do about an SQLite error."""
     if "locked" in str(error) or "busy" in str(error):
         return (
-            f"{path}: expected a gradebook that nobody else writes to, but for {WAIT_S:g} s it was locked; nothing was "
-            f"written and nothing is lost. Let the other program end (nbgrader, formgrader, an open database viewer), "
-            f"then do this again."
+            f"{path}: expected a gradebook that no other program is writing, but it was locked for {WAIT_S:g} s; nothing was "
+            "written and nothing is lost. Close the other program (nbgrader, formgrader, an open database viewer), then run "
+            "this again."
         )
 
     if "full" in str(error):
         return (
-            f"{path}: expected room for the gradebook, but SQLite said: {error}. Nothing was written and nothing is lost. "
-            f"Free some, then do this again."
+            f"{path}: expected room for the gradebook, but SQLite said: {error}. Nothing was written and nothing is lost. Free "
+            "some space, then run this again."
         )
 
     return (
-        f"{path}: expected nbgrader's gradebook, but SQLite said: {error}. Nothing was written. Name another file, or, "
-        f"where it was made by another nbgrader, run `nbgrader db upgrade` first."
+        f"{path}: expected nbgrader's gradebook, but SQLite said: {error}. Nothing was written. Name another file or, if another "
+        "nbgrader made this one, run `nbgrader db upgrade` first."
     )
 
 

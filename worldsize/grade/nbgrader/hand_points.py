@@ -57,7 +57,7 @@ def comments(gradebook: Path) -> dict[tuple[str, str], dict[str, str]]:
 
 def _found(gradebook: Path, query: str) -> list[tuple]:
     if not gradebook.is_file():
-        raise ValueError(f"{gradebook}: expected nbgrader's gradebook, got nothing of that name. `worldsize books` writes it.")
+        raise ValueError(f"{gradebook}: expected nbgrader's gradebook, got no such file. `worldsize books` writes it.")
     try:
         with closing(sqlite3.connect(f"{gradebook.resolve().as_uri()}?mode=ro", uri=True)) as book:
             return book.execute(query).fetchall()

@@ -87,7 +87,7 @@ def write(
 
 def _not_for_a_gradebook(row: GradeRow, labs: Mapping[str, CourseLab]) -> Complaint:
     if row.state == "lost":
-        return f"no score, the grader lost it: {row.reason}. `worldsize grade` tries again"
+        return f"no score, the grader lost it: {row.reason}. Run `worldsize grade` again"
     if row.lab not in labs:
         return row.reason or "the course has no such lab"
 
@@ -242,8 +242,10 @@ class _GradebookWriter:
         if given is None:
             return None
         if hand_points.has_any(grades):
-            told = f"{FILE} says {number(given.points)} points, and formgrader has points by hand, which stay in the gradebook"
-            self.not_given.append(f"{row.student}, {row.lab}: {told}. Clear those there, then write the books again")
+            told = (
+                f"{FILE} says {number(given.points)} points, but formgrader has points given by hand, which stay in the gradebook"
+            )
+            self.not_given.append(f"{row.student}, {row.lab}: {told}. Clear the points there, then write the books again")
             return None
         return hand_points.extra_credit(given, row)
 

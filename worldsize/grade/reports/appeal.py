@@ -29,8 +29,8 @@ def row_of(asked: str, graded: GradedFolder) -> GradeRow:
         if _plain(appeal_number(row)) == wanted:
             return row
     raise ValueError(
-        f"appeal: expected a number from a page of feedback of this grading, such as {_example(graded)}, got {asked!r}. A "
-        f"student who handed in again, or a grading with another seed, has another number: ask for the page."
+        f"appeal: expected a number from a feedback page of this grading, such as {_example(graded)}, got {asked!r}. A new "
+        "submission or another seed gives another number: ask for the page."
     )
 
 
@@ -51,8 +51,8 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
         raise ValueError(f"{path}: expected the file that was marked, but {error}. Name the folder that was graded.") from None
     if digest != row.digest:
         raise ValueError(
-            f"{path}: expected the file that was marked ({row.digest[:12]}…), got another one ({digest[:12]}…): it was "
-            f"handed in again since. Put the old one into its place, or grade again."
+            f"{path}: expected the file that was marked ({row.digest[:12]}…), got another one ({digest[:12]}…): it was handed in "
+            "again later. Restore the old file, or grade again."
         )
 
     mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()  # as in the first marking

@@ -88,7 +88,7 @@ def unsure(rows: Iterable[GradeRow]) -> Iterator[Need]:
     """Yield rows whose points, or lack of points, a person should look at."""
     for row in rows:
         if row.state == "lost":
-            yield _of(row, "lost", f"no mark, the grader lost it: {row.reason}. `worldsize grade` tries again")
+            yield _of(row, "lost", f"no mark, the grader lost it: {row.reason}. Run `worldsize grade` again")
         elif row.unsafe:
             yield _of(row, "no sandbox", "graded without a sandbox")
         elif row.state == "ungradable":
@@ -171,7 +171,7 @@ def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
 def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
     """Yield what a partial or unfinished grading left: missing, stale and outdated rows, and mixed releases."""
     for path in graded.missing:
-        yield Need("not graded", f"{path} has no row yet: `worldsize grade` goes on", path=path)
+        yield Need("not graded", f"{path} has no row yet: run `worldsize grade` again", path=path)
     for row in graded.stale:
         yield _of(row, "changed since", "its file changed after it was marked: grade it again")
 
@@ -179,7 +179,7 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
     for row in graded.outdated:
         outdated[row.lab] = outdated.get(row.lab, 0) + 1
     for lab, number in sorted(outdated.items()):
-        why = "of another release, seed or sandbox than the last grading: grade all again"
+        why = "from another release, seed or sandbox than the last grading: grade all again"
         yield Need("changed since", f"{lab or _NO_LAB}: {count(number, 'row')} {why}", lab=lab)
 
     releases: dict[str, dict[str, int]] = {}
@@ -213,8 +213,8 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
         labs_twice = sorted({lab for student in students for lab in twice.get(student, ())})
         if len(students) > 1 or labs_twice:
             of = f" (twice {', '.join(labs_twice)})" if labs_twice else ""
-            words = f"number {number} is that of {' and of '.join(map(repr, sorted(students)))}{of}"
-            what = "find out whose it is, rename or remove the other's files, and grade again"
+            words = f"number {number} is the number of {' and of '.join(map(repr, sorted(students)))}{of}"
+            what = "find out whose it is, rename or remove the other student's files, and grade again"
             found |= dict.fromkeys(students, f"{words}: {what}")
     return found
 
@@ -227,4 +227,4 @@ def doubled_needs(rows: Iterable[GradeRow]) -> Iterator[Need]:
 def gone(rows: Iterable[GradeRow]) -> Iterator[Need]:
     """Yield rows whose files were missing in the last grading."""
     for row in rows:
-        yield Need("gone", f"{row.path} was not there in the last grading", row.student, row.lab or _NO_LAB, row.path)
+        yield Need("gone", f"{row.path} was missing in the last grading", row.student, row.lab or _NO_LAB, row.path)

@@ -57,7 +57,9 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     heads = [head.strip() for head in lines[0]] if lines else []
     if heads[:2] != FIRST[:2] and heads[:3] != _TWO_NAMES:
         got = ", ".join(heads[:5]) or "nothing"
-        raise ValueError(f"{path}, line 1: expected Canvas's heads ({', '.join(FIRST)}, …), got {got!r}. Export its gradebook.")
+        raise ValueError(
+            f"{path}, line 1: expected Canvas's heads ({', '.join(FIRST)}, …), got {got!r}. Export Canvas's gradebook."
+        )
 
     columns = {lab: _column(path, heads, lab) for lab in labs}
     id_column = heads.index("ID")
@@ -85,12 +87,12 @@ def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> lis
     Raises ValueError if the file is missing or unreadable.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: expected {what}, got nothing of that name.")
+        raise ValueError(f"{path}: expected {what}, got no such file.")
     try:
         text = path.read_bytes().decode("utf-8-sig")
         return list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if semicolons(text) else ","))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected {what}, got what cannot be read: {error}.") from None
+        raise ValueError(f"{path}: expected {what}, got a file that cannot be read: {error}.") from None
 
 
 def _column(path: Path, heads: list[str], lab: str) -> int:
@@ -122,7 +124,7 @@ def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
 def excused(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
     """Return a message for each row of a student whom Canvas excuses from the lab: the excuse stays."""
     return [
-        f"{row.student}, {row.lab}: excused in Canvas, which stays; the row has {number(row.points)} points"
+        f"{row.student}, {row.lab}: excused in Canvas, and stays excused; the row has {number(row.points)} points"
         for row in rows
         if (known := numbered(row.student)) and theirs.marks.get(same_number(known[1]), {}).get(row.lab) == _EXCUSED
     ]

@@ -42,7 +42,7 @@ def canvas(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
     """
     kept = list(rows)
     if not kept:
-        raise ValueError("export: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
+        raise ValueError("export: expected the rows of a grading, got none. Name the folder that `worldsize grade` wrote.")
 
     labs, possible = labs_of(kept, given), defaultdict(float)
     marks: dict[str, dict[str, str]] = {row.student: dict.fromkeys(labs, "") for row in kept}
@@ -86,7 +86,7 @@ def moodle(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     everything = list(rows)
     of_lab = [row for row in everything if row.lab == lab]
     if not of_lab:
-        known = ", ".join(labs_of(everything)) or "no lab at all"
+        known = ", ".join(labs_of(everything)) or "none"
         raise ValueError(f"export: expected a lab that was graded ({known}), got {lab!r}.")
 
     # students with points by hand but no file have a row without a lab
@@ -117,8 +117,8 @@ def _filled(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark]
     handed_in = set(filter(None, numbers.values()))
     if handed_in and not there.keys() & handed_in:
         raise ValueError(
-            f"{theirs.path}: expected the worksheet of the assignment whose submissions were graded, got one that has none of "
-            f"their numbers, such as Participant {min(handed_in)}. Moodle numbers students anew in each assignment."
+            f"{theirs.path}: expected the worksheet of the graded assignment, got one without any of its student numbers, such "
+            f"as Participant {min(handed_in)}. Moodle renumbers students in each assignment."
         )
 
     ours = {student: known for student, known in numbers.items() if student not in shared}

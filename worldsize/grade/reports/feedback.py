@@ -50,7 +50,7 @@ def write(
     """
     every = list(rows)
     if not every:
-        raise ValueError("feedback: expected the rows of a grading, got none. Give the folder that `worldsize grade` wrote.")
+        raise ValueError("feedback: expected the rows of a grading, got none. Name the folder that `worldsize grade` wrote.")
 
     written = []
     every = [row for row in every if row.state != "lost"]

@@ -22,21 +22,21 @@ from worldsize.units import number
 _MOST_LINES = 100
 NO_COMMENTS: Mapping[str, str] = MappingProxyType({})
 _STEPS = {
-    "fail": "{titles}: read the first thing that was not as expected, mend the cell, restart the kernel, and run its check in "
-    "the notebook. The check there tests the same properties, on fresh numbers each time.",
-    "set-up": "{titles}: put the set-up cells back as the course gave them, restart the kernel, and run the checks: then they "
+    "fail": "{titles}: read the first thing that was not as expected, fix the cell, restart the kernel, and run its check in "
+    "the notebook. That check tests the same properties, with new numbers each time.",
+    "set-up": "{titles}: restore the set-up cells as the course gave them, restart the kernel, and run the checks: they then "
     "test what the grader tested.",
-    "timeout": "{titles}: it did not end in time. Does every send have its receive, and does every loop come to an end?",
-    "crashed": "{titles}: its process ended before the function did. Look for exit calls, and for lists or tensors that "
-    "grow without end.",
-    "missing": "{titles}: the cell is not in the notebook that you handed in. Take it from the course's notebook, write "
+    "timeout": "{titles}: the run did not end in time. Does every send have a matching receive, and does every loop end?",
+    "crashed": "{titles}: the process ended before the function did. Look for exit calls, and for lists or tensors that "
+    "grow without limit.",
+    "missing": "{titles}: the notebook that you handed in lacks the cell. Copy it from the course's notebook, write "
     "your answer in it, and keep its first line.",
-    "not yet": "{titles}: not written yet. Put your answer in the place of the line that raises NotYet.",
+    "not yet": "{titles}: not written yet. Replace the line that raises NotYet with your answer.",
 }
 _NOTES = {
     "timeout": "At least one exercise did not end in time. The others were graded without it.",
     "crashed": "At least one exercise ended its process. The others were graded without it.",
-    "tampered": "Parts of the notebook that are not yours to change had changed. The list is below.",
+    "tampered": "Parts of the notebook that you must not change were changed. The list is below.",
 }
 
 
@@ -69,7 +69,7 @@ def page(
 ) -> str:  # fmt: skip
     """Return the whole page: points, next steps, exercises with pictures, and the appeal number.
 
-    `titles`, `pairs` and a person's `comments` are by exercise; title "" is the lab's. `seed_too` shows the seed, with
+    `titles`, `pairs` and a person's `comments` have exercises as keys; title "" is the lab's. `seed_too` shows the seed, with
     which anybody can replay. `by_hand` are points that a person gave.
     """
     changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
@@ -98,28 +98,28 @@ def notes(row: GradeRow, by_hand: ByHand | None = None) -> Iterator[str]:
     """Yield the notes at the page's head: points given by hand, missing points, lateness, and no sandbox."""
     if by_hand:
         given = f"Your instructor gave {number(by_hand.points)} points for this lab"
-        yield f"{given}: that counts, and not the sum below. The reason: {by_hand.reason}"
+        yield f"{given}: they count, not the sum below. Reason: {by_hand.reason}"
     if not row.exercises:
         yield f"This could not be graded: {row.reason or 'the file could not be read'}."
     elif row.state in _NOTES:
         yield _NOTES[row.state]
 
     if row.late:
-        yield f"It was handed in late ({row.late}). The points here are those of the work: nothing is taken off for that."
+        yield f"It was handed in late ({row.late}). The points here are for the work alone: nothing is deducted for lateness."
     if row.unsafe:
-        yield "This was graded without a sandbox: your instructor looks at the points before they count."
+        yield "This was graded without a sandbox: your instructor checks the points before they count."
 
 
 def steps(row: GradeRow, titles: Mapping[str, str]) -> Iterator[str]:
     """Yield the next steps: a line for each kind of problem, the closest to passing first."""
     if row.state == "lost":
-        yield "Nothing: the grader failed, not your notebook. Your instructor grades it again."
+        yield "Nothing: the grader failed, not your notebook. Your instructor will grade it again."
         return
     if row.state == "crashed" and not row.exercises:
-        yield "Look for lists or tensors that grow without end, mend the cell, and hand in again."
+        yield "Look for lists or tensors that grow without limit, fix the cell, and hand in again."
         return
     if not row.exercises:
-        yield "Open your notebook in Jupyter, see that it is whole, save it, and hand in the .ipynb file itself."
+        yield "Open your notebook in Jupyter, check that it is complete, save it, and hand in the .ipynb file itself."
         yield "If it opens and runs there, write to your instructor."
         return
 

@@ -75,8 +75,8 @@ def read(path: Path) -> Worksheet:
     if missing:
         got = ", ".join(lines[0][:5]) if lines else "nothing"
         raise ValueError(
-            f"{path}, line 1: expected the heads of Moodle's grading worksheet, among them {', '.join(missing)}, got {got!r}. "
-            f"Choose English in Moodle, and download it from the assignment's submissions (Download grading worksheet)."
+            f"{path}, line 1: expected the heads of Moodle's grading worksheet, including {', '.join(missing)}, got {got!r}. Set "
+            "Moodle to English, and download the worksheet from the assignment's submissions (Download grading worksheet)."
         )
 
     width = len(heads)
@@ -118,10 +118,10 @@ def looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) -> 
             says = f"Moodle has {number(float(told))} points for it, the course {number(possible)}: marks are not scaled"
             words.append(f"{theirs.path}: {says}")
     if MAXIMUM not in theirs.at:
-        words.append(f"{theirs.path}: it has no {MAXIMUM}. Where Moodle marks by a scale, it takes no points")
+        words.append(f"{theirs.path}: it has no {MAXIMUM}. If Moodle marks by a scale, it accepts no points")
     for known, line in theirs.students().items():
         if known in marks and marks[known].grade and theirs.field(line, CHANGEABLE) == "No":
-            words.append(f"{theirs.name(line)}: Moodle says that the grade cannot be changed, and passes over it")
+            words.append(f"{theirs.name(line)}: Moodle says that the grade cannot be changed, and skips it")
     return words
 
 

@@ -182,7 +182,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
             cells = submission.read_notebook(one.path).cells
             lab = labs.get(one.lab) or submission.lab_of(cells, labs.values())
             if lab is None:
-                raise Ungradable("it is of none of the course's labs")
+                raise Ungradable("it belongs to none of the course's labs")
         except Ungradable as error:
             unread.append(f"{one.student}: {error}")
             continue

@@ -69,7 +69,7 @@ def lines(found: Similarity) -> list[str]:
     elif others and any(one.pairs for one in found.compared):
         said.append(f"nothing alike: no two answers share code in {units.count(others, 'exercise')}")
     elif not alike:
-        said.append("nothing to compare: no exercise has answers of two students")
+        said.append("nothing to compare: no exercise has answers from two students")
 
     for two in sorted(found.whole, key=lambda two: -two.beyond)[:5]:
         if two.share > 0:

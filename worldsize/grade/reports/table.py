@@ -20,7 +20,7 @@ from worldsize.units import count, number
 
 BAR_COLUMNS = 40
 BINS = 6
-_WAYS = {"own": "ranks behind walls of their own", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
+_WAYS = {"own": "ranks isolated from each other", "fresh": "a fresh sandbox for every rank", "unsafe": "NO SANDBOX"}
 MOST_REMARK = 160
 MOST_CELL = 2000
 _MOST_NAME = 30
@@ -100,7 +100,7 @@ def _left(exercise: ExerciseRow) -> str:
     if exercise.elsewhere:
         return f" (see {exercise.elsewhere[0].place})"
     names = ", ".join(f"`{one.name}`" for one in exercise.left[:_MOST_NAMES])
-    return f" (uses {names} of a cell that does not count)" if names else ""
+    return f" (uses {names} from a cell that does not count)" if names else ""
 
 
 def _changed(row: GradeRow) -> str:
