@@ -280,7 +280,7 @@ def unfinished_line(
             doing.append(wait_in_short(standing.wait))
         else:
             doing.append(f"{name(standing.rank, tasks)} running")
-    return f"{after} these of {world_size} {'tasks' if tasks else 'ranks'} were not done: {', '.join(doing)}"
+    return f"{after} these {'tasks' if tasks else 'ranks'} of {world_size} were not done: {', '.join(doing)}"
 
 
 def ending(failure: Failure) -> str:
@@ -295,7 +295,7 @@ def ending(failure: Failure) -> str:
         return f"{leaving(failure)}{hint} and returned no result"
     if failure.code is None:
         return "ended with no result, for an unknown reason: its exit code was not seen"
-    return f"{leaving(failure)} and no result: let the code run to its end instead of leaving the process"
+    return f"{leaving(failure)} and no result: let the code run to its end instead of exiting"
 
 
 def leaving(failure: Failure) -> str:

@@ -183,8 +183,7 @@ def test_a_function_that_goes_on_for_ever_after_an_import_is_ended(tmp_path, mon
 def test_a_plain_function_that_leaves_has_failed(arena):
     ended = arena.call(sys.exit, 3)
     assert (ended.state, ended.message.splitlines()[0]) == (
-        "raised", "the function's process exited with code 3 and no result: let the code run to its end instead of "
-        "leaving the process",
+        "raised", "the function's process exited with code 3 and no result: let the code run to its end instead of exiting",
     )  # fmt: skip
 
 

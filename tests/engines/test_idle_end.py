@@ -191,8 +191,8 @@ def test_an_idle_engine_has_no_process_and_its_next_launch_says_so_once_and_old_
     new = launched(engine)
     assert new.results == [7]
     assert new.notes == [
-        "after 10 minutes without a launch the helper that starts ranks had ended, which gave its memory back; "
-        "it was started again for this one"
+        "the helper that starts ranks had ended after 10 minutes without a launch, to free its memory; this launch "
+        "started it again"
     ]
     assert launched(engine).notes == []
 

@@ -267,7 +267,7 @@ def test_where_the_system_refuses_it_a_launch_works_on_the_machines_network_and_
     said = json.loads(done.stdout)
     assert said["sums"] == [[2.0, 2.0]] * 2
     assert (said["alone"], said["network"]) == (False, "shared")
-    assert said["why_shared"].startswith(f"the system refuses them a network of their own: {reason}")
+    assert said["why_shared"].startswith(f"the system refuses ranks a network of their own: {reason}")
 
 
 @OWN

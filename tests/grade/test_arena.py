@@ -173,7 +173,7 @@ def test_a_function_that_does_not_end_is_a_timeout(sandbox):
     arena = arena_of(sandbox, FUNCTIONS, limits=Limits(case_s=1))
     ended = arena.ranks(Submitted("loops"), inputs())
     assert (ended.state, arena.incidents) == ("timeout", ["timeout"])
-    assert ended.message == "after timeout_s=1 s these of 2 ranks were not done: rank 0 running, rank 1 running"
+    assert ended.message == "after timeout_s=1 s these ranks of 2 were not done: rank 0 running, rank 1 running"
 
 
 @pytest.mark.parametrize(

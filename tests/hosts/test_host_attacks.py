@@ -70,7 +70,7 @@ def test_an_invitation_is_good_once(engine: HostsEngine) -> None:
 
     while_it_is_here = BadGuest(given.text())
     until(lambda: while_it_is_here.said != "", LIMIT_S, "the second is refused")
-    assert "the invitation was used already" in while_it_is_here.said
+    assert "the invitation has been used" in while_it_is_here.said
     first.close()
     assert change(engine).state == "lost"
 

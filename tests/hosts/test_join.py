@@ -85,7 +85,7 @@ def test_it_says_who_will_run_code_here_and_a_no_ends_it(file: Path, monkeypatch
     shown: list[str] = []
     asked: list[str] = []
     assert joining.join(file, False, shown.append, lambda question: bool(asked.append(question))) == 1
-    assert "ada on lovelace (10.0.0.5)" in shown[-1] and "will run any code on this machine" in shown[-1]
+    assert "ada on lovelace (10.0.0.5)" in shown[-1] and "can run any code on this machine" in shown[-1]
     assert len(asked) == 1 and KEY not in " ".join(shown)
 
 
@@ -132,7 +132,7 @@ def test_all_of_it_ends_with_the_command(head: HostsEngine, tmp_path: Path, numb
 
 def test_an_invitation_that_is_no_longer_good_is_one_paragraph_and_exit_code_1(head: HostsEngine, tmp_path: Path) -> None:
     code, text = ended(start(invited(head, valid_s=0.0), tmp_path))
-    assert code == 1 and "the invitation was used already, has expired, or is not one of this head's" in text
+    assert code == 1 and "the invitation has been used, has expired, or is not from this head" in text
     assert "Traceback" not in text
 
 
@@ -165,7 +165,7 @@ def test_a_wrong_argument_of_invited_says_expected_and_got(arguments: dict) -> N
 def test_invitations_that_expire_end_the_opening() -> None:
     shown: list[str] = []
     way = hosts.Invited(address=ADDRESS, valid_min=0.001, and_this_machine=False, show=shown.append)
-    with pytest.raises(hosts.NoHosts, match="the invitations have expired .* 0 of 1 hosts are here"):
+    with pytest.raises(hosts.NoHosts, match="the invitations expired .* 0 of 1 hosts have joined"):
         hosts.open(way)
     assert "worldsize join" in shown[0] and len(shown[0].splitlines()) == 2
 

@@ -99,7 +99,7 @@ def test_figures_and_tables_of_a_host_come_along(world):
         (
             "if rank == 0:\n    fabric.recv(torch.ones(1), 2)\nelse:\n    __import__('time').sleep(1000)",
             RunTimedOut,
-            "these of 4 ranks were not done",
+            "these ranks of 4 were not done",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_rank_of_another_host_is_stepped_through(world, monkeypatch):
 
 def test_a_launch_meanwhile_is_refused_with_what_to_do(world):
     world.run("kept = rank")
-    with pytest.raises(ValueError, match=r"the hosts have ranks that stay.*world\.close\(\)"):
+    with pytest.raises(ValueError, match=r"the hosts still hold open ranks.*world\.close\(\)"):
         launch(lambda: 1, 2)
     assert world["kept"] == [0, 1, 2, 3]
     world.close()

@@ -133,7 +133,7 @@ def test_why_a_job_waits_is_told_and_an_interrupt_cancels_it(in_slurm: Slurm, tm
     with in_slurm.all_taken() as taker:
 
         def told() -> bool:
-            return any("is pending (Resources) · 0 of 2 hosts are here" in line for line in said)
+            return any("is pending (Resources) · 0 of 2 hosts have joined" in line for line in said)
 
         way = hosts.Slurm(nodes=2, timeout_min=10, folder=tmp_path / "slurm")
         with at(told, lambda: os.kill(os.getpid(), signal.SIGINT)), pytest.raises(KeyboardInterrupt):
@@ -169,7 +169,7 @@ def test_a_partition_that_is_down_is_told_at_once(in_slurm: Slurm, tmp_path: Pat
 
 @pytest.mark.soak
 def test_more_nodes_than_there_are_and_unknown_parameters_are_told(in_slurm: Slurm, tmp_path: Path) -> None:
-    with pytest.raises(hosts.NoHosts, match="PartitionConfig.*not so many"):
+    with pytest.raises(hosts.NoHosts, match="PartitionConfig.*too few"):
         hosts.open(hosts.Slurm(nodes=3, folder=tmp_path))
     with pytest.raises(ValueError, match="partitoin"):
         hosts.open(hosts.Slurm(nodes=2, folder=tmp_path, slurm_partitoin="gpu"))
@@ -180,7 +180,7 @@ def test_more_nodes_than_there_are_and_unknown_parameters_are_told(in_slurm: Slu
 def test_nodes_that_do_not_reach_this_machine_say_so(in_slurm: Slurm, tmp_path: Path) -> None:
     with pytest.raises(hosts.NoHosts) as raised:
         hosts.open(hosts.Slurm(nodes=2, folder=tmp_path, address="127.0.0.1"))
-    assert "nobody answers at the head's address" in str(raised.value) and "address=…" in str(raised.value)
+    assert "no answer at the head's address" in str(raised.value) and "address=…" in str(raised.value)
     assert list(tmp_path.glob("*/*_log.err")) and not list(tmp_path.glob("*/*.pkl"))
     no_job(in_slurm)
 

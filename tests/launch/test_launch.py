@@ -196,7 +196,7 @@ def test_what_cannot_be_pickled_is_named_with_the_remedy():
         with lock:
             return 1
 
-    with pytest.raises(ValueError, match=r"`lock` \(a _thread.lock\).*Make it inside the function"):
+    with pytest.raises(ValueError, match=r"`lock` \(a _thread.lock\).*Create it inside the function"):
         launch(work, 2)
 
 
@@ -299,7 +299,7 @@ def test_a_rank_that_was_not_there_is_named_with_those_that_were(rank):
 def test_a_run_that_failed_says_so_when_it_is_asked_for_a_result():
     with pytest.raises(RankFailed) as failed:
         launch(lambda: 1 / 0, 2)
-    with pytest.raises(IndexError, match=r"run\[0\]: expected a run that is done, got one that is failed"):
+    with pytest.raises(IndexError, match=r"run\[0\]: expected a run that is done, got a run without results \(failed"):
         failed.value.run[0]
 
 

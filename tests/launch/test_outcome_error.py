@@ -15,7 +15,7 @@ from worldsize.launch import launch
 
 pytestmark = pytest.mark.skipif(bool(own_network.why_not()), reason=own_network.why_not())
 
-SAID = re.compile(r"ranks on this machine have a network of their own.*`(import os; .+)` in a cell and launch again")
+SAID = re.compile(r"ranks on this machine have their own network.*`(import os; .+)` in a cell and launch again")
 NOWHERE = "192.0.2.1"  # an address that is nobody's (RFC 5737)
 
 

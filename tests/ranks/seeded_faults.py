@@ -203,7 +203,7 @@ def is_killed(campaign: Campaign, world: OpenRanks, victim: int, others: str) ->
 
 
 def hangs(campaign: Campaign, world: OpenRanks, victim: int, others: str) -> str:
-    with pytest.raises(RunTimedOut, match=rf"after timeout_s=0.3 s these of {world.world_size} ranks were not done"):
+    with pytest.raises(RunTimedOut, match=rf"after timeout_s=0.3 s these ranks of {world.world_size} were not done"):
         world.run(campaign.cell(victim, campaign.draw.choice(BUSY), others), timeout_s=0.3)
     assert last_run().outcome.killed == ()
     return ""
@@ -234,7 +234,7 @@ def deadlocks(campaign: Campaign, world: OpenRanks, victim: int, others: str) ->
 
 
 def pushes_a_lock(campaign: Campaign, world: OpenRanks, victim: int, others: str) -> str:
-    with pytest.raises(ValueError, match=r"push: `lock` \(a lock\) cannot travel to the ranks"):
+    with pytest.raises(ValueError, match=r"push: `lock` \(a lock\) cannot be sent to the ranks"):
         world.push(kept=[9, 9], lock=threading.Lock())
     return ""
 

@@ -59,7 +59,7 @@ def test_two_ranks_wait_and_the_user_goes_from_one_to_the_other(four, user):
     user.commands = ["rank 3", "p rank * 11", "rank 2", "rank 1", "p rank * 11", "c", "c", "c", "c"]
     four.run(STEPPED.replace("STOP", "[1, 3]"))
     said = "\n".join(user.said)
-    assert "33" in user.said and "11" in user.said and "rank 2 is at no prompt" in said
+    assert "33" in user.said and "11" in user.said and "rank 2 is not at a prompt" in said
     assert "wait at a prompt too" in said or "waits at a prompt too" in said
     assert four["total"] == [1, 2, 3, 4]
 
@@ -105,7 +105,7 @@ def test_after_an_error_the_rank_that_failed_first_can_be_looked_at(four, user):
     four.debug()
     assert "17" in user.said and "2" in user.said
     four.run("x = 1")
-    with pytest.raises(ValueError, match="of which one has raised"):
+    with pytest.raises(ValueError, match="expected a rank that raised in the last run"):
         four.debug()
 
 
@@ -117,9 +117,9 @@ def test_a_rank_that_raised_nothing_says_so(four, user):
 
 def test_where_nobody_answers_a_breakpoint_is_refused_with_words(four, monkeypatch):
     monkeypatch.setattr(CELLS, "ask", None)
-    with pytest.raises(RankFailed, match=r"breakpoint\(\) opens a debugger, and nobody can answer it here"):
+    with pytest.raises(RankFailed, match=r"breakpoint\(\) opens a debugger, which waits for a person's commands"):
         four.run("breakpoint()")
-    with pytest.raises(ValueError, match="debug opens a debugger, and nobody can answer it here"):
+    with pytest.raises(ValueError, match="debug opens a debugger, which waits for a person's commands"):
         four.debug()
 
 
@@ -129,7 +129,7 @@ def test_a_command_goes_to_the_rank_whose_prompt_was_shown():
     prompts = DebuggerPrompts(user.type, user.said.append)
     waiting = {1: Prompt(1, "> cell(3)", "(Pdb) "), 2: Prompt(2, "", "(Pdb) ")}
     assert prompts.ask(waiting) == Typed(1, "p x")
-    assert user.said == ["rank 2 waits at a prompt too: `rank 2` goes there", "> cell(3)", "[rank 1] (Pdb) "]
+    assert user.said == ["rank 2 waits at a prompt too: type `rank 2` to go there", "> cell(3)", "[rank 1] (Pdb) "]
     assert prompts.ask({2: waiting[2]}) == Typed(2, "c")
 
 

@@ -97,7 +97,7 @@ def test_tensorflow_is_refused_with_words(text):
     space, cells = space_of("def step():\n    import tensorflow\n")
     space["tf"] = type(os)("tensorflow")
     assert tf is not None
-    with pytest.raises(ValueError, match="ranks that stay are torch's.*from worldsize.tf import Cluster, launch"):
+    with pytest.raises(ValueError, match="open ranks run torch only.*from worldsize.tf import Cluster, launch"):
         along(text, space, cells)
 
 

@@ -78,7 +78,7 @@ def test_an_error_of_one_rank_is_told_and_the_others_come_free(said):
     (error,) = after(said, "spoilt = points.clone()")
     assert "RankFailed: rank 2 of 4 failed first: ValueError: example 17 is not finite" in error
     assert "rank 3 waits in all_reduce at cell In[12], line 12, in average: dist.all_reduce(flat)" in error
-    assert "note: the ranks keep what they have. Their groups are made anew" in error
+    assert "note: the ranks keep their state, and get new process groups before the next cell" in error
 
 
 def test_a_rank_that_is_killed_is_named_and_a_restart_resumes_to_the_same_bits(said):

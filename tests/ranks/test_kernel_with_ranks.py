@@ -60,19 +60,19 @@ def test_cells_see_what_earlier_ones_left_and_what_the_notebook_defines(kernel):
 def test_a_cell_on_one_rank_and_another_number_of_ranks(kernel):
     assert "[rank 2] 20" in printed(kernel.run("%%rank 2\nrank * 10"))
     text = printed(kernel.run("%%ranks 2\nworld_size"))
-    assert "3 ranks were open and end now: these 2 are new ones" in text and "[ranks 0 and 1] 2" in text
+    assert "closing the 3 open ranks and opening 2 new ones" in text and "[ranks 0 and 1] 2" in text
 
 
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
         ("%%ranks four\n1", "UsageError: %%ranks: expected"),
-        ("%%ranks 2 3\n1", "expected one number, how many ranks, got 2"),
+        ("%%ranks 2 3\n1", "expected one number, the number of ranks, got 2"),
         ("%%rank\n1", "expected the number of a rank"),
         ("%%rank 7\n1", "expected ranks from 0 to 2, got 7"),
         ("%%ranks\nx = 1\n%time x", "line 3: ranks have no shell"),
         ("%%ranks\n!ls", "line 2: ranks have no shell"),
-        ("%%ranks\nimport tensorflow", "ranks that stay are torch's"),
+        ("%%ranks\nimport tensorflow", "open ranks run torch only"),
     ],
 )
 def test_what_a_cell_may_not_have_is_one_line(kernel, cell, words):
@@ -102,7 +102,7 @@ def test_ranks_that_ended_with_their_engine_open_anew_at_the_next_cell(kernel):
     kernel.run("from worldsize.engines.current import local_engine\nlocal_engine('torch').abandon()")
     text = printed(kernel.run("%%ranks\n'kept' in dir()"))
     assert (
-        "were not open any more (they ended with the process that started them)" in text
+        "were no longer open (they ended with the process that started them)" in text
         and "[all 3 ranks] False" in text
     )
 

@@ -65,7 +65,7 @@ def test_ten_thousand_ranks_take_the_seconds_of_the_formula():
 
 def test_a_run_by_symmetry_has_no_values_and_says_so():
     run = simulate(ring, 4096, args=(torch.ones(4096),), link=LINK)
-    with pytest.raises(IndexError, match="a run by symmetry has times and no values"):
+    with pytest.raises(IndexError, match="a run by symmetry has times but no values"):
         run[0]
 
 
@@ -112,19 +112,19 @@ def everybody_from_anyone(fabric, x):
     [
         (uneven, 2_001, "2,001 elements, which 400 ranks do not divide evenly: take 2,000"),
         (parity, 400, "4 bytes.*8 bytes"),
-        (by_data, 400, "depends on the numbers that it receives"),
+        (by_data, 400, "rank 0 makes different calls when it receives different numbers"),
         (everybody_from_anyone, 400, "receives from anyone"),
     ],
 )
 def test_what_is_not_alike_is_refused_beyond_what_is_simulated_in_full(monkeypatch, fn, length, words):
     monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
-    with pytest.raises(ValueError, match=f"some can stand for the others only where all do the same: .*{words}"):
+    with pytest.raises(ValueError, match=f"some can stand for the others only if all do the same: .*{words}"):
         simulate(fn, 400, args=(torch.zeros(length),), link=LINK, most_messages=10_000)
 
 
 def test_stragglers_on_a_shared_card_are_refused_beyond_what_is_simulated_in_full(monkeypatch):
     monkeypatch.setattr("worldsize.simulate.run.MOST_FULL_RANKS", 300)
-    with pytest.raises(ValueError, match="stragglers come to their node's network card in another order"):
+    with pytest.raises(ValueError, match="stragglers reach their node's network card in a different order"):
         simulate(works_and_sums, 400, args=(torch.ones(400),), nodes=EIGHT, stragglers={3: 2.0}, most_messages=10_000)
 
 

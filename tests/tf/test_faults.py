@@ -75,7 +75,7 @@ def test_a_missing_peer_ends_at_the_time_limit_and_says_who_waits_where():
     with pytest.raises(RunTimedOut) as caught:
         launch(wait_for_a_peer, cluster=PAIR, timeout_s=4)
     message = str(caught.value)
-    assert "these of 2 tasks were not done" in message and "every task that TF_CONFIG names" in message
+    assert "these tasks of 2 were not done" in message and "every task in TF_CONFIG" in message
     assert "worker 0" in message and "tf.distribute.MultiWorkerMirroredStrategy()" in message
 
 
@@ -228,4 +228,4 @@ def test_a_crash_inside_tensorflow_is_told_with_its_last_words():
 
     with pytest.raises(RankFailed, match="was killed by SIGABRT") as caught:
         launch(crash)
-    assert "it said last: F0000 00:00 env.cc:410] Check failed" in str(caught.value)
+    assert "its last fatal line: F0000 00:00 env.cc:410] Check failed" in str(caught.value)

@@ -101,7 +101,7 @@ class AgentProcess:
     def wait_ready(self) -> None:
         self.decided(_AGENT_START_S)
         if not self.ready:
-            raise EngineLost(f"the process that starts ranks did not start. What it said: {self.last_words()}")
+            raise EngineLost(f"the process that starts ranks did not start. Its last output: {self.last_words()}")
 
     def last_words(self) -> str:
         try:
@@ -184,8 +184,8 @@ class LocalRanks:
 
         if event is None:
             raise EngineLost(
-                f"the process that starts ranks has ended in the middle of a run; the next launch starts a new one. "
-                f"What it said: {self._agent.last_words()}"
+                f"the process that starts ranks ended during a run; the next launch starts a new one. "
+                f"Its last output: {self._agent.last_words()}"
             )
 
         self._agent.busy = not isinstance(event, Outcome)
@@ -339,8 +339,8 @@ class LocalEngine:
         if not minutes:
             return ""
         return (
-            f"after {minutes:g} minutes without a launch the helper that starts ranks had ended, which gave its memory back; "
-            f"it was started again for this one"
+            f"the helper that starts ranks had ended after {minutes:g} minutes without a launch, to free its memory; this launch "
+            f"started it again"
         )
 
     def abandon(self) -> None:

@@ -201,7 +201,7 @@ class OpenWorlds:
                 self.sessions.pop(name).close()
             kernel.send(Outcome(status="done"))
         elif session is None:
-            kernel.send(Outcome(status="refused", reason="these ranks are not open any more"))
+            kernel.send(Outcome(status="refused", reason="these ranks are no longer open"))
         else:
             session.use(order)
 

@@ -44,7 +44,7 @@ def enter_own_network() -> str:
         if not refused:
             _enter(kinds)
             return ""
-    return f"the system refuses them a network of their own: {os.strerror(refused)}"
+    return f"the system refuses ranks a network of their own: {os.strerror(refused)}"
 
 
 def _enter(kinds: int) -> None:

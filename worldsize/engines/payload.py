@@ -143,9 +143,9 @@ def _unpicklable(call: Payload, error: Exception) -> str:
 
     said = str(reason).splitlines()[0] if str(reason) else ""
     return (
-        f"launch: {what} cannot travel to the ranks, which are other processes: expected something that can be "
+        f"launch: {what} cannot be sent to the ranks, which are separate processes: expected a value that can be "
         f"pickled, got {type(reason).__name__}: {said}. "
-        f"Make it inside the function, or pass the plain data it is made from."
+        f"Create it inside the function, or pass the plain data that it is made from."
     )
 
 

@@ -90,7 +90,7 @@ class _Decoder:
 
     def value(self, value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            raise BadFrame(f"expected at most {MAX_DEPTH} lists in each other")
+            raise BadFrame(f"expected lists nested at most {MAX_DEPTH} deep")
         if isinstance(value, str):
             return text_of(value, MAX_TEXT)
         if value is None or isinstance(value, (bool, int, float)):
@@ -108,7 +108,7 @@ class _Decoder:
             return self._array(kind, rest)
         if kind == "f" and self._callable_of is not None and len(rest) == 1:
             return self._callable_of(rest[0])
-        raise BadFrame(f"expected a kind of value, got {text_of(kind, 20)!r}")
+        raise BadFrame(f"expected a known kind of value, got {text_of(kind, 20)!r}")
 
     def _dict(self, rows: list, depth: int) -> dict:
         found = {}
@@ -137,7 +137,7 @@ class _Decoder:
 
         self._left_bytes -= count * dtype.itemsize
         if self._left_bytes < 0:
-            raise BadFrame("expected arrays whose bytes lie beside each other, got some that share them")
+            raise BadFrame("expected arrays with bytes of their own, got arrays that overlap")
 
         try:
             if count:
@@ -145,7 +145,7 @@ class _Decoder:
             else:
                 array = np.empty(shape, dtype)
         except ValueError:  # an empty array with sides too long for NumPy
-            raise BadFrame("expected sides that NumPy can hold") from None
+            raise BadFrame("expected a shape that NumPy can hold") from None
 
         if kind == "g" and count == 1:
             return array.reshape(-1)[0]

@@ -36,8 +36,8 @@ def packed(result: Any, plain: bool) -> bytes:
     text = json.dumps({"value": value, "as_text": sorted(as_text)[:_MOST_TYPES]}).encode()
     if len(text) > _MAX_JSON_BYTES:
         raise ValueError(
-            f"expected a result of at most {_MAX_JSON_BYTES / 1e6:g} MB beside its arrays, got {len(text) / 1e6:.0f} MB: "
-            f"make arrays of long lists"
+            f"expected a result of at most {_MAX_JSON_BYTES / 1e6:g} MB without its arrays, got {len(text) / 1e6:.0f} MB: "
+            f"turn long lists into arrays"
         )
     return b"".join((_HEADER.pack(len(text), len(blob)), text, blob))
 
@@ -79,7 +79,7 @@ def unpacked(source: Path | bytes, plain: bool) -> tuple[Any, tuple[str, ...]]:
         raise BadFrame("expected a result, got too few bytes")
     text_bytes, blob_bytes = _HEADER.unpack_from(data)
     if text_bytes > _MAX_JSON_BYTES or _HEADER.size + text_bytes + blob_bytes != len(data):
-        raise BadFrame("expected a result of the length that it says, got another one")
+        raise BadFrame("expected a result as long as its header says, got another length")
 
     start = _HEADER.size + text_bytes
     blob = memoryview(data)[start:]
@@ -87,7 +87,7 @@ def unpacked(source: Path | bytes, plain: bool) -> tuple[Any, tuple[str, ...]]:
         found = json.loads(data[_HEADER.size : start])
         value, names = found["value"], found["as_text"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise BadFrame(f"expected JSON of a result, got {type(error).__name__}") from None
+        raise BadFrame(f"expected a result as JSON, got {type(error).__name__}") from None
     if not isinstance(names, list) or len(names) > _MOST_TYPES:
         raise BadFrame("expected the names of types")
     return decode(value, blob, lambda other: _decode_other(other, blob)), tuple(_word(name) for name in names)
@@ -115,4 +115,4 @@ def _decode_other(given: Any, blob: memoryview) -> Any:
         tensor = torch.from_numpy(value)
         return tensor.view(torch.bfloat16) if kind == _BFLOAT16 else tensor
     except (TypeError, RuntimeError):  # torch lacks the dtype, or its size is wrong
-        raise BadFrame("expected an array that is a tensor's") from None
+        raise BadFrame("expected an array that torch can hold") from None

@@ -250,7 +250,7 @@ class Session:
         elif news.kind == "where":
             self.standings[rank] = content
         else:
-            raise ValueError(f"rank {rank} told {news.kind!r}, which is no kind of news")
+            raise ValueError(f"rank {rank} sent {news.kind!r}, which is not a kind of news")
 
     def _answer_request(self, rank: int, request: Request) -> None:
         """Handle a rank's request to kill or restart another rank."""

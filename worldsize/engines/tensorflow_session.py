@@ -135,8 +135,8 @@ class TensorFlowSession(session.Session):
 
 _UNTRUSTED = (
     "launch: TensorFlow's tasks on several hosts talk over gRPC, which listens on every interface, asks for no password and "
-    "runs any graph that it is sent: whoever reaches the hosts' ports can run code as you. If only people whom you trust "
-    "can, say so: hosts.open(…, trusted_network=True)."
+    "runs any graph that it receives: anyone who reaches the hosts' ports can run code as you. If only people you trust can "
+    "reach them, say so: hosts.open(…, trusted_network=True)."
 )
 _YIELDING = (  # of these variables the caller's own values win
     "TF_FORCE_GPU_ALLOW_GROWTH",

@@ -65,7 +65,7 @@ class TorchServices:
                 pass
             self._connection.close()
             self._connection = None
-        raise OSError("the process that holds torch's store has ended, and again after it was started anew")
+        raise OSError("the process that holds torch's store ended or did not answer, even after a restart")
 
     def _answer(self) -> Any:
         answer, error = self._connection.recv()

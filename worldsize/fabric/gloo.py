@@ -50,10 +50,10 @@ def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost |
     whom = "another rank" if peer is None else f"rank {peer}"
     if any(words in str(error) for words in _TIMED_OUT):
         return PeerSilent(
-            f"{doing} {whom}: expected an answer within the group's time limit, got none. Does {whom} come to the call "
-            f"that meets this one, with the same tag?"
+            f"{doing} {whom}: expected an answer within the group's time limit, got none. Does {whom} reach the "
+            f"matching call, with the same tag?"
         )
-    return PeerLost(f"{doing} {whom}: it has ended, and the connection with it")
+    return PeerLost(f"{doing} {whom}: the other process has ended, and the connection with it")
 
 
 class GlooWire:

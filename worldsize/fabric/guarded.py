@@ -37,8 +37,8 @@ class GuardedWire:
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         words = (
-            f"rank {self.rank} changed the tensor of its isend to rank {to} before wait(): what arrives is then a matter of "
-            f"luck. Wait first, or receive into another tensor."
+            f"rank {self.rank} changed the tensor of its isend to rank {to} before wait(), so the message may hold old "
+            f"or new values. Call wait() first, or receive into another tensor."
         )
         return _GuardedPending(self._inner.post(x, to, tag, stamp_s), x, words)
 

@@ -175,8 +175,8 @@ class Fabric:
         if not isinstance(peer, (int, np.integer)) or isinstance(peer, bool) or not 0 <= peer < self.world_size:
             raise ValueError(
                 f"{op} {way} rank {peer!r} on rank {self.rank}: expected a rank from 0 to {self.world_size - 1} "
-                f"(the world size is {self.world_size}). Rank 0 is the first and rank {self.world_size - 1} the last: they have "
-                f"one neighbour less, but in a ring, where (rank + 1) % world_size is the next."
+                f"(the world size is {self.world_size}). Rank 0 is the first and rank {self.world_size - 1} the last: each has "
+                f"only one neighbour, except in a ring, where the next rank is (rank + 1) % world_size."
             )
         if peer == self.rank:
             raise ValueError(
@@ -198,12 +198,12 @@ class Fabric:
         got = f"{op} on rank {self.rank}: expected a torch tensor or a NumPy array, got"
         if x is None:
             raise ValueError(
-                f"{got} None. A .grad is None until a backward has come by, and where requires_grad was not set before the "
-                f"forward; a function without return gives None too."
+                f"{got} None. A .grad is None before backward(), and also if requires_grad was not set before the forward pass; "
+                f"a function without return gives None too."
             )
         if isinstance(x, (bool, int, float, complex, np.generic)):
             raise ValueError(f"{got} {type(x).__name__}. Wrap a number as torch.tensor([{x!r}]).")
-        raise ValueError(f"{got} {type(x).__name__}. Send what is in it tensor by tensor.")
+        raise ValueError(f"{got} {type(x).__name__}. Send its tensors one by one.")
 
 
 def _plain(x: torch.Tensor) -> bool:

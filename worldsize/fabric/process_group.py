@@ -43,8 +43,8 @@ def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None 
 
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError(
-            "over_group: expected a process group, got none: it is not initialised in this process. Call "
-            'dist.init_process_group("gloo") first; torchrun and launch set what it reads from the environment.'
+            "over_group: expected a process group, got none: this process has not initialised one. Call "
+            'dist.init_process_group("gloo") first; torchrun and launch set the environment variables that it reads.'
         )
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError(f"over_group: rank {dist.get_rank()} is not in that group. Call it on the group's ranks only.")

@@ -105,7 +105,6 @@ def check_arguments_of_ranks(
 def _unknown(name: str) -> ValueError | TypeError:
     if name in ("cluster", "logical_devices", "servers", "legacy_keras", "env"):
         return ValueError(
-            f"launch: this is torch's launch, which has no {name}. TensorFlow's is another one: "
-            f"from worldsize.tf import Cluster, launch"
+            f"launch: torch's launch takes no {name}. Use TensorFlow's launch: from worldsize.tf import Cluster, launch"
         )
     return TypeError(f"launch() got an unexpected keyword argument {name!r}")

@@ -109,7 +109,7 @@ def check_arguments(fn: Any, args: Any, timeout_s: Any, seed: Any) -> None:
         got = type(fn).__name__
         raise ValueError(f"launch: expected a function, got {got}. Write launch(train), not launch(train()).")
     if not isinstance(args, (tuple, list)):
-        raise ValueError(f"launch: expected args as a tuple, got {type(args).__name__}. Write args=(x,) for one.")
+        raise ValueError(f"launch: expected args as a tuple, got {type(args).__name__}. Write args=(x,) for one argument.")
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool) or not 0 < timeout_s < 1e9:
         raise ValueError(f"launch: expected timeout_s as a number of seconds above 0, got {timeout_s!r}")
     if seed is not None and (not isinstance(seed, int) or seed < 0):
@@ -287,7 +287,7 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
             source = outcome.returned[rank].packed or job.files.result(rank)
             results[rank], names = unpacked(source, job.plain_results)
         except Exception as error:  # unpickling a student's class may raise anything
-            where = "what came from its host is no result" if isinstance(error, BadFrame) else "its result cannot be read here"
+            where = "its host sent no valid result" if isinstance(error, BadFrame) else "its result cannot be read here"
             failure = Failure(
                 rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
             )

@@ -29,8 +29,8 @@ def large_payload_note(packed: bytes, call: Payload) -> str:
 def as_text_note(types: set[str]) -> str:
     """Return the note on results in which objects of these types arrived as text."""
     return (
-        f"in the results, {', '.join(sorted(types))} came as text that names the type: some host was invited, and what "
-        f"comes from it is never unpickled. Return arrays, numbers, text, lists and dicts of them."
+        f"in the results, {', '.join(sorted(types))} came as text that names the type: data from an invited host is "
+        f"never unpickled. Return arrays, numbers, text, or lists and dicts of them."
     )
 
 
@@ -46,7 +46,7 @@ def notes_of(outcome: Outcome) -> list[str]:
     if changed:
         names = ", ".join(f"`{name}`" for name in sorted(changed))
         notes.append(
-            f"a rank changed {names}, but ranks are other processes: the notebook's own is as it was. "
+            f"a rank changed {names}, but ranks are separate processes: the notebook's copy is unchanged. "
             f"Return it instead, and read run.results."
         )
     if unwaited:
@@ -71,7 +71,7 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
         return errors.Deadlock("\n".join([failures.deadlock_line(outcome.waits), *where]), run, hint)
 
     if outcome.status == "timeout":
-        these = f"these of {job.world_size} {'tasks' if run.tasks else 'ranks'} were not done"
+        these = f"these {'tasks' if run.tasks else 'ranks'} of {job.world_size} were not done"
         late = sorted(set(range(job.world_size)) - outcome.entered_s.keys() - outcome.returned.keys())
         start = f"{START_S:g} s for their start and " if late else ""
         rows = [f"after {start}timeout_s={job.timeout_s:g} s {these}:", *where]
@@ -83,10 +83,10 @@ def error_of(run: Run, job: Job, outcome: Outcome) -> BaseException:
     return errors.RankFailed("\n".join(_failed(run, job, outcome, first)), run, hint, first)
 
 
-_WAITING = "a strategy over several tasks waits until every task that TF_CONFIG names is there and has made it too"
+_WAITING = "a strategy over several tasks waits until every task in TF_CONFIG has started and created the strategy too"
 _NO_MODULE = (
-    "ranks on other hosts import what is installed there: a module beside the notebook has to be there too, in the folder "
-    "in which the host was started or on its PYTHONPATH"
+    "ranks on other hosts import only modules that are there: copy a module beside the notebook to the folder where the host "
+    "was started, or to its PYTHONPATH"
 )
 _FATAL = re.compile(r"F\d{4} ")  # begins a fatal line of TensorFlow's and torch's C++ logs
 
@@ -97,8 +97,8 @@ _NO_NETWORK = re.compile(
     re.IGNORECASE,
 )
 _OWN_NETWORK = (
-    "ranks on this machine have a network of their own, with loopback alone: load the data in the notebook; or run "
-    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again: they use the machine\'s then'
+    "ranks on this machine have their own network, with loopback alone: load the data in the notebook; or run "
+    '`import os; os.environ["WORLDSIZE_NETWORK"] = "shared"` in a cell and launch again, to use the machine\'s network'
 )
 
 
@@ -113,7 +113,7 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     rows += failures.failed_where(first)
     if first.kind == "signal":
         fatal = [line for line in run.native_log(first.rank).splitlines() if _FATAL.match(line)]
-        rows += [f"  it said last: {line[:200]}" for line in fatal[-1:]]
+        rows += [f"  its last fatal line: {line[:200]}" for line in fatal[-1:]]
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)
@@ -122,12 +122,12 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
 
     at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]
     if at_once:
-        within = f"within {run.clock_error_s * 1000:.2g} ms of it, as well as the hosts' clocks are known"
-        rows.append(f"{failures.names(at_once, run.tasks)} failed {within}: any of them may be the first")
+        within = f"within {run.clock_error_s * 1000:.2g} ms of it, the error of the hosts' clocks"
+        rows.append(f"{failures.names(at_once, run.tasks)} failed {within}: any of them may have failed first")
 
     others = [f.rank for f in outcome.failures if f is not first and f.rank not in at_once]
     if others:
-        rows.append(f"{failures.names(others, run.tasks)} failed after it")
+        rows.append(f"{failures.names(others, run.tasks)} failed later")
 
     stopped = [standing.rank for standing in outcome.standings]
     if stopped:

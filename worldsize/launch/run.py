@@ -77,7 +77,7 @@ class Run:
 
     def _no_result(self, rank: int) -> str:
         if self.state != "done":
-            return f"run[{rank}]: expected a run that is done, got one that is {self.state} and has no results"
+            return f"run[{rank}]: expected a run that is done, got a run without results ({self.state})"
         return f"run[{rank}]: expected a rank from 0 to {self.world_size - 1}, got {rank}"
 
     def _rank(self, what: str, rank: int | str) -> int:

@@ -39,13 +39,13 @@ class DebuggerPrompts:
     def _go_to(self, rank: int, prompts: Mapping[int, Prompt]) -> None:
         if rank not in prompts:
             are = "is" if len(prompts) == 1 else "are"
-            self._say(f"rank {rank} is at no prompt; {failures.names(sorted(prompts))} {are}")
+            self._say(f"rank {rank} is not at a prompt; {failures.names(sorted(prompts))} {are}")
             return
         self._rank = rank
         if len(prompts) > 1:
             others = [other for other in sorted(prompts) if other != rank]
             wait = "waits" if len(others) == 1 else "wait"
-            self._say(f"{failures.names(others)} {wait} at a prompt too: `rank {others[0]}` goes there")
+            self._say(f"{failures.names(others)} {wait} at a prompt too: type `rank {others[0]}` to go there")
         self._say_before(prompts[rank])
 
     def _say_before(self, prompt: Prompt) -> None:

@@ -171,6 +171,6 @@ def _refuse_tensorflow(modules: frozenset[str] | set[str]) -> None:
     for module in sorted(modules):
         if module.partition(".")[0] in _TENSORFLOW or module.startswith("worldsize.tf"):
             raise ValueError(
-                f"ranks that stay are torch's: expected a cell without TensorFlow, got one that needs {module}. Launch "
+                f"open ranks run torch only: expected a cell without TensorFlow, got one that needs {module}. Launch "
                 f"TensorFlow's tasks: from worldsize.tf import Cluster, launch"
             )

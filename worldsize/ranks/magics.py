@@ -107,7 +107,7 @@ class RanksMagics:
         words = read_words("ranks", line)
         if len(words.numbers) > 1:
             raise ValueError(
-                f"%%ranks {line}: expected one number, how many ranks, got {len(words.numbers)}. Write {USAGE}."
+                f"%%ranks {line}: expected one number, the number of ranks, got {len(words.numbers)}. Write {USAGE}."
             )
         world = self._world(words.numbers[0] if words.numbers else None)
         self._run(world, cell, tuple(range(world.world_size)), words)
@@ -136,11 +136,11 @@ class RanksMagics:
         if world is not None and world.is_open:
             if wanted == world.world_size:
                 return world
-            print(f"{world.world_size} ranks were open and end now: these {wanted} are new ones")
+            print(f"closing the {world.world_size} open ranks and opening {wanted} new ones")
             world.close()
         elif world is not None and wanted == world.world_size and world.why_closed != CLOSED:
             why = world.why_closed
-            print(f"the ranks were not open any more ({why}): these are new ones, and have nothing of what those had")
+            print(f"the ranks were no longer open ({why}): these are new ranks, without the old ranks' state")
         opened = open_ranks(wanted)
         print(opened.setup)
         self._shell.user_ns["world"] = opened
@@ -179,8 +179,8 @@ def _refuse_magics(text: str) -> None:
         for number, line in enumerate(text.split("\n"), 1):
             if line.lstrip().startswith(("%", "!")):
                 raise ValueError(
-                    f"line {number}: ranks have no shell, so expected Python, got {line.strip()!r}. Run it in a cell of the "
-                    f"notebook's own."
+                    f"line {number}: ranks have no shell: expected Python, got {line.strip()!r}. Run this line in an "
+                    f"ordinary notebook cell."
                 ) from None
 
 

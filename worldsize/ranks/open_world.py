@@ -114,7 +114,7 @@ class OpenRanks:
         failed = CELLS.latest.outcome.failures if CELLS.latest is not None and CELLS.latest.outcome is not None else ()
         raised = [failure for failure in failed if failure.kind == "raised"]
         if rank is None and not raised:
-            raise ValueError("debug: expected ranks of which one has raised in the last text, got none")
+            raise ValueError("debug: expected a rank that raised in the last run, got none")
         chosen = failures.first_failure(raised).rank if rank is None else rank
         self._do("debug", LookBack(), [chosen], KernelLaunches(ask=CELLS.ask), timeout_s=MOST_S)
 
@@ -246,7 +246,7 @@ class OpenRanks:
         for failure in outcome.failures:
             if failure.kind != "raised":
                 self._ended[failure.rank] = failures.leaving(failure)
-        self._ended.update(dict.fromkeys(outcome.killed, "killed, since it did not come free"))
+        self._ended.update(dict.fromkeys(outcome.killed, "killed, because it did not stop"))
         if outcome.status == "done":
             return
         if outcome.freed:
@@ -255,12 +255,12 @@ class OpenRanks:
             self._new_groups = "fabric"  # a message may be left in the old group
         if self._ended:
             run.notes.append(
-                f"{self._endings()}. The others keep what they have: %%rank reads it, world.restart() opens new ranks."
+                f"{self._endings()}. The others keep their state: read it with %%rank, or open new ranks with world.restart()."
             )
         elif outcome.freed:
             run.notes.append(
-                "the ranks keep what they have. Their groups are made anew before the next cell: what holds an earlier "
-                "one, as a model in DDP or FSDP does, has to be wrapped again."
+                "the ranks keep their state, and get new process groups before the next cell. Wrap a model in DDP or FSDP "
+                "again, and recreate anything else that holds an old group."
             )
 
     def _endings(self) -> str:
@@ -272,7 +272,7 @@ class OpenRanks:
     def _chosen(self, what: str, ranks: Sequence[int] | None) -> list[int]:
         if why := self.why_closed:
             raise ValueError(
-                f"{what}: expected ranks that are open, got some that are not: {why}. world.restart() opens new ones."
+                f"{what}: expected open ranks, got closed ones: {why}. Open new ones with world.restart()."
             )
         chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
         for rank in chosen:
@@ -281,8 +281,8 @@ class OpenRanks:
         gone = [rank for rank in chosen if rank in self._ended]
         if gone or not chosen:
             raise ValueError(
-                f"{what}: {self._endings()}. Expected ranks that are there: name them ({_few(self._left())}), or open new "
-                f"ones with world.restart()."
+                f"{what}: {self._endings()}. Name the ranks that are left ({_few(self._left())}), or open new ones with "
+                f"world.restart()."
             )
         return chosen
 
@@ -320,7 +320,7 @@ class OpenRanks:
         if now_s < due_s:
             self._look_at(due_s)
         else:
-            self._end(f"they had nothing to do for {IDLE_MIN:g} minutes")
+            self._end(f"they were idle for {IDLE_MIN:g} minutes")
 
     def _stop_waiting(self) -> None:
         if self._idle is not None:
@@ -370,7 +370,7 @@ def _check_travels(name: str, value: Any) -> None:
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else ""
         raise ValueError(
-            f"push: `{name}` (a {type(value).__name__}) cannot travel to the ranks, which are other processes: expected "
-            f"something that can be pickled, got {type(error).__name__}: {said}. Make it in a cell of theirs, or push the plain "
-            f"data it is made from."
+            f"push: `{name}` (a {type(value).__name__}) cannot be sent to the ranks, which are separate processes: expected "
+            f"a value that can be pickled, got {type(error).__name__}: {said}. Create it in a cell on ranks, or push the plain "
+            f"data that it is made from."
         ) from None

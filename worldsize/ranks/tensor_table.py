@@ -100,7 +100,7 @@ class TensorTable:
 
     def sentence(self) -> str:
         """Return the finding as one sentence."""
-        beyond = f" ({self.left_out} more were not looked at)" if self.left_out > 0 else ""
+        beyond = f" ({self.left_out} more were not compared)" if self.left_out > 0 else ""
         count = f"{len(self.rows)} tensor{'s' * (len(self.rows) != 1)}"
         row = self.first_difference
         if row is None:
@@ -108,7 +108,7 @@ class TensorTable:
         many = sum(not row.same for row in self.rows)
         words = f"{self.expression}: {many} of {count} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
         if self.difference is not None:
-            words += f", by {number(self.difference)} at most"
+            words += f", by at most {number(self.difference)}"
         elif len({each.shape for each in row.by_rank if each is not None}) > 1:
             words += ", whose shapes differ"
         return words
@@ -134,7 +134,7 @@ class TensorTable:
         if len(self._shown()) > MOST_ROWS:
             found.append(f"… and {len(self._shown()) - MOST_ROWS} more tensors")
         if len(self.ranks) > MOST_RANKS:
-            found.append(f"… of {len(self.ranks)} ranks the first {MOST_RANKS} are shown")
+            found.append(f"… only the first {MOST_RANKS} of {len(self.ranks)} ranks are shown")
         return found
 
     def _repr_html_(self) -> str:
@@ -144,7 +144,7 @@ class TensorTable:
         body = "".join(_row_html(row, len(ranks)) for row in self._shown()[:MOST_ROWS])
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
-        key = "The same letter in a row: the same bytes. The number is the norm."
+        key = "In a row, the same letter means the same bytes. The number is the norm."
         return table + "".join(f"<p>{line}</p>" for line in (*self._beyond(), key * bool(body)))
 
 

@@ -59,7 +59,7 @@ def simulate(
     if first_parameter(fn) != "fabric":
         raise ValueError(
             f"simulate: expected a function whose first parameter is named fabric, got {getattr(fn, '__name__', fn)}: "
-            f"simulated ranks have nothing else to talk with"
+            f"simulated ranks communicate through it alone"
         )
 
     generator = np.random.default_rng([seed, 17])
@@ -72,8 +72,8 @@ def simulate(
 def _check(world_size: Any, link: Any, nodes: Any) -> None:
     if not isinstance(world_size, int) or isinstance(world_size, bool) or not 1 <= world_size <= MOST_RANKS:
         raise ValueError(
-            f"simulate: expected a world_size from 1 to {MOST_RANKS:,} (the number of ranks), got {world_size!r}. Each rank is "
-            f"a stack of its own in this process; write for example simulate(ring, world_size=1000)."
+            f"simulate: expected a world_size from 1 to {MOST_RANKS:,} (the number of ranks), got {world_size!r}. Each rank has "
+            f"its own stack in this process; write for example simulate(ring, world_size=1000)."
         )
     if link is not None and not isinstance(link, Link):
         raise ValueError(f'simulate: expected link=Link("10 GB/s", "5 us") or None, got {link!r}')
@@ -105,7 +105,10 @@ def _slowness(stragglers: Stragglers, generator: np.random.Generator, n: int) ->
             factors[rank] = factor
 
     if factors.shape != (n,) or not (np.isfinite(factors) & (factors > 0)).all():
-        raise ValueError(f"simulate: expected a factor above 0 for each of {n} ranks from stragglers, got shape {factors.shape}")
+        raise ValueError(
+            f"simulate: expected from stragglers a finite factor above 0 for each of {n} ranks, got other factors or another "
+            f"number of them: shape {factors.shape}"
+        )
     return factors
 
 

@@ -30,4 +30,4 @@ class WaitsInBackward(RuntimeError):
     """A rank waits for a message inside backward, of which torch runs one at a time per thread."""
 
     def __init__(self) -> None:
-        super().__init__("a rank waits for a message inside of backward: autograd runs one at a time in a thread")
+        super().__init__("a rank waits for a message inside backward, but autograd runs only one backward at a time in a thread")

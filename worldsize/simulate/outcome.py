@@ -70,7 +70,7 @@ def notes_on(changed: tuple[str, ...], unwaited: Sequence[int]) -> list[str]:
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)
         notes.insert(0, (
-            f"a rank changed {names}. Simulated ranks share the notebook's memory; those of `launch` are other processes, where "
+            f"a rank changed {names}. Simulated ranks share the notebook's memory; ranks of `launch` are separate processes, and "
             f"each would change its own copy. Return it instead, and read run.results."
         ))  # fmt: skip
     return notes
@@ -94,8 +94,8 @@ def _of_broken_off(run: SimulatedRun, timeout_s: float, broken_off: BrokenOff, w
     if isinstance(broken_off.reason, TimeIsUp):
         run.outcome = Outcome("timeout")
         words = (
-            f"after timeout_s={timeout_s:g} real s the simulation stood at {run.simulated_s:.6g} s, after {run.messages:,} "
-            f"messages. Simulate fewer ranks or shorter work, or give it more time (timeout_s=…):"
+            f"after timeout_s={timeout_s:g} real s the simulation had reached {run.simulated_s:.6g} s and {run.messages:,} "
+            f"messages. Simulate fewer ranks or less work, or allow more time (timeout_s=…):"
         )
         return errors.RunTimedOut("\n".join([words, *where]), run, _HINT)
 
@@ -104,9 +104,9 @@ def _of_broken_off(run: SimulatedRun, timeout_s: float, broken_off: BrokenOff, w
         own = [frame for frame in broken_off.frames if not failures.is_library(frame)]
         place = f" at {failures.place(own[-1])}: {failures.source_line(own[-1])}" if own else ""
         words = (
-            f"rank {broken_off.rank} waits for something that is no message{place}. Simulated ranks are one thread and take "
-            f"turns, so nobody can release a lock, fill a queue or answer meanwhile. Use fabric.recv, or run it on real "
-            f"processes: launch(fn, world_size=2)."
+            f"rank {broken_off.rank} waits for something other than a message{place}. Simulated ranks share one thread and "
+            f"take turns, so no other rank can release a lock, fill a queue or answer meanwhile. Use fabric.recv, or run it on "
+            f"real processes: launch(fn, world_size=2)."
         )
         return errors.Deadlock(words, run, _HINT)
 

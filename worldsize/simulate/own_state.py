@@ -159,11 +159,11 @@ class OwnState:
 
 
 _THREAD = (
-    "starts a thread: in simulated time all ranks are one thread and take turns, so a thread would belong to nobody. "
+    "starts a thread: simulated ranks share one thread and take turns, so a new thread would belong to no rank. "
     "Run it on real processes: launch(fn, world_size=2)."
 )
 _GROUP = (
-    "opens a process group: in simulated time there are no processes, and fabric.send and fabric.recv are what moves. "
+    "opens a process group: simulated ranks are not processes, and communicate through fabric.send and fabric.recv alone. "
     "Run it on real processes: launch(fn, world_size=2)."
 )
 

@@ -88,10 +88,10 @@ def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> Simu
 
 
 def _too_large(setting: Setting, what: str, why: str) -> str:
-    reason = why or "that was not tried, since a ring of so few ranks has fewer messages"
+    reason = why or "not tried, because a ring of these ranks sends fewer messages"
     return (
-        f"simulate: {setting.world_size:,} ranks would need {what}, and some can stand for the others only where all do the "
-        f"same: {reason}. Simulate fewer ranks, or make what they do alike."
+        f"simulate: {setting.world_size:,} ranks would need {what}, and some can stand for the others only if all do the "
+        f"same: {reason}. Simulate fewer ranks, or make all ranks do the same."
     )
 
 
@@ -123,7 +123,7 @@ def by_symmetry(
     if uneven and n > MOST_UNEVEN_RANKS:
         raise NotSymmetric(f"stragglers differ, and more than {MOST_UNEVEN_RANKS:,} ranks of unequal speed would take minutes")
     if uneven and setting.nodes:
-        raise NotSymmetric("stragglers come to their node's network card in another order than the others")
+        raise NotSymmetric("stragglers reach their node's network card in a different order than other ranks")
 
     ended = _turns(call, setting, lambda: _symmetric_world(setting), range(k))
     run = _run_of(ended, setting, began_s, launches)
@@ -133,7 +133,7 @@ def by_symmetry(
 
     for rank in range(k):
         if [made for made in ended.world.calls[rank] if made[0] != "wait"] != asked.calls[rank]:
-            raise NotSymmetric(f"rank {rank} does something else among the others than alone")
+            raise NotSymmetric(f"rank {rank} makes other calls among all ranks than alone")
 
     run.recorded_ranks, run.asked_ranks = tuple(range(k)), asked.asked
     run.evidence = (*asked.evidence, "every send met a receive of its size at the same distance", *_as_in_full(call, setting))
@@ -142,18 +142,18 @@ def by_symmetry(
         run.ended_s = replay.ends(ended.world.calls[0], n, setting.link, setting.slowness)
     run.simulated_s = float(run.ended_s.max())
     if (setting.dies_s < run.ended_s).any():
-        raise NotSymmetric(f"rank {int(setting.dies_s.argmin()):,} fails in the run, and no other rank with it")
+        raise NotSymmetric(f"rank {int(setting.dies_s.argmin()):,} fails during the run, and the other ranks do not fail with it")
 
     run.wall_s = time.monotonic() - began_s
     run.notes.append(
-        f"{n:,} ranks by symmetry: {k} of them were simulated and stand for all others, so there are times and no values. "
+        f"{n:,} ranks by symmetry: {k} of them were simulated and stand for all others, so the run has times but no values. "
         f"Evidence: {'; '.join(run.evidence)}."
     )
     if asked.asked < n:
         run.notes.append(
             f"Symmetry was sampled: {asked.asked:,} of {n:,} ranks were asked what they send and receive. If another "
-            f"does something else, this run does not know it. Another seed asks others; of fewer ranks, or with fewer messages "
-            f"each, all are asked."
+            f"rank does something else, this run does not know it. Another seed asks other ranks; with fewer ranks, or fewer "
+            f"messages each, all are asked."
         )
     return run
 
@@ -173,7 +173,7 @@ def _as_in_full(call: Payload, setting: Setting) -> list[str]:
     full = in_full(call, small, KernelLaunches()).ended_s
     ended = _turns(call, small, lambda: _symmetric_world(small), range(setting.node_ranks))
     if full.tolist() != np.tile(ended.world.clock_s, n // setting.node_ranks).tolist():
-        raise NotSymmetric(f"with {n} ranks, simulated in full, times are others than by symmetry")
+        raise NotSymmetric(f"with {n} ranks, simulated in full, the times differ from those by symmetry")
     return [f"with {n} ranks the times in full are the same, to the last bit"]
 
 

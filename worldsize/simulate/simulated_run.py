@@ -54,8 +54,8 @@ class SimulatedRun(Run):
     def _no_result(self, rank: int) -> str:
         if self.recorded_ranks:
             return (
-                f"run[{rank}]: a run by symmetry has times and no values: {self.world_size:,} ranks were simulated by "
-                f"{len(self.recorded_ranks)}. For values simulate fewer ranks."
+                f"run[{rank}]: a run by symmetry has times but no values: of {self.world_size:,} ranks only "
+                f"{len(self.recorded_ranks)} were simulated. For values, simulate fewer ranks."
             )
         return super()._no_result(rank)
 

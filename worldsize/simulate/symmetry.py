@@ -45,7 +45,7 @@ class SymmetricWorld(World):
 
     def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable[[Sent, Any], None]) -> tuple[int, int, float]:
         if frm is None:
-            raise NotSymmetric(f"rank {rank} receives from anyone: who comes first differs from rank to rank")
+            raise NotSymmetric(f"rank {rank} receives from anyone, and the first sender differs from rank to rank")
         self.calls[rank].append(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
         _, size_bytes, first_s = super().take(rank, out, frm, tag, land)
         return frm, size_bytes, first_s

@@ -86,7 +86,7 @@ class WitnessWorld:
 
     def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable) -> tuple[int, int, float]:
         if frm is None:
-            raise NotSymmetric(f"rank {rank:,} receives from anyone: who comes first differs from rank to rank")
+            raise NotSymmetric(f"rank {rank:,} receives from anyone, and the first sender differs from rank to rank")
         if len(self.calls) >= self._most:
             raise _TooManyCalls
         self.calls.append(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
@@ -175,7 +175,7 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
         for rank in range(node_ranks):
             found.calls[rank] = ask(rank)
         if ask(0, _random_numbers) != found.calls[0]:
-            raise NotSymmetric("what rank 0 sends depends on the numbers that it receives")
+            raise NotSymmetric("rank 0 makes different calls when it receives different numbers")
 
         def compare(rank: int, theirs: list[Call]) -> None:
             _same_calls(found.calls[rank % node_ranks], theirs, rank % node_ranks, rank, call, n)
@@ -299,7 +299,7 @@ def _refused(rank: int, error: BaseException, world: WitnessWorld, timeout_s: fl
         return NotSymmetric(f"rank {rank:,} alone makes more than {MOST_CALLS_OF_ONE:,} calls: too many to compare")
     if isinstance(error, Abandoned):
         if isinstance(error.reason, TimeIsUp):
-            return RunTimedOut(f"after timeout_s={timeout_s:g} real s a simulation had {world.progress()}. Give it more time.")
+            return RunTimedOut(f"after timeout_s={timeout_s:g} real s a simulation had {world.progress()}. Allow more time.")
         error = error.reason
     return NotSymmetric(f"rank {rank:,} alone, receiving zeros, fails with {type(error).__name__}: {error}")
 
@@ -312,7 +312,7 @@ def _same_calls(one: list[Call], other: list[Call], rank: int, other_rank: int, 
     for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
         if a != b:
             advice = _lengths(call, n) if a[:3] == b[:3] else ""
-            raise NotSymmetric(f"call {number} of rank {rank} is {_words(a)}, of rank {other_rank:,} {_words(b)}.{advice}")
+            raise NotSymmetric(f"call {number} of rank {rank} is {_words(a)}, but of rank {other_rank:,} {_words(b)}.{advice}")
     raise NotSymmetric(f"rank {rank} makes {len(one):,} calls, rank {other_rank:,} {len(other):,}")
 
 
@@ -331,7 +331,7 @@ def _lengths(call: Payload, n: int) -> str:
         if length and length[0] % n:
             nearest = max(1, round(length[0] / n)) * n
             return (
-                f" args[{place}] has {length[0]:,} elements, which {n:,} ranks do not divide evenly: take {nearest:,} and all "
-                f"parts are alike."
+                f" args[{place}] has {length[0]:,} elements, which {n:,} ranks do not divide evenly: take {nearest:,}, so that "
+                f"all parts are equal."
             )
     return ""

@@ -113,7 +113,7 @@ class World:
         self.clock_s[rank] += seconds
         if self.clock_s[rank] > self._dies_s[rank]:
             self.clock_s[rank] = self._dies_s[rank]
-            raise SimulatedFailure(f"rank {rank} fails at {self._dies_s[rank]:.6g} s, as its failure rate had it drawn")
+            raise SimulatedFailure(f"rank {rank} fails at {self._dies_s[rank]:.6g} s, a time drawn from its failure rate")
 
     def compute(self, rank: int, seconds: float) -> None:
         start_s = self.clock_s[rank] = self.clock_s[rank] + self._step_s

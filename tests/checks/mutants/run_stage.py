@@ -260,7 +260,7 @@ answers.mistake("adds_up_the_losses_of_the_images",
 answers.mistake("divides_the_gradients_too", {"[p.grad for p in": '[p.grad / len(part["xs"]) for p in'},
     "It is 4 times too small: was it divided by m = 4 twice")
 answers.mistake("sends_a_gradient_that_nobody_asked_for", {"x.requires_grad_()": ""},
-    "isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None until a backward")
+    "isend on rank 2: expected a torch tensor or a NumPy array, got None. A .grad is None before backward()")
 answers.mistake("sends_on_from_the_last_stage", {
     """
         if last:

@@ -68,8 +68,8 @@ class HostsEngine(LocalEngine):
     def _started(self, method: StartMethod) -> AgentProcess:
         if self._head is not None:
             raise EngineLost(
-                f"the hosts are gone: the process that held the lines to them has ended. Open them again "
-                f"(worldsize.hosts.open). What it said: {self._head.last_words()}"
+                f"the hosts are gone: the process that held their connections has ended. Open them again "
+                f"(worldsize.hosts.open). Its last output: {self._head.last_words()}"
             )
         self._head = AgentProcess(self._new_dir("h"), _BOOT)
         return self._head
@@ -116,7 +116,7 @@ class HostsEngine(LocalEngine):
                 raise ValueError(event.reason)
             if event is not None and self.note(event) is None:
                 return event
-        raise EngineLost(f"the process that holds the lines to hosts did not answer in {_ANSWER_S:g} s")
+        raise EngineLost(f"the process that holds the connections to hosts did not answer within {_ANSWER_S:g} s")
 
     def _ready_head(self) -> AgentProcess:
         head = self._agent()
@@ -131,7 +131,7 @@ class HostsEngine(LocalEngine):
         finally:  # while the kernel waits here no launch runs, and the hosts are in use
             self._set_running(False)
         if event is None:
-            raise EngineLost(f"the process that holds the lines to hosts has ended: {self._head.last_words()}")
+            raise EngineLost(f"the process that holds the connections to hosts has ended: {self._head.last_words()}")
         return event
 
     def note(self, event: Any) -> HostChange | None:
@@ -223,7 +223,7 @@ class _RanksOnHosts:
             for failure in event.failures:
                 self._engine.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
         if isinstance(event, OrderFailed):
-            raise EngineLost(f"the process that holds the lines to hosts could not go on: {event.reason}")
+            raise EngineLost(f"the process that holds the connections to hosts could not go on: {event.reason}")
         return event
 
     def answer(self, typed: Typed) -> None:

@@ -38,7 +38,7 @@ _OTHER_FRAMEWORK_S = 60.0  # for a host to start the agent of the other framewor
 _SAME_HOST_S = 36_000.0  # validity of an invitation to an admitted host's second agent
 
 _TAKEN = (
-    "launch: the hosts have ranks that stay, and ranks of one run at a time. Close those first: world.close(), or "
+    "launch: the hosts still hold open ranks, and can hold one set of ranks at a time. Close these first: world.close(), or "
     "worldsize.hosts.close() to launch on this machine."
 )
 
@@ -226,7 +226,7 @@ class Head:
             first.call("also", framework, invitation.text())
 
         if not line.poll(_OTHER_FRAMEWORK_S):
-            raise ValueError(f"launch: {host.name} did not start an agent of {framework} in {_OTHER_FRAMEWORK_S:g} s")
+            raise ValueError(f"launch: {host.name} did not start an agent of {framework} within {_OTHER_FRAMEWORK_S:g} s")
         self._welcome(line)
         return RemoteRanks(host.name, line, offset=first.offset)
 
@@ -291,7 +291,7 @@ class Head:
         """Return what the host's program wrote to stderr, such as ssh's complaint, as a sentence; "" if nothing."""
         with suppress(OSError):
             said = self._log_of(name, "torch").read_text(errors="replace").strip()
-            return f". It said: {said[-1000:]}" if said else ""
+            return f". Its program wrote: {said[-1000:]}" if said else ""
         return ""
 
     def _free_name(self, name: str) -> str:
@@ -306,17 +306,17 @@ class Head:
         try:
             hello = messages.decode(line.receive())
         except BadMessage as error:
-            raise ValueError(f"what it said first is no greeting: {error}") from None
+            raise ValueError(f"its first message is not a greeting: {error}") from None
         if not isinstance(hello, Greeting):
-            raise ValueError(f"what it said first is no greeting but a {type(hello).__name__}")
+            raise ValueError(f"its first message is not a greeting but a {type(hello).__name__}")
         greeting.check_words(hello)
 
         unlike = greeting.differences(hello.versions)
         if unlike:
-            line.send(f"this host is not like its head: {'; '.join(unlike)}".encode())
+            line.send(f"this host does not match its head (\"there\" is this host): {'; '.join(unlike)}".encode())
             raise ValueError(
-                f"{hello.name} is not like this machine: {'; '.join(unlike)}. Install the same versions on both "
-                f"(constraints.txt has them), or use one environment that both see."
+                f"{hello.name} does not match this machine: {'; '.join(unlike)}. Install the same versions on both "
+                f"(constraints.txt has them), or use one environment that both can see."
             )
         line.send(b"welcome")
         return hello

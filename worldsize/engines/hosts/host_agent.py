@@ -157,7 +157,7 @@ class HostAgent:
         if busy:
             self._ship_logs()
             if self.until_s is not None and time.monotonic() > self.until_s:
-                raise LineClosed("the run's time is up, and the head has not ended it")
+                raise LineClosed("the head did not end the run when its time was up")
 
     def _host_ranks(self) -> HostRanks:
         return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)

@@ -14,11 +14,11 @@ from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 _WAY_S = 3.0  # to try for a first connection
 _PAUSE_S = 0.2  # between two tries
 _REASONS = {
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the invitation was used already, has expired, or is not one of this head's",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "who answers there is not the head that invited",
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "who answers there is not the head that invited",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the invitation has been used, has expired, or is not from this head",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the program that answers there is not the head that invited",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the program that answers there is not the head that invited",
     zmq.EVENT_DISCONNECTED: "the head is gone",
-    zmq.EVENT_CLOSED: "nobody answers at the head's address: is the notebook still open, and does a firewall stand between?",
+    zmq.EVENT_CLOSED: "no answer at the head's address: is the notebook still open, and does a firewall block the way?",
 }
 
 

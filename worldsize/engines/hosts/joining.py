@@ -27,8 +27,8 @@ def join(path: Path | None, sure: bool, say: Callable[[str], None], ask: Callabl
     asks = not sure
     if asks and not sys.stdin.isatty():
         raise ValueError(
-            "worldsize join: expected a terminal, to ask whether code from the other machine may run here, got none: "
-            "say --yes if it may, or keep the invitation in a file that only you can read, and run `worldsize join "
+            "worldsize join: expected a terminal, to ask whether code from the other machine may run here, got none. "
+            "Pass --yes if it may, or put the invitation in a file that only you can read, and run `worldsize join "
             "--invitation FILE` in a terminal."
         )
     if path is None and sys.stdin.isatty():
@@ -44,9 +44,9 @@ def who_comes(invitation: Invitation) -> str:
     """Return a sentence that says who will run code here, and as whom."""
     who = f"{invitation.user or 'somebody'} on {invitation.host or 'a machine'} ({invitation.address})"
     return (
-        f"The invitation says it is from {who}. Whoever runs that notebook will run any code on this machine as "
-        f"{user_name()}, with all that {user_name()} may read and write, until you press Ctrl-C here or the notebook "
-        f"closes its hosts."
+        f"The invitation says it is from {who}. The person who runs that notebook can run any code on this machine as "
+        f"{user_name()}, with access to everything that {user_name()} can read and write, until you press Ctrl-C here or "
+        f"the notebook closes its hosts."
     )
 
 
@@ -61,7 +61,7 @@ def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
             code = member.wait()
         except KeyboardInterrupt:
             _end(member)
-            say("This machine is no host any more.")
+            say("This machine is no longer a host.")
             return INTERRUPTED
     if code == 0:
         say("The notebook has closed its hosts.")

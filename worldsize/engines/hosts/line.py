@@ -84,7 +84,7 @@ class HostLine:
             if quiet:
                 os.write(self._news, b"!")
         if self._waiting_bytes > _MOST_WAITING_BYTES:
-            self.end(f"sent {_MOST_WAITING_BYTES / 1e6:g} MB more than could be read")
+            self.end(f"the other side sent {_MOST_WAITING_BYTES / 1e6:g} MB more than could be read")
 
     def end(self, why: str) -> None:
         """Mark the other side as gone, for the reason `why`; the first reason counts."""

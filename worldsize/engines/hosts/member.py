@@ -28,9 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="worldsize.engines.hosts.member")
     parser.add_argument("--framework", default="torch", choices=["torch", "tensorflow"])
     parser.add_argument("--stdio", action="store_true", help="speak over standard input and output")
-    parser.add_argument("--address", default="", help="where other hosts reach this one; without it, where ssh did")
-    parser.add_argument("--invitation", type=Path, help="the file with the invitation; without it, standard input")
-    parser.add_argument("--held", action="store_true", help="end when standard input does")
+    parser.add_argument("--address", default="", help="address where other hosts reach this one (default: where ssh did)")
+    parser.add_argument("--invitation", type=Path, help="file with the invitation (default: standard input)")
+    parser.add_argument("--held", action="store_true", help="end when standard input ends")
     given = parser.parse_args(arguments)
     if os.getpid() != os.getpgrp():
         os.setpgrp()  # `end_group` ends this group: it and its fork server
@@ -99,7 +99,7 @@ def _address_of_ssh() -> str:
     """Return this machine's address in its ssh session. Raises ValueError outside ssh."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4:
-        raise ValueError("--stdio: expected --address, or a session of ssh, which says where it connected to")
+        raise ValueError("--stdio: expected --address, or an ssh session, which tells the address")
     return words[2]
 
 

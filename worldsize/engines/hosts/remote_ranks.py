@@ -104,14 +104,14 @@ class RemoteRanks:
     def open_store(self) -> int:
         port = self.call("open_store")
         if not 0 < port < 65536:
-            self._lose(f"said that it listens on port {port}")
+            self._lose(f"it said that it listens on port {port}")
         return port
 
     def keep_addresses(self, count: int) -> list[str]:
         addresses = self.call("keep_addresses", count)
         own = self.facts(with_gpus=False).address
         if len(addresses) != count or not all(_is_place(address, own) for address in addresses):
-            self._lose("keeps other addresses than its own")
+            self._lose("it keeps addresses that are not its own")
         return addresses
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
@@ -182,7 +182,7 @@ class RemoteRanks:
     def _echo(self) -> float:
         seconds = self.call("echo")
         if not math.isfinite(seconds):
-            self._lose(f"has a clock that says {seconds}")
+            self._lose(f"its clock reads {seconds}")
         return seconds
 
     def call(self, command: Command, *arguments: Any, at_most_s: float = _WARM_S) -> Any:
@@ -211,8 +211,8 @@ class RemoteRanks:
             try:
                 return messages.body(message.body, messages.ANSWER_TYPES[command])
             except BadMessage as error:
-                self._lose(f"sent what is no answer: {error}")
-        self._lose(f"did not answer within {at_most_s:g} s")
+                self._lose(f"it sent an invalid answer: {error}")
+        self._lose(f"it did not answer within {at_most_s:g} s")
 
     def _receive(self) -> FromHost:
         if self.lost:
@@ -220,7 +220,7 @@ class RemoteRanks:
         try:
             return messages.decode(self.line.receive())
         except BadMessage as error:
-            self._lose(f"sent what is no message: {error}")
+            self._lose(f"it sent an invalid message: {error}")
         except OSError as error:
             self._lose(str(error))
 
@@ -252,23 +252,23 @@ class RemoteRanks:
         try:
             content = messages.body(message.body, messages.NEWS_TYPES[message.kind])
         except BadMessage as error:
-            self._lose(f"sent what is no news: {error}")
+            self._lose(f"it sent invalid news: {error}")
 
         if isinstance(content, Silence) and content.lost_host:
-            self._lose("said that a host is lost")
+            self._lose("it said that a host is lost")
         for rank in _speaks_for(content):
             self._demand_own(rank)
         if isinstance(content, Return) and content.record:
-            self._lose("sent a record that is no data")  # records come as chunks: this one would be unpickled
+            self._lose("it sent a record inside a result")  # records come as chunks: this one would be unpickled
         if message.kind == "request" and not self.job.tasks:
-            self._lose("asked for what only a task of TensorFlow may ask for")
+            self._lose("it sent a request that only a task of TensorFlow may send")
         if message.kind == "silent" or (message.kind in ("result", "failure") and not self.job.world):
             self.live.discard(message.rank)
         return RankNews(message.rank, message.kind, content)
 
     def _demand_own(self, rank: int) -> None:
         if rank not in self.ranks:
-            self._lose("spoke for a rank that runs elsewhere")
+            self._lose("it spoke for a rank that does not run there")
 
     def _keep(self, chunk: Chunk) -> None:
         """Append a chunk to the rank's file in the run's folder here; keep records in memory."""
@@ -276,7 +276,7 @@ class RemoteRanks:
         self._demand_own(rank)
         self.written[rank] = self.written.get(rank, 0) + len(chunk.data)
         if self.written[rank] > _MOST_BYTES:
-            self._lose(f"wrote more than {_MOST_BYTES / 1e9:g} GB of logs and results for rank {rank}")
+            self._lose(f"it wrote more than {_MOST_BYTES / 1e9:g} GB of logs and results for rank {rank}")
 
         if chunk.kind == "record":
             self.records.setdefault(rank, bytearray()).extend(chunk.data)
@@ -288,7 +288,7 @@ class RemoteRanks:
             with open(path, "ab") as file:
                 file.write(chunk.data)
         except OSError as error:
-            self._lose(f"sent what could not be written here: {error}")
+            self._lose(f"its files cannot be written here: {error}")
 
 
 def _is_place(address: str, own: str) -> bool:

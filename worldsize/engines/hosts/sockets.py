@@ -166,6 +166,6 @@ class Carrier:
             if carried.descriptor is None:
                 carried.descriptor = frame.get(zmq.SRCFD)
             if frame.more:
-                carried.line.end("sent a message in parts")
+                carried.line.end("the other side sent a message in parts")
                 return
             carried.line.deliver(frame.bytes)

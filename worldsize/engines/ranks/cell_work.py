@@ -72,7 +72,7 @@ class RunCell:
         except NameError as error:
             name = error.name or ""
             if name in self.in_notebook:
-                error.add_note(f"`{name}` is in the notebook, and data does not go along: world.push({name}={name})")
+                error.add_note(f"`{name}` is in the notebook, but data does not go along: call world.push({name}={name})")
             raise
         finally:
             rank.output.show_figures()
@@ -126,8 +126,8 @@ def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
 
 
 NOBODY = (
-    "{} opens a debugger, and nobody can answer it here: expected a notebook in which somebody types, got a run without one. "
-    "Open the notebook in Jupyter, or print what you want to see."
+    "{} opens a debugger, which waits for a person's commands: expected a notebook with a person, got a run without one. "
+    "Open the notebook in Jupyter, or print the values that you want to see."
 )
 
 

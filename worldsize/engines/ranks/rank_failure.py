@@ -49,7 +49,7 @@ def message_of(error: BaseException) -> str:
     try:
         text = str(error).split("\nException raised from")[0]
     except Exception as broken:
-        text = f"(its message could not be made: {type(broken).__name__})"
+        text = f"(its message raised {type(broken).__name__})"
 
     rows = "\n".join([text, *_notes(error)]).splitlines()
     if len(rows) > _MAX_ROWS:

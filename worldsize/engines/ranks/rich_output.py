@@ -38,7 +38,7 @@ class RichOutput:
         else:
             print(_text(value))
             if found:
-                print(f"(its picture or table is larger than {MOST_BYTES / 1e6:g} MB and stays here)")
+                print(f"(not shown: the picture or table is larger than {MOST_BYTES / 1e6:g} MB)")
 
     def show_figures(self) -> None:
         """Show the figures that pyplot has open, each once, at the end of a cell, and close them."""
@@ -110,4 +110,4 @@ def _text(value: Any) -> str:
     try:
         return repr(value)
     except Exception as error:
-        return f"<{type(value).__name__}: its text could not be made: {type(error).__name__}: {error}>"
+        return f"<{type(value).__name__}: its repr() raised {type(error).__name__}: {error}>"

@@ -44,7 +44,7 @@ class TensorRows:
         found = list(tensors_in(_value(self.expression, rank), ""))
         if not found:
             kind = type(_value(self.expression, rank)).__name__
-            raise ValueError(f"{self.expression}: expected tensors, or something that has some, got {kind}")
+            raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {kind}")
         rows = [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]]
         return [astuple(row) for row in rows], len(found) - MOST_ROWS  # plain values, which travel from any host
 

@@ -52,13 +52,13 @@ class Dask:
         except (NoHosts, ValueError):
             raise
         except Exception as error:  # whatever Dask raises
-            raise NoHosts(_paragraph("the cluster did not take the tasks", error)) from None
+            raise NoHosts(_paragraph("the cluster did not accept the tasks", error)) from None
 
     def label(self) -> str:
         return "Dask"
 
     def standing(self) -> str:
-        return f"starting on workers of Dask on {', '.join(self._tasks)}"
+        return f"starting on Dask workers on {', '.join(self._tasks)}"
 
     def hopeless(self) -> str:
         for host, task in self._tasks.items():
@@ -69,8 +69,8 @@ class Dask:
             if task.status == "finished":
                 said = task.result(timeout=_ANSWER_S) or "the head hung up"
                 return (
-                    f"Dask: the host {host} did not come: {said}. Where it did not reach this machine, give an "
-                    f"address and ports that it reaches: Dask(client, address=…, ports=…)."
+                    f"Dask: the host {host} did not join: {said}. If it cannot reach this machine, give an "
+                    f"address and ports that it can reach: Dask(client, address=…, ports=…)."
                 )
         return ""
 

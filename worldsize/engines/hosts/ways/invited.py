@@ -75,11 +75,11 @@ class Invited:
         self._show(self._words(invitations))
 
     def _words(self, invitations: list[str]) -> str:
-        each, line = ("One line for each of them", "its line") if self._invited > 1 else ("The line", "it")
+        each, line = ("Each line", "a line of its own") if self._invited > 1 else ("The line", "the line below")
         return "\n".join(
             [
-                f"On the other machine run `worldsize join` and paste {line}. {each} admits one host within "
-                f"{self._valid_min:g} minutes; give it to nobody else. This notebook's code will run there.",
+                f"On each machine to invite, run `worldsize join` and paste {line}. {each} admits one host within "
+                f"{self._valid_min:g} minutes; give it to no one else. This notebook's code will run there.",
                 *invitations,
             ]
         )
@@ -88,15 +88,15 @@ class Invited:
         return ""
 
     def standing(self) -> str:
-        return "waiting for hosts that run `worldsize join`"
+        return "waiting for hosts to run `worldsize join`"
 
     def hopeless(self) -> str:
         here = len(self._engine.hosts) if self._engine is not None else 0
         if time.monotonic() < self._until_s or here >= self.count:
             return ""
         return (
-            f"the invitations have expired after {self._valid_min:g} minutes, and {here} of {self.count} hosts are here. "
-            f"Open hosts again for new ones, with a longer valid_min=… if need be."
+            f"the invitations expired after {self._valid_min:g} minutes, and {here} of {self.count} hosts have joined. "
+            f"Open hosts again for new invitations, with a longer valid_min=… if needed."
         )
 
     def close(self) -> None:
@@ -113,6 +113,6 @@ def _own_address() -> str:
         return address_towards(_ELSEWHERE)
     except OSError:
         raise NoHosts(
-            "Invited: this machine has no route to others, so it does not know by which address they reach it: give it, "
+            "Invited: this machine has no route to others, so the address where they reach it is unknown. Give the address, "
             'as in Invited(address="10.0.0.5").'
         ) from None

@@ -75,8 +75,8 @@ def open_hosts(
         complaints = opened.engine.complaints()
         if complaints:
             raise NoHosts(
-                "hosts.open: the hosts do not reach each other: " + "; ".join(complaints) + ". Ranks connect to each "
-                "other on ports that the system picks: open them between these machines (a firewall?), or give the "
+                "hosts.open: the hosts cannot reach each other: " + "; ".join(complaints) + ". Ranks connect to each "
+                "other on ports that the system picks: open these ports between the machines (a firewall?), or give the "
                 "address of a network on which they are open."
             )
     except EngineLost as error:
@@ -89,7 +89,7 @@ def open_hosts(
     names = ", ".join(opened.engine.hosts)
     count = len(opened.engine.hosts)
     say(
-        f"{count} host{'s are' if count != 1 else ' is'} open: {names}. Code of this notebook runs there as "
+        f"{count} host{'s are' if count != 1 else ' is'} open: {names}. This notebook's code runs there as "
         f"{_users(opened)}.{f' Closes after {idle_min:g} idle minutes.' if idle_min < math.inf else ''}"
     )
     opened.close_when_idle()
@@ -104,7 +104,7 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
     way, engine = opened.way, opened.engine
     said = ""
     while len(engine.hosts) < way.count:
-        standing = f"{way.standing()} · {len(engine.hosts)} of {way.count} hosts are here"
+        standing = f"{way.standing()} · {len(engine.hosts)} of {way.count} hosts have joined"
         if standing != said:
             say(standing)
             said = standing
@@ -120,6 +120,6 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
             raise NoHosts(f"hosts.open: {why}")
         if time.monotonic() > until_s:
             raise NoHosts(
-                f"hosts.open: after timeout_s={timeout_s:g} s {len(engine.hosts)} of {way.count} hosts are here; "
-                f"{way.standing()}. Give it longer (timeout_s=…), or ask for less."
+                f"hosts.open: after timeout_s={timeout_s:g} s {len(engine.hosts)} of {way.count} hosts have joined; "
+                f"{way.standing()}. Allow more time (timeout_s=…), or ask for less."
             )

@@ -156,8 +156,8 @@ class Slurm:
         state = self._look()
         if state.ended:
             return (
-                f"{self.label()} has ended ({state.name.lower()}) before its hosts were here. {self._said()} Where a "
-                f"node did not reach this machine, give an address and ports that it does: Slurm(address=…, ports=…)."
+                f"{self.label()} has ended ({state.name.lower()}) before its hosts joined. {self._said()} If a node "
+                f"cannot reach this machine, give an address and ports that it can reach: Slurm(address=…, ports=…)."
             )
         what_to_do = advice(state.reason) if state.name == "PENDING" else ""
         if not what_to_do or (_may_pass(state.reason) and self._other_jobs_run()):
@@ -176,7 +176,7 @@ class Slurm:
         except NoHosts as error:
             failed = str(error)
         if failed:
-            print(f"{self.label()} may still be there; end it by scancel {which[0]}: {failed}")
+            print(f"{self.label()} may still exist; end it with scancel {which[0]}: {failed}")
 
         self._name = ""
         for secret in self._own_folder.glob("*.pkl"):  # they hold the invitations
@@ -221,7 +221,7 @@ class Slurm:
                 return executor.submit(become_member, invitations, umask).job_id
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             said = str(error).strip()
-            raise NoHosts(f"Slurm does not take the job: {said}. {_which_partitions(said)}") from None
+            raise NoHosts(f"Slurm rejects the job: {said}. {_which_partitions(said)}") from None
 
     # ---- asking ----------------------------------------------------------------------------------
 
@@ -249,8 +249,8 @@ class Slurm:
             for path in sorted(said):
                 lines = [line for line in said[path] if line.strip() and bool(_SLURMS_OWN.match(line)) is of_slurm]
                 if lines:
-                    return f"What it said, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
-        return f"It wrote nothing in {self._own_folder}: do the nodes see it? Give a folder that they see (folder=…)."
+                    return f"Its last output, in {path}:\n" + "\n".join(lines[-_LAST_LINES:]) + "\n"
+        return f"It wrote nothing in {self._own_folder}: do the nodes see this folder? Give one that they see (folder=…)."
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
@@ -258,8 +258,8 @@ def _check(parameters: Mapping[str, Any]) -> None:
     refused = next((name for name in parameters if _REFUSED.fullmatch(name)), None)
     if refused is not None:
         raise ValueError(
-            f"Slurm: expected no {refused}, because each node has one task, which starts the ranks; leave it out. How "
-            f"many ranks there are is said by launch."
+            f"Slurm: expected no {refused}, because each node has one task, which starts the ranks; leave it out. Give "
+            f"launch the number of ranks."
         )
     options = parameters.get("slurm_additional_parameters", {})
     if not isinstance(options, Mapping):
@@ -267,8 +267,8 @@ def _check(parameters: Mapping[str, Any]) -> None:
     refused = next((name for name in options if name.replace("_", "-") in _REFUSED_OPTIONS), None)
     if refused is not None:
         raise ValueError(
-            f"Slurm: expected no {refused!r} in slurm_additional_parameters: it is a job of one task on each node, not "
-            f"queued again, which leaves the environment here; leave it out."
+            f"Slurm: expected no {refused!r} in slurm_additional_parameters: the job has one task on each node, is not "
+            f"requeued, and leaves the environment here; leave it out."
         )
 
 
@@ -300,7 +300,7 @@ def _address_towards_controller() -> str:
     found = re.search(r"^SlurmctldHost\[0\]\s*=\s*([^\s(]+)(?:\(([^)]+)\))?", said.stdout, re.MULTILINE)
     if found is None:
         words = (said.stderr or said.stdout).strip()[:500]
-        raise NoHosts(f"Slurm: expected the controller in scontrol show config, got {words!r}. Does slurm.conf say it?")
+        raise NoHosts(f"Slurm: expected the controller in scontrol show config, got {words!r}. Does slurm.conf name it?")
 
     name = found[2] or found[1]
     try:
@@ -308,7 +308,7 @@ def _address_towards_controller() -> str:
         return address_towards(known[0][4][0])
     except OSError as error:
         raise NoHosts(
-            f"Slurm: the controller {name} is not known here ({error}). Give the address at which the nodes reach this "
+            f"Slurm: the controller {name} cannot be resolved here ({error}). Give the address at which the nodes reach this "
             f"machine: Slurm(address=…)."
         ) from None
 
