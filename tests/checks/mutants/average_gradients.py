@@ -222,7 +222,7 @@ answers.mistake("counts_itself_out", {
             all_reduce(fabric, gradient)
         counts[fabric.rank] = 0
     """,
-}, "counts was changed in place: the caller still needs it as it was")
+}, "counts was changed in place: the caller still needs it unchanged")
 answers.mistake("knows_of_four_ranks_at_most", {"div_(sum(counts))": "div_(sum(counts[:4]))"},
     "times the mean: the ranks' weights are their counts over the sum of all counts")
 

@@ -314,5 +314,5 @@ answers.mistake("sorts_the_examples", {
         x.copy_(x[place].clone())
         y.copy_(y[place].clone())
     """,
-}, "x was changed in place: the caller still needs it as it was")
+}, "x was changed in place: the caller still needs it unchanged")
 answers.twin("a_seed_of_large_numbers", {"batch_size, epoch, rank, n)": "batch_size, 2**40 + 17 * epoch, rank, n)"})
