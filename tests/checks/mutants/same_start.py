@@ -159,7 +159,10 @@ def puts_new_tensors_into_the_list(fabric, weights):
     weights[:] = arrived(fabric, weights)
 
 
-@answers.is_wrong("the numbers are right, but another tensor took its place in the list", "the model, which holds the old tensor, still sees the old numbers")
+@answers.is_wrong(
+    "the numbers are right, but another tensor took its place in the list",
+    "the model, which holds the old tensor, still sees the old numbers",
+)
 def puts_one_new_tensor_into_the_list(fabric, weights):
     plain(fabric, weights[1:])
     weights[0] = arrived(fabric, weights[:1])[0]
