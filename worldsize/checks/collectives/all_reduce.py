@@ -317,7 +317,7 @@ def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[
     summed = np.setdiff1d(np.arange(len(expected)), differing(x, expected))
     if not summed.size:
         return ""
-    return f"Rank {rank}'s x holds the whole sum in element {summed[0]}: does it own another slice?"
+    return f"Rank {rank}'s x holds the whole sum in element {summed[0]}: does the rank own another slice?"
 
 
 def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:

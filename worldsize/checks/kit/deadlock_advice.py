@@ -59,8 +59,8 @@ def _all_receive(waits: Sequence[Wait]) -> str:
     if not waits or any(wait.op != "recv" for wait in waits):
         return ""
     return (
-        f"Every rank waits for a message that no rank has sent: {_pairs(waits)}. One rank must send first, "
-        f"or a rank receives from the wrong rank."
+        f"Every rank waits for a message that no rank has sent: {_pairs(waits)}. Let one rank send first, "
+        f"or check from which rank each one receives."
     )
 
 
