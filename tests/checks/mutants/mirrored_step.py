@@ -102,7 +102,7 @@ answers.mistake("divides_twice", {
     "loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()":
         "loss = (tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()) / replicas()",
 }, "The step is too short: it was also divided by the number of replicas")
-answers.mistake("adds_up", {" / count": ""}, "nobody divided")
+answers.mistake("adds_up", {" / count": ""}, "but not divided")
 answers.mistake("assumes_equal_shares", {
     "count = everybody(x)": "count = tf.cast(tf.shape(x)[0], tf.float32) * replicas()",
     "tf.reduce_sum(per_example(model, x, y)) / count":
