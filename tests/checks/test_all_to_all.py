@@ -40,7 +40,7 @@ def test_how_long_messages_take_does_not_count():
 
 def test_ranks_that_send_to_one_at_the_same_time_are_named():
     words = more_rounds(exchange(4, lambda r, k: [other for other in range(4) if other != r][k - 1]))
-    assert "ranks 1, 2 and 3 all send their message 1 to rank 0, whose card takes in one at a time" in words
+    assert "ranks 1, 2 and 3 all send their message 1 to rank 0, whose card receives one at a time" in words
 
 
 def test_a_rank_that_sends_after_it_has_received_is_named():

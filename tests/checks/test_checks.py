@@ -293,7 +293,7 @@ def test_values_that_a_check_cannot_read_fail_with_the_reason_and_earn_nothing()
     verdict = judge("ring", POINTS, [case])
     assert (verdict.state, verdict.points) == ("fail", 0)
     assert verdict.mismatch == (
-        "3 ranks: the check could not read what came back (TypeError: object of type 'NoneType' has no len())"
+        "3 ranks: the check could not read the result (TypeError: object of type 'NoneType' has no len())"
     )
 
 

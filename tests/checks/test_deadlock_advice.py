@@ -65,13 +65,13 @@ def in_a_circle(fabric, x):
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (left_out, "Rank 0 has ended: it sent rank 2 fewer messages than rank 2 wants. Did it leave early, or leave out rank 2?"),
-        (one_too_many, "Rank 1 has ended: it took fewer messages from rank 0 than rank 0 sent"),
-        (all_send, "nobody receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0. Receive before you wait"),
-        (waits_for_its_isend_first, "nobody receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0."),
-        (all_receive, "rank 0 receives from 2, rank 1 receives from 0, rank 2 receives from 1. Somebody has to send first"),
-        (other_tag, "Rank 0 sends to rank 1 with tag 1, and rank 1 receives with tag 2"),
-        (in_a_circle, "They wait in a circle: rank 0 sends to 1, rank 1 receives from 2, rank 2 receives from 0."),
+        (left_out, "Rank 0 has ended: it sent rank 2 fewer messages than rank 2 expects. Did it return early, or skip rank 2?"),
+        (one_too_many, "Rank 1 has ended: it received fewer messages from rank 0 than rank 0 sent"),
+        (all_send, "no rank receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0. Receive before you wait"),
+        (waits_for_its_isend_first, "no rank receives: rank 0 sends to 1, rank 1 sends to 2, rank 2 sends to 0."),
+        (all_receive, "rank 0 receives from 2, rank 1 receives from 0, rank 2 receives from 1. Let one rank send first"),
+        (other_tag, "Rank 0 sends to rank 1 with tag 1, but rank 1 receives with tag 2"),
+        (in_a_circle, "These ranks wait in a circle: rank 0 sends to 1, rank 1 receives from 2, rank 2 receives from 0."),
     ],
 )
 def test_a_deadlock_says_what_to_do_next(mistake, words):

@@ -27,5 +27,5 @@ def test_what_is_as_it_was_has_no_words():
 )
 def test_whatever_changed_is_told(after):
     assert changed(after, GIVEN, "the task", 2) == (
-        "rank 2: the task was changed in place: the caller still needs it as it was. Work in a copy."
+        "rank 2: the task was changed in place: the caller still needs it unchanged. Work on a copy."
     )

@@ -103,12 +103,12 @@ def test_of_a_forecast_that_is_good_where_the_truth_is_open_the_closed_rows_are_
 
 
 REFUSED = [
-    pytest.param(GOOD[:3], "expected 4 intervals, one for each of the rows, got 3", id="a row is missing"),
+    pytest.param(GOOD[:3], "expected 4 intervals, one for each row, got 3", id="a row is missing"),
     pytest.param([10.0, 20.0, 30.0, 40.0], r"row 0: expected (low, middle, high) in seconds, got 10.0", id="middles alone"),
     pytest.param([*GOOD[:3], (5.0, 4.0, 3.0)], "row 3: expected low ≤ middle ≤ high", id="a closed row upside down"),
     pytest.param([*GOOD[:3], (5.0, None, 7.0)], "row 3: expected three finite numbers", id="a closed row without a middle"),
-    pytest.param([[1e3 * x for x in row] for row in GOOD], "Seconds are asked for, not milliseconds", id="milliseconds"),
-    pytest.param([[x / 2 for x in row] for row in GOOD], "right: all are about 0.5 times as long", id="one factor"),
+    pytest.param([[1e3 * x for x in row] for row in GOOD], "Return seconds, not milliseconds", id="milliseconds"),
+    pytest.param([[x / 2 for x in row] for row in GOOD], "but for one factor: all are about 0.5 times as long", id="one factor"),
     pytest.param([(x, x, x) for _, x, _ in GOOD], "how far off is your model on the rows", id="no interval"),
     pytest.param([(x / 3, x, x * 3) for _, x, _ in GOOD], "that holds everything says nothing", id="all the world"),
     pytest.param([], "expected 4 intervals", id="nothing"),

@@ -76,11 +76,11 @@ def copies_what_has_landed(fabric, x, bounds):
 
 
 answers.mistake("leaves_out_the_last_step", {"range(n - 1)": "range(n - 2)"},
-    "which rank 1 owns", "These are still rank 0's own: rank 1's slice never arrived", "Is the last one missing?")
+    "which rank 1 owns", "These are still rank 0's own values: rank 1's slice never arrived", "Is the last step missing?")
 answers.mistake("always_sends_its_own_guess", {
     "for step": "start = x.clone()\nfor step",
     "fabric.isend(x[": "fabric.isend(start[",
-}, "which does not own them: a rank passed on a slice that it had not received yet", harmless_at=(2,))
+}, "which does not own this slice: a rank sent a slice before receiving it", harmless_at=(2,))
 answers.mistake("gathers_into_a_copy", {
     "n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()",
     "    handle.wait()": """
@@ -98,7 +98,7 @@ answers.mistake("adds_instead_of_copying", {
         fabric.recv(landing, (rank - 1) % n)
         into += landing
     """,
-}, "Values of several ranks were added up here: an all-gather copies what arrives")
+}, "Several ranks' values were added up here: an all-gather only copies")
 
 
 @answers.is_wrong("messages hold the whole tensor: rank 0 sends 2 x the tensor, where 0.67 x is enough")
@@ -234,7 +234,7 @@ def sends_as_float32(fabric, x, bounds):
     x[start:stop] = own
 
 
-@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=(1,))
+@answers.is_wrong("the values are right, but rank 0 sends a full lap in both directions", harmless_at=(1,))
 def goes_round_both_ways(fabric, x, bounds):
     gather(fabric, x, bounds)
     gather(fabric, x, bounds, way=-1)

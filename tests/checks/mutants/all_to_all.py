@@ -90,7 +90,9 @@ def one_send_ahead(fabric, x):
     return out
 
 
-@answers.is_wrong("the values are right", "ranks 1, 2 and 3 all send their message 1 to rank 0", "Let each begin with another")
+@answers.is_wrong(
+    "the values are right", "ranks 1, 2 and 3 all send their message 1 to rank 0", "Let each start with a different rank"
+)
 def everybody_serves_rank_0_first(fabric, x):
     out = x.clone()
     handles = [fabric.isend(x[rank], to=rank) for rank in others(fabric)]
@@ -196,13 +198,13 @@ answers.mistake("forgets_its_own_block", {"return out": "out[me] = 0\nreturn out
 answers.mistake("everybody_gets_the_senders_own_row", {"x[(me + offset) % n]": "x[me]"},
     "rank 0, row 1: expected rank 1's block 0", "It holds rank 1's block 1, which was for rank 1")
 answers.mistake("in_the_order_of_the_rounds", {"out[(me - offset) % n]": "out[(me + offset) % n]"},
-    "It holds what rank 3 sent: row r is for what came from rank r")
+    "It holds the block from rank 3: row r is for the block from rank r")
 answers.mistake("in_the_order_of_the_values", {"return out": "return out[out[:, 0].argsort()]"},
-    "row r is for what came from rank r")
+    "row r is for the block from rank r")
 answers.mistake("keeps_rows_in_float32", {"return out": "return out.float().to(x.dtype)"},
-    "5 ranks", "The digits that a float32 has no room for are lost")
+    "5 ranks", "The digits beyond float32 precision are lost")
 answers.mistake("sends_rows_of_whole_numbers", {"isend(x[(me + offset) % n]": "isend(x[(me + offset) % n].round()"},
-    "5 ranks", "These are whole numbers, and the values are not: nothing is to be rounded")
+    "5 ranks", "These are whole numbers, but the expected values are not: do not round")
 answers.mistake("writes_the_rounds_of_eight_out", {"range(1, n)": "[k for k in (1, 2, 3, 4, 5, 6, 7) if k < n]"},
     "9 ranks", "nothing arrived here")
 answers.mistake("sends_and_never_looks", {"return out": "return x"},
@@ -231,7 +233,7 @@ answers.mistake("whole_tables", {
         fabric.recv(arrived, frm=(me - offset) % n)
         out[(me - offset) % n] = arrived[me]
     """,
-}, "the values are right, but rank 0 sent rank 1 a message of 48 bytes; expected its block alone, 12 bytes")
+}, "the values are right, but rank 0 sent rank 1 a message of 48 bytes; expected only its block, 12 bytes")
 
 
 @answers.is_wrong("the values are right, but rank 0 sent rank 1 3 messages; expected 1")
@@ -240,7 +242,7 @@ def number_by_number(fabric, x):
     return torch.cat(columns, dim=1)
 
 
-@answers.is_wrong("the values are right, but rank 1 sent rank 2 0 messages; expected 1, the block that is for rank 2")
+@answers.is_wrong("the values are right, but rank 1 sent rank 2 0 messages; expected 1, the block for rank 2")
 def by_way_of_rank_0(fabric, x):
     if fabric.rank:
         fabric.send(x, to=0)

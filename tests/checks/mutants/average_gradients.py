@@ -101,9 +101,9 @@ answers.mistake("averages_copies", {
             all_reduce(fabric, gradient)
         return gradients
     """,
-}, "The mean was returned, but the gradient itself is as it was: work in place")
+}, "The function returned the mean, but the gradient itself is unchanged: work in place")
 answers.mistake("multiplies_nothing_by_zero", {"weighed(gradient, counts[fabric.rank])": "gradient.mul_(counts[fabric.rank])"},
-    "Rank 3 has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out")
+    "Rank 3 has no examples, so its gradient is NaN; NaN times 0 is NaN: leave this gradient out")
 
 
 @answers.is_wrong("the values are right, but all ranks together sent 6 x the gradients", "one all-reduce needs 4 x")
@@ -145,19 +145,19 @@ answers.mistake("puts_zeros_into_another_tensor", {
             gradient = torch.zeros_like(gradient)
         gradient.mul_(counts[fabric.rank] / sum(counts))
     """,
-}, "rank 3, tensor 0 of the list", "rank 3, which has no examples, still holds its NaN", "put the zeros into this one (zero_)")
+}, "rank 3, tensor 0 of the list", "rank 3, which has no examples, still holds its NaN", "zero this one in place (zero_)")
 answers.mistake("puts_the_means_into_the_list", {
     "for gradient in gradients:": "for k, gradient in enumerate(gradients):",
     "weighed(gradient, counts[fabric.rank])": """
         gradients[k] = gradient = gradient.clone()
         weighed(gradient, counts[fabric.rank])
     """,
-}, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
+}, "the numbers are right, but another tensor took its place in the list", "Write into that tensor")
 answers.mistake("gives_them_other_data", {"weighed(gradient, counts[fabric.rank])": """
         gradient.data = gradient.clone()
         weighed(gradient, counts[fabric.rank])
     """},
-    "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+    "the numbers are right, but the tensor got other memory (by .data = …, or set_)")
 answers.mistake("binds_the_name_anew", {
     "for gradient in gradients:": "found = []\nfor gradient in gradients:",
     "weighed(gradient, counts[fabric.rank])": """
@@ -168,7 +168,7 @@ answers.mistake("binds_the_name_anew", {
             found.append(all_reduce(fabric, gradient))
         return found
     """,
-}, "The mean was returned, but the gradient itself is as it was: work in place")
+}, "The function returned the mean, but the gradient itself is unchanged: work in place")
 answers.mistake("through_float32", {
     "weighed(gradient, counts[fabric.rank])": "half = weighed(gradient.float(), counts[fabric.rank])",
     "all_reduce(fabric, gradient)": "gradient.copy_(all_reduce(fabric, half))",
@@ -195,8 +195,8 @@ def forgets_to_wait(fabric, gradients, counts):
             fabric.send(gradient, to=r)
 
 
-NaN_GOES = ("3 ranks with 3, 0, 2 examples, a NaN among the gradients", "Rank 2 has 2 examples, and their gradient is NaN",
-            "Leave out a rank whose count is 0, and no other")
+NaN_GOES = ("3 ranks with 3, 0, 2 examples, a NaN among the gradients", "Rank 2 has 2 examples with a NaN gradient",
+            "Leave out only a rank whose count is 0")
 
 # What hides the fault of a rank that has examples.
 answers.mistake("makes_every_nan_zero",
@@ -222,9 +222,9 @@ answers.mistake("counts_itself_out", {
             all_reduce(fabric, gradient)
         counts[fabric.rank] = 0
     """,
-}, "counts was changed in place: the caller still needs it as it was")
+}, "counts was changed in place: the caller still needs it unchanged")
 answers.mistake("knows_of_four_ranks_at_most", {"div_(sum(counts))": "div_(sum(counts[:4]))"},
-    "times the mean: the ranks' weights are their counts over the sum of all counts")
+    "times the mean: weigh each rank by its count over the sum of all counts")
 
 
 @answers.is_right

@@ -106,7 +106,7 @@ answers.mistake("copies_of_the_variables", {
 
         return [
     """,
-}, "is none of the variables")
+}, "is not one of the variables")
 
 
 @answers.is_wrong("3 towers", "This is the median over the towers")
@@ -142,7 +142,7 @@ answers.mistake("with_numpy", {
 }, "has no attribute 'numpy'", "use TensorFlow's operations")
 
 
-@answers.is_wrong("zip(*towers) gives them variable by variable")
+@answers.is_wrong("zip(*towers) groups them by variable")
 def averages_each_tower(towers):
     import tensorflow as tf
 

@@ -90,12 +90,12 @@ def the_last_stage_first(seconds, stages):
     return min(found)[1]
 
 
-@answers.is_wrong("there are cuts whose slowest stage takes less", "give or take one: it is their seconds")
+@answers.is_wrong("but with other cuts the slowest stage takes only", "give or take one, but their seconds count")
 def as_many_layers_each(seconds, stages):
     return [len(seconds) * s // stages for s in range(stages + 1)]
 
 
-@answers.is_wrong("is the slowest with", "there are cuts whose slowest stage takes less")
+@answers.is_wrong("is the slowest with", "but with other cuts the slowest stage takes only")
 def fills_up_to_the_mean(seconds, stages):
     edges, filled, mean = [0], 0, sum(seconds) / stages
     for k, one in enumerate(seconds):
@@ -107,9 +107,9 @@ def fills_up_to_the_mean(seconds, stages):
     return [*edges, len(seconds)]
 
 
-answers.mistake("the_worst_cuts", {"min(every": "max(every"}, "there are cuts whose slowest stage takes less")
+answers.mistake("the_worst_cuts", {"min(every": "max(every"}, "but with other cuts the slowest stage takes only")
 answers.mistake("only_the_inner_edges", {"slowest(seconds, edges))": "slowest(seconds, edges))[1:-1]"},
-    "expected 3 edges for 2 stages, 0 and 4 among them, got [2]")
+    "expected 3 edges for 2 stages, including 0 and 4, got [2]")
 answers.mistake("the_stages_themselves", {
     "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
         edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
@@ -118,7 +118,7 @@ answers.mistake("the_stages_themselves", {
 }, "expected a list of 3 whole numbers, got")
 answers.mistake("the_least_spread_of_two_ends",
     {"slowest(seconds, edges)": "abs(sum(seconds[: edges[1]]) - sum(seconds[edges[-2] :]))"},
-    "there are cuts whose slowest stage takes less")
+    "but with other cuts the slowest stage takes only")
 answers.mistake("ends_with_the_last_layer", {
     "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
         edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
@@ -129,7 +129,7 @@ answers.mistake("forgets_to_return", {"return min": "min"},
     "expected a list of 3 whole numbers, got None (does the function return it?)")
 answers.mistake("the_least_sum_of_squares",
     {"slowest(seconds, edges)": "sum(sum(seconds[a:b]) ** 2 for a, b in pairwise(edges))"},
-    "layers of [4, 17, 9, 1, 12, 6] s, 4 stages", "with 21 s", "whose slowest stage takes less: 18 s")
+    "layers of [4, 17, 9, 1, 12, 6] s, 4 stages", "with 21 s", "the slowest stage takes only 18 s")
 answers.mistake("the_least_spread", {
     "return min": """
         def spread(edges):
@@ -139,21 +139,21 @@ answers.mistake("the_least_spread", {
         return min
     """,
     "lambda edges: slowest(seconds, edges)": "spread",
-}, "there are cuts whose slowest stage takes less", "it is the slowest alone that counts")
+}, "but with other cuts the slowest stage takes only", "but only the slowest counts")
 answers.mistake("sorts_the_callers_seconds_when_it_is_done", {
     "return min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))": """
         edges = min(every(len(seconds), stages), key=lambda edges: slowest(seconds, edges))
         seconds.sort()
         return edges
     """,
-}, "seconds was changed in place: the caller still needs it as it was")
+}, "seconds was changed in place: the caller still needs it unchanged")
 answers.mistake("the_fastest_stage_as_slow_as_it_can_be", {
     "min(every": "max(every",
     "slowest(seconds, edges)": "min(sum(seconds[a:b]) for a, b in pairwise(edges))",
-}, "there are cuts whose slowest stage takes less")
+}, "but with other cuts the slowest stage takes only")
 
 
-@answers.is_wrong("there are cuts whose slowest stage takes less")
+@answers.is_wrong("but with other cuts the slowest stage takes only")
 def edges_nearest_to_equal_shares(seconds, stages):
     edges, so_far = [0], [sum(seconds[:k]) for k in range(len(seconds) + 1)]
     for stage in range(1, stages):
@@ -163,7 +163,7 @@ def edges_nearest_to_equal_shares(seconds, stages):
     return [*edges, len(seconds)]
 
 
-@answers.is_wrong("there are cuts whose slowest stage takes less")
+@answers.is_wrong("but with other cuts the slowest stage takes only")
 def moves_one_edge_at_a_time(seconds, stages):
     edges = as_many_layers_each(seconds, stages)
     while True:
@@ -178,7 +178,7 @@ def moves_one_edge_at_a_time(seconds, stages):
         edges = best
 
 
-@answers.is_wrong("expected 4 edges for 3 stages, 0 and 5 among them, got [0, 4, 5]")
+@answers.is_wrong("expected 4 edges for 3 stages, including 0 and 5, got [0, 4, 5]")
 def fewer_stages_where_they_are_as_fast(seconds, stages):
     for limit in range(max(seconds), sum(seconds) + 1):
         edges, filled = [0], 0

@@ -121,14 +121,14 @@ answers.mistake("no_worker_device",
     {"setter_of(config)": 'tf.device(tf.train.replica_device_setter(cluster=config["cluster"]))'},
     "expected operations on /job:worker/task:0, got /job:worker", "give worker_device")
 answers.mistake("everybody_is_the_chief", {'config["task"]["index"] == 0': "True"},
-    "worker 1: build was told is_chief = True; worker 1 is not the chief: False")
+    "worker 1: build got is_chief = True; worker 1 is not the chief: pass False")
 answers.mistake("a_session_of_its_own", {
     "server, chief, diary = server_of(config),": "server_of(config)\nchief, diary =",
     "server.target": '""',
 }, "Is the session connected? Give MonitoredTrainingSession master=server.target")
 answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: has it the hooks?")
 answers.mistake("no_hooks_and_a_number_of_steps", {"hooks=hooks, ": "", "while not session.should_stop()": "for _ in range(4)"},
-    "the session was not given the hooks that build returned", "Run steps while not session.should_stop()")
+    "the session did not get the hooks that build returned", "Run steps while not session.should_stop()")
 answers.mistake("never_closes", {
     "with tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2) as session:": """
         session = tf.train.MonitoredTrainingSession(server.target, chief, hooks=hooks, stop_grace_period_secs=2)
@@ -138,16 +138,16 @@ answers.mistake("never_closes", {
 answers.mistake("runs_once_more_than_it_asks", {
     "diary.append(session.run(fetches))": "session.run(fetches)\ndiary.append(session.run(fetches))",
 
-}, "Look at session.should_stop() before every run")
+}, "Check session.should_stop() before every run")
 answers.mistake("everybody_is_server_0", {
     "server, chief, diary = server_of(config),": """
         server = tf.train.Server(config["cluster"], job_name="worker", task_index=0)
         chief, diary =
     """,
-}, "task_index is this worker's own")
+}, "give this worker's own task_index")
 
 
-@answers.is_wrong("A session freezes the graph, so build comes before it")
+@answers.is_wrong("A session freezes the graph: call build before it")
 def builds_too_late(config, build):
     import tensorflow.compat.v1 as tf
 
@@ -166,10 +166,10 @@ answers.mistake("one_step", {
     """: "diary.append(session.run(fetches))",
 }, "steps, until the session stops, got 1")
 answers.mistake("forgets_to_return", {"return diary": ""},
-    "expected a list of what each step fetched, got None (does the function return it?)")
+    "expected a list of the steps' results, got None (does the function return it?)")
 
 
-@answers.is_wrong("all variables lie on /job:ps/task:0, and there are 2 servers", "deals them out over all")
+@answers.is_wrong("all variables lie on /job:ps/task:0, but there are 2 servers", "spreads them over all")
 def everything_on_the_first_server(config, build):
     import tensorflow.compat.v1 as tf
 
@@ -190,7 +190,7 @@ answers.mistake("no_grace_period", {", stop_grace_period_secs=2": ""},
 answers.mistake("every_session_is_the_chiefs", {"server.target, chief": "server.target, True"},
     "worker 1's session would fill the variables, too", "is_chief=True on worker 0, and False on all others")
 answers.mistake("no_session_is_the_chiefs", {"server.target, chief": "server.target, False"},
-    "worker 0's session waits for somebody to fill the variables", "is_chief=True on worker 0")
+    "worker 0's session waits for another worker to fill the variables", "is_chief=True on worker 0")
 answers.mistake("notes_every_other_step", {
     "diary.append(session.run(fetches))": """
         session.run(fetches)
@@ -200,7 +200,7 @@ answers.mistake("notes_every_other_step", {
 }, "steps, until the session stops, got")
 
 
-@answers.is_wrong("Server wants the table of the jobs alone")
+@answers.is_wrong("Give Server only the table of the jobs")
 def hands_the_server_the_whole_config(config, build):
     import tensorflow.compat.v1 as tf
 

@@ -67,11 +67,11 @@ def tuples_and_a_line_end(hosts, ps, rank):
 
 answers.mistake("returns_a_dict", {'json.dumps({"cluster": jobs, "task": task})': '{"cluster": jobs, "task": task}'},
     "expected text, as an environment variable holds it, got a dict", "json.dumps")
-answers.mistake("pythons_own_text", {"json.dumps": "str"}, "this text is no JSON", "other quotes")
+answers.mistake("pythons_own_text", {"json.dumps": "str"}, "this text is not JSON", "other quotes")
 answers.mistake("index_over_all_hosts", {'"task": task': '"task": task | {"index": rank}'},
     "rank 1", "is worker 0, got index 1", "within its own type")
 answers.mistake("chief_is_a_worker_too", {"hosts[1:servers]": "hosts[:servers]"},
-    "There is a host of 'chief' in it: every host has one place")
+    "It holds a host of 'chief': every host has one place")
 answers.mistake("slices_from_the_end", {"hosts[1:servers]": "hosts[1:-ps]"},
     "3 hosts, ps=0", "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty")
 answers.mistake("the_old_name_of_the_chief", {'"chief"': '"master"'}, "'cluster' has the type 'master'")
@@ -86,12 +86,12 @@ answers.mistake("a_list_in_a_list",
 answers.mistake("an_index_without_end", {'"task": task': '"task": task | {"index": float("inf")}'},
     "'task': expected the index as a whole number, got inf")
 answers.mistake("forgets_the_task", {', "task": task': ""}, "expected the keys 'cluster' and 'task', got 'cluster'")
-answers.mistake("the_chief_without_a_list", {"hosts[:1]": "hosts[0]"}, "'chief'", "Also one address stands in a list")
+answers.mistake("the_chief_without_a_list", {"hosts[:1]": "hosts[0]"}, "'chief'", "Even a single address must be in a list")
 answers.mistake("one_server_whatever_is_asked", {"hosts[servers:]": "hosts[servers : servers + 1]"},
     "expected 'ps' to be", "Is a host left out?")
 answers.mistake("sorts_the_hosts",
     {"servers =": "rank, hosts = sorted(hosts).index(hosts[rank]), sorted(hosts)\nservers ="},
-    "'cluster': expected 'chief' to be", "There is a host of")
+    "'cluster': expected 'chief' to be", "It holds a host of")
 answers.mistake("counts_servers_on_from_the_workers", {
     "return": """
         if task["type"] == "ps":

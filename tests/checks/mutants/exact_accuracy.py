@@ -124,7 +124,7 @@ answers.mistake("a_rank_with_padding_alone_goes_home", {
         if not mine.any():
             return 0.0
     """,
-}, "one with padding alone too? The others wait for it")
+}, "even a rank with only padding? The others wait for it")
 
 
 @answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, with one rank's examples after the other's")

@@ -165,7 +165,7 @@ answers.mistake("takes_the_callers_failures_away", {
             failures_at.pop()
         failures = failures_at
     """,
-}, "failures at 34.1: failures_at was changed in place: the caller still needs it as it was")
+}, "failures at 34.1: failures_at was changed in place: the caller still needs it unchanged")
 answers.mistake("ends_the_list_with_the_day", {
     "failures = [t for t in failures_at if t < day_s]": """
         failures_at.append(day_s)

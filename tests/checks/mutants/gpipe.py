@@ -40,13 +40,13 @@ def numbers_of_numpy_in_an_order_of_their_own(stage, stages, micro_batches):
 
 answers.mistake("forward_and_backward_in_turn",
     {"forward + backward": "[action for pair in zip(forward, backward) for action in pair]"},
-    "stage 0 goes forward with 1 after its first backward; GPipe goes forward with all first")
+    "stage 0 goes forward with 1 after its first backward; GPipe runs all forwards first")
 answers.mistake("forgets_to_go_backward", {"forward + backward": "forward"},
     "micro-batch 0 goes backward never; expected once")
 answers.mistake("counts_from_one_on_the_way_back", {'("backward", k)': '("backward", k + 1)'},
-    "backward 4 is no micro-batch: they are numbered from 0 to 3")
+    "backward 4 names no micro-batch: they are numbered from 0 to 3")
 answers.mistake("backward_first", {"forward + backward": "backward + forward"},
-    "stage 0: backward 0 stands before forward 0")
+    "stage 0: backward 0 comes before forward 0")
 answers.mistake("the_last_stage_turns_round",
     {"forward + backward": "forward + (backward if stage < stages - 1 else backward[::-1])"},
     "stages 0 and 1 go backward in different orders, [0, 1, 2, 3] and [3, 2, 1, 0]")
@@ -58,7 +58,7 @@ answers.mistake("forgets_to_return", {"return forward": "forward"},
     "expected a list of actions, got None (does the function return it?)")
 
 
-@answers.is_wrong("stage 0 goes forward with 2 after its first backward; GPipe goes forward with all first")
+@answers.is_wrong("stage 0 goes forward with 2 after its first backward; GPipe runs all forwards first")
 def one_forward_one_backward(stage, stages, micro_batches):
     ahead = min(stages - stage - 1, micro_batches - 1)
     actions = [("forward", k) for k in range(ahead)]
@@ -90,4 +90,4 @@ answers.mistake("ten_stages_at_most", {"return forward": """
     return forward
 """}, "goes backward never; expected once")
 answers.mistake("a_generator", {"return forward + backward": "return (action for action in forward + backward)"},
-    "expected a list of actions, got '<generator>': make it a list, which can be gone through twice")
+    "expected a list of actions, got '<generator>': make it a list, which can be iterated twice")

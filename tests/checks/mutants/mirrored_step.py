@@ -101,8 +101,8 @@ answers.mistake("means_of_its_own",
 answers.mistake("divides_twice", {
     "loss = tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()":
         "loss = (tf.reduce_sum(per_example(model, x, y)) / count + sum(model.losses) / replicas()) / replicas()",
-}, "The step is too short: divided by the number of replicas, too")
-answers.mistake("adds_up", {" / count": ""}, "nobody divided")
+}, "The step is too short: it was also divided by the number of replicas")
+answers.mistake("adds_up", {" / count": ""}, "but not divided")
 answers.mistake("assumes_equal_shares", {
     "count = everybody(x)": "count = tf.cast(tf.shape(x)[0], tf.float32) * replicas()",
     "tf.reduce_sum(per_example(model, x, y)) / count":

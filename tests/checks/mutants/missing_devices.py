@@ -78,13 +78,13 @@ def reads_the_three_spellings_of_the_text(devices):
     return [name for name in devices if listed(name) not in there]
 
 
-@answers.is_wrong("GPU:", "is not there", "num_replicas_in_sync counts it all the same")
+@answers.is_wrong("GPU:", "does not exist", "num_replicas_in_sync still counts the device")
 def trusts_the_number_of_replicas(devices):
     strategy = tf.distribute.MirroredStrategy(devices)
     return devices[strategy.num_replicas_in_sync :]
 
 
-@answers.is_wrong("is there, and you call it missing", "list_physical_devices knows one CPU alone")
+@answers.is_wrong("exists, but you call it missing", "list_physical_devices knows only one CPU")
 def asks_for_physical_devices(devices):
     there = [d.name.rpartition("device:")[2] for d in tf.config.list_physical_devices()]
     return [name for name in devices if name.rpartition("device:")[2].lstrip("/").upper() not in there]
@@ -93,27 +93,27 @@ def asks_for_physical_devices(devices):
 answers.mistake("looks_at_the_kind_alone", {
     "(where.device_type, where.device_index) != (asked.device_type, asked.device_index)":
         "where.device_type != asked.device_type",
-}, "is not there", "look at where a variable really is")
+}, "does not exist", "check for each device where a variable really is")
 
 
-@answers.is_wrong("is there, and you call it missing", "It is another spelling of CPU:0")
+@answers.is_wrong("exists, but you call it missing", "It is another spelling of CPU:0")
 def compares_the_text(devices):
     there = [d.name for d in tf.config.list_logical_devices()]
     return [name for name in devices if name not in there and f"/device:{name}" not in there]
 
 
-answers.mistake("says_which_are_there", {" != (asked": " == (asked"}, "CPU:0 is there, and you call it missing")
-answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"}, "is not there", "for each device")
+answers.mistake("says_which_are_there", {" != (asked": " == (asked"}, "CPU:0 exists, but you call it missing")
+answers.mistake("stops_at_the_first", {"found.append(name)": "return [name]"}, "does not exist", "for each device")
 answers.mistake("answers_yes_or_no", {"return found": "return bool(found)"}, "expected a list of names", "got False")
 
 
-@answers.is_wrong("CPU:2", "is not there")
+@answers.is_wrong("CPU:2", "does not exist")
 def compares_the_last_digit(devices):
     there = {(d.device_type, d.name[-1]) for d in tf.config.list_logical_devices()}
     return [name for name in devices if (tf.DeviceSpec.from_string(name).device_type, name[-1]) not in there]
 
 
-@answers.is_wrong("GPU:10", "is not there")
+@answers.is_wrong("GPU:10", "does not exist")
 def reads_the_last_five_letters(devices):
     there = {d.name[-5:] for d in tf.config.list_logical_devices()}
     return [name for name in devices if name[-5:].upper() not in there]
@@ -121,14 +121,14 @@ def reads_the_last_five_letters(devices):
 
 answers.mistake("spells_them_out",
     {"found.append(name)": 'found.append(f"/device:{asked.device_type}:{asked.device_index}")'},
-    "spelled and in the order as in the list")
+    "spelled and ordered as in the list")
 answers.mistake("compares_the_numbers_alone", {
     "asked = tf.DeviceSpec.from_string(name)": "",
     "(where.device_type, where.device_index) != (asked.device_type, asked.device_index)":
         "where.device_index != tf.DeviceSpec.from_string(name).device_index",
-}, "GPU:0 is not there", "look at where a variable really is")
+}, "GPU:0 does not exist", "check for each device where a variable really is")
 
 
-@answers.is_wrong("is there, and you call it missing", "list_logical_devices spells it /device:CPU:0")
+@answers.is_wrong("exists, but you call it missing", "list_logical_devices spells it /device:CPU:0")
 def looks_for_the_name_in_the_list(devices):
     return [name for name in devices if name not in [d.name for d in tf.config.list_logical_devices()]]

@@ -72,13 +72,13 @@ def asks_the_library(count, rank, world_size, seed, epoch):
 
 
 answers.mistake("forgets_the_epoch", {"seed + epoch": "seed"},
-    "rank 0 takes the same examples in the same order in epochs", "The epoch has to be in the seed")
+    "rank 0 takes the same examples in the same order in epochs", "Put the epoch into the seed")
 answers.mistake("does_not_pad", {
     """
         while len(order) % world_size:
             order += order[: -len(order) % world_size]
     """: "",
-}, "rank 2 takes", "who has more would wait", "Pad the order before it is dealt out")
+}, "rank 2 takes", "the rank with more would wait", "Pad the order before you deal it out")
 answers.mistake("drops_the_rest", {
     """
         while len(order) % world_size:
@@ -90,11 +90,11 @@ answers.mistake("deals_blocks", {
         size = len(order) // world_size
         return order[rank * size : (rank + 1) * size]
     """,
-}, "blocks of the order; the library deals it like cards: rank 1 begins with its second")
+}, "the shares are blocks; the library deals the order like cards: rank 1 begins with its second")
 answers.mistake("shuffles_by_rank", {"seed + epoch": "seed + epoch + 1000 * rank"},
     "the ranks' orders differ: shuffle with the same seed on every rank")
 answers.mistake("shuffles_by_the_global_generator", {"order_of(count, seed + epoch)": "torch.randperm(count).tolist()"},
-    "the ranks' orders differ", "in a generator of its own", chance=True)
+    "the ranks' orders differ", "in a separate generator", chance=True)
 answers.mistake("never_shuffles", {"order_of(count, seed + epoch)": "list(range(count))"},
     "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch")
 answers.mistake("pads_with_the_last_one", {
@@ -102,15 +102,15 @@ answers.mistake("pads_with_the_last_one", {
         while len(order) % world_size:
             order += order[: -len(order) % world_size]
     """: "order += [order[-1]] * (-count % world_size)",
-}, "the padding is not: expected it to be filled up from its beginning")
+}, "the padding is not: expected it from the beginning of the order")
 answers.mistake("takes_everything", {"return order[rank::world_size]": "return order[:count]"},
     "every rank takes all", "Deal them out")
 answers.mistake("multiplies_seed_and_epoch", {"seed + epoch": "1000 * seed + epoch"},
-    "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
+    "The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch")
 answers.mistake("returns_nothing", {"return order": "order"},
     "rank 0: expected a list of indices, got None (does the function return it?)")
 answers.mistake("pads_once_round", {"while len": "if len"},
-    "4 ranks, 1 example", "the order was appended once", "Repeat it until all have one")
+    "4 ranks, 1 example", "the order was appended only once", "Repeat it until every rank has one")
 answers.mistake("seeds_the_global_generator", {
     "order = order_of(count, seed + epoch)": """
         torch.manual_seed(seed + epoch)
@@ -122,6 +122,6 @@ answers.mistake("shuffles_with_another_generator", {
         order = list(range(count))
         random.Random(seed + epoch).shuffle(order)
     """,
-}, "The order is torch.randperm(count) of a fresh torch.Generator with the seed seed + epoch")
+}, "The order is torch.randperm(count) with a fresh torch.Generator, seeded with seed + epoch")
 answers.mistake("always_pads", {"while len": "order += order[:world_size]\nwhile len"},
-    "every rank takes", "the least with which all are taken")
+    "every rank takes", "the fewest that cover all examples")

@@ -60,7 +60,7 @@ def all_forwards_first(stage, stages, micro_batches):
 
 
 answers.mistake("no_warm_up", {"stages - stage - 1": "0"},
-    "takes 8 times a forward and a backward, where m + p − 1 = 5 are enough", "One micro-batch at a time")
+    "takes 8 times a forward and a backward, where m + p − 1 = 5 are enough", "The pipeline holds only one micro-batch at a time")
 answers.mistake("the_same_warm_up_everywhere", {"stages - stage - 1": "stages - 1"},
     "takes 7 times", "The last stage could go backward straight after its first forward")
 answers.mistake("one_forward_too_many", {"stages - stage - 1": "stages - stage"},
@@ -77,7 +77,7 @@ answers.mistake("steady_state_without_backwards", {
 answers.mistake("warms_up_beyond_a_short_batch", {
     "max(0, min(stages - stage - 1, micro_batches))": "stages - stage - 1",
     "range(micro_batches - ahead, micro_batches)": "range(max(0, micro_batches - ahead), micro_batches)",
-}, "4 stages, 2 micro-batches", "is no micro-batch: they are numbered from 0 to 1")
+}, "4 stages, 2 micro-batches", "names no micro-batch: they are numbered from 0 to 1")
 answers.mistake("forgets_to_return", {"return actions": "actions"},
     "expected a list of actions, got None (does the function return it?)")
 answers.mistake("a_warm_up_for_two_stages", {"stages - stage - 1": "1 - stage if stages == 2 else micro_batches"},

@@ -139,7 +139,7 @@ answers.mistake("averages", {
     """,
 }, "This is the mean, not the sum")
 answers.mistake("assigns_instead_of_adding", {"total += other": "total.copy_(other)"},
-    "holds one rank's values alone: what arrived was copied, not added")
+    "holds only one rank's values: received values were copied, not added")
 
 
 @answers.is_wrong("the values are right, but rank 1 sent a message to rank 2", harmless_at=(2,))
@@ -171,7 +171,7 @@ def leaves_it_to_the_framework(fabric, x):
 
 
 answers.mistake("forgets_to_return", {"fabric.recv(x, 0)\nreturn x": "fabric.recv(x, 0)\nreturn", "return total": ""},
-    "expected the sum as what it returns", "got None (does the function return it?)")
+    "expected the sum in the return value", "got None (does the function return it?)")
 answers.mistake("nobody_sends", {
     "fabric.send(x, 0)": "",
     """
@@ -205,10 +205,10 @@ answers.mistake("adds_up_in_float32", {
         for worker in range(1, fabric.world_size):
             fabric.send
     """,
-}, "float64", "The digits that a float32 has no room for are lost", "torch.empty_like", harmless_at=IN_FLOAT32)
+}, "float64", "The digits beyond float32 precision are lost", "torch.empty_like", harmless_at=IN_FLOAT32)
 
 
-@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2: a worker talks to rank 0", harmless_at=(2,))
+@answers.is_wrong("the values are right, but rank 1 sent a message to rank 2: a worker talks only to rank 0", harmless_at=(2,))
 def is_a_ring(fabric, x):
     n, rank = fabric.world_size, fabric.rank
     token, landing = x.clone(), torch.empty_like(x)
@@ -222,4 +222,4 @@ def is_a_ring(fabric, x):
 
 
 answers.mistake("rounds_the_sums", {"total += other": "total += other\ntotal.round_()"},
-    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)
+    "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)

@@ -79,7 +79,7 @@ answers.twin("stacks_what_it_sends_and_what_comes", {
 })
 
 answers.mistake("returns_its_own_tensor", {"return received": "return x"},
-    "the rank's own tensor: return the one that was received")
+    "the rank's own tensor: return the received tensor")
 answers.mistake("passes_to_the_left", {
     "right_of(fabric)": "left_of(fabric)",
     "recv(received, left_of(fabric))": "recv(received, right_of(fabric))",
@@ -120,7 +120,7 @@ def sends_to_everyone(fabric, x):
 answers.mistake("always_flattens", {"return received": "return received.flatten()"},
     "4 ranks, float32[200, 201]", "of shape [200, 201], got shape [40200]")
 answers.mistake("returns_a_list", {"return received": "return received.tolist()"},
-    "2 ranks: rank 0: expected what rank 1 sent as a tensor of shape [4], got a")
+    "2 ranks: rank 0: expected rank 1's values as a tensor of shape [4], got a")
 answers.mistake("counts_ranks_from_one", {
     "right_of(fabric)": "fabric.rank % fabric.world_size + 1",
 }, "expected a rank from 0 to 1", harmless_at=())
@@ -142,7 +142,7 @@ answers.mistake("makes_room_for_a_row_alone", {"handle =": "received = torch.emp
     "4 ranks, float32[200, 201]", "expected float32[200]", "got float32[200, 201]")
 
 
-@answers.is_wrong("9 ranks, int64[6]: rank 0, element 0", "(what rank 8 sent)")
+@answers.is_wrong("9 ranks, int64[6]: rank 0, element 0", "(rank 8's values)")
 def knows_rings_of_two_to_four_ranks(fabric, x):
     n = min(fabric.world_size, 4)
     if n == 1:
@@ -173,4 +173,4 @@ def through_rank_0(fabric, x):
 
 
 answers.mistake("returns_nothing_alone", {"return received": "return received if fabric.world_size > 1 else None"},
-    "1 rank: rank 0: expected its own tensor", "got None")
+    "1 rank: rank 0: expected its own values", "got None")

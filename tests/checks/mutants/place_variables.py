@@ -61,7 +61,7 @@ def an_array_of_int64(sizes_bytes, servers):
 answers.mistake("round_robin", {"held.index(min(held))": "len(chosen) % servers"},
     "This is round robin: it counts variables, not bytes")
 answers.mistake("never_adds_up", {"held[chosen[-1]] += size": ""},
-    "All went to one server: note what each holds after every variable")
+    "All went to one server: add each variable's bytes to its server's load")
 
 
 @answers.is_wrong("The largest were placed first: TensorFlow asks for one variable at a time")
@@ -75,21 +75,21 @@ def sorts_first(sizes_bytes, servers):
 
 answers.mistake("to_the_fullest", {"min(held)": "max(held)"}, "All went to one server")
 answers.mistake("returns_what_they_hold", {"return chosen": "return held"},
-    "is this what the servers hold? A server's number is wanted for each variable")
+    "are these the servers' loads? Return a server number for each variable")
 answers.mistake("counts_servers_from_one", {"return chosen": "return [server + 1 for server in chosen]"},
     "The first server is number 0")
 answers.mistake("blocks", {"held.index(min(held))": "len(chosen) * servers // len(sizes_bytes)"},
-    "They were cut into equal blocks: look at their bytes")
+    "The variables were cut into equal blocks: look at their bytes")
 answers.mistake("remembers_the_last_alone", {"held[chosen[-1]] += size": "held[chosen[-1]] = size"},
-    "the servers held", "has the fewest", "Did every variable's bytes count for its server?")
+    "the servers held", "has the fewest", "Were every variable's bytes added to its server's load?")
 answers.mistake("two_servers_alone", {"[0] * servers": "[0] * min(2, servers)"},
-    "3 servers", "Only servers 0 and 1 were used, and there are 3")
+    "3 servers", "Only servers 0 and 1 were used, but there are 3")
 answers.mistake("counts_before_bytes", {
     "held, chosen = [0] * servers, []": "counts, held, chosen = [0] * servers, [0] * servers, []",
     "chosen.append(held.index(min(held)))": """
         chosen.append(min(range(servers), key=lambda k: (counts[k], held[k])))
         counts[chosen[-1]] += 1
     """,
-}, "The number of variables decided first, and their bytes only between equals")
+}, "The number of variables decided, and their bytes only broke ties")
 answers.mistake("forgets_the_first", {"+= size": "+= size if len(chosen) > 1 else 0"},
-    "went to server", "has the fewest", "Did every variable's bytes count for its server?")
+    "went to server", "has the fewest", "Were every variable's bytes added to its server's load?")

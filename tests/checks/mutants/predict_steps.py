@@ -273,9 +273,9 @@ answers.mistake("an_interval_of_the_mean",
 answers.mistake("middles_alone", {'intervals(middles, np.quantile(off, 0.9, method="higher"))': "middles"},
     "row 0: expected (low, middle, high) in seconds")
 answers.mistake("in_milliseconds", {"intervals(middles": "intervals(1e3 * middles"},
-    "Seconds are asked for, not milliseconds")
+    "Return seconds, not milliseconds")
 answers.mistake("sorted_by_time", {"intervals(middles": "intervals(np.sort(middles)"},
     "The predictions are right in another order")
 answers.mistake("leaves_out_what_it_was_fitted_to",
     {"fitted(few, single_node, rows)": 'fitted(few, single_node, [row for row in rows if row["gpus"] > 64])'},
-    "expected 109 intervals, one for each of the rows, got 83")
+    "expected 109 intervals, one for each row, got 83")

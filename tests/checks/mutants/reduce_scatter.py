@@ -93,11 +93,11 @@ def rank_0_receives_first(fabric, x):
 
 
 answers.mistake("returns_the_slice_that_it_started_with", {"return bounds[(rank + 1) % n]": "return bounds[rank]"},
-    "its slice", "What rank 0 holds the whole sum of is chunk 1 (elements 2 to 3): return its slice, (2, 4)")
+    "its slice", "Rank 0 holds the whole sum of chunk 1 (elements 2 to 3): return its slice, (2, 4)")
 answers.mistake("leaves_out_the_last_step", {"range(n - 1)": "range(n - 2)"},
-    "These are still rank 0's own values", "1 message; there are 2 steps. Is the last one missing?")
+    "These are still rank 0's own values", "1 message; there are 2 steps. Is the last step missing?")
 answers.mistake("assigns_instead_of_adding", {"into += landing": "into.copy_(landing)"},
-    "These are rank 1's values alone")
+    "These are only rank 1's values")
 answers.mistake("forgets_to_return", {"return bounds[(rank + 1) % n]": ""},
     "expected (start, stop), the slice of x that it owns, got nothing")
 answers.mistake("returns_the_chunk_itself",
@@ -255,9 +255,9 @@ answers.mistake("buffers_are_float32", {"torch.empty_like(into)": "torch.empty(l
     "3 ranks, 7 elements of float64", "expected float32[", "got float64[", "Receive into a tensor like the one",
     harmless_at=IN_FLOAT32)
 answers.mistake("adds_in_float32", {"into += landing": "into.copy_(into.float() + landing.float())"},
-    "float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
+    "float64", "The digits beyond float32 precision are lost", harmless_at=IN_FLOAT32)
 answers.mistake("rounds_the_sums", {"into += landing": "into += landing\ninto.round_()"},
-    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)
+    "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
 answers.mistake("goes_round_a_lap_and_a_step", {
     "return bounds[(rank + 1) % n]": """
         whole = bounds[(rank + 1) % n]

@@ -198,9 +198,9 @@ answers.mistake("off_by_one_chunk", {
             handle = fabric.isend(chunks[chunk % n], (rank + 1) % n)
             into = chunks[(chunk - 1) % n]
     """,
-}, "chunk 0", "or the all-gather did not begin with the chunk that is whole")
+}, "chunk 0", "or the all-gather did not start with the fully summed chunk")
 answers.mistake("leaves_out_the_sum", {"into + landing if step < n - 1 else landing": "landing"},
-    "every rank holds one rank's values alone: what arrived was copied, not added")
+    "every rank holds only one rank's values: received values were copied, not added")
 
 
 @answers.is_wrong("the values are right, but rank 0 gathers and broadcasts: all 12 messages", harmless_at=(2,))
@@ -220,7 +220,7 @@ def gather_and_broadcast_in_chunks(fabric, x):
 
 @answers.is_wrong(
     "rank 0 sent 2 x the tensor and rank 1 1 x",
-    "A gather and a broadcast, passed from neighbour to neighbour?",
+    "Is it a gather and a broadcast, from neighbour to neighbour?",
     harmless_at=(2,),
 )
 def gather_and_broadcast_dressed_as_a_ring(fabric, x):
@@ -244,9 +244,9 @@ answers.mistake("averages", {
             handle.wait()
         x /= n
     """,
-}, "This is the mean, not the sum: nothing is to be divided")
+}, "This is the mean, not the sum: do not divide")
 answers.mistake("leaves_the_remainder", {"x.tensor_split(n)": "x[: len(x) // n * n].tensor_split(n)"},
-    "The last 1 of 7 elements were left out: 7 does not divide by 3")
+    "The last 1 of 7 elements were left out: 7 is not divisible by 3")
 answers.mistake("breaks_where_lengths_do_not_divide", {
     "for step": "landing = torch.empty_like(chunks[0])\nfor step",
     "landing = torch.empty_like(into)": "",
@@ -271,11 +271,11 @@ def leaves_it_to_the_framework_behind_dummies(fabric, x):
 answers.mistake("sends_first_everywhere", {"handle = fabric.isend": "fabric.send", "handle.wait()": ""},
     "deadlock: rank 0 waits for 1 (send), rank 1 waits for 2 (send), rank 2 waits for 0 (send)", "Receive before you wait")
 answers.mistake("leaves_out_the_last_step", {"range(2 * (n - 1))": "range(2 * (n - 1) - 1)"},
-    "chunk 2 (elements 4 to 5)", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0",
+    "chunk 2 (elements 4 to 5)", "Rank 1 has the whole sum of this chunk, but it did not reach rank 0",
     "3 messages; there are 4 steps")
 answers.mistake("leaves_out_the_last_step_of_the_reduce_scatter",
     {"for step in range(2 * (n - 1)):": "for step in [*range(n - 2), *range(n - 1, 2 * (n - 1))]:"},
-    "3 messages; there are 4 steps. Is the last one missing?")
+    "3 messages; there are 4 steps. Is the last step missing?")
 answers.mistake("returns_the_sum_beside_x", {
     "n, rank = fabric.world_size, fabric.rank": "n, rank, x = fabric.world_size, fabric.rank, x.clone()",
     "    handle.wait()": """
@@ -285,7 +285,7 @@ answers.mistake("returns_the_sum_beside_x", {
 }, "the sum was returned, but x itself does not hold it: work in place")
 
 
-@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=())
+@answers.is_wrong("the values are right, but rank 0 sends a full lap in both directions", harmless_at=())
 def halves_go_round_both_ways(fabric, x):
     n, middle = fabric.world_size, len(x) // 2
     for part, way in ((x[:middle], -1), (x[middle:], 1)):
@@ -364,7 +364,7 @@ answers.mistake("goes_round_in_float32", {
             handle.wait()
         x.copy_(torch.cat(chunks))
     """,
-}, "of float64", "The digits that a float32 has no room for are lost", harmless_at=IN_FLOAT32)
+}, "of float64", "The digits beyond float32 precision are lost", harmless_at=IN_FLOAT32)
 
 
 @answers.is_wrong("the values are right, but rank 0 gathers and broadcasts", harmless_at=())
@@ -381,7 +381,7 @@ def is_one_server(fabric, x):
         fabric.send(x, worker)
 
 
-@answers.is_wrong("the values are right, but rank 0 sends each way as much as one way would need", harmless_at=(1,))
+@answers.is_wrong("the values are right, but rank 0 sends a full lap in both directions", harmless_at=(1,))
 def spreads_both_ways(fabric, x):
     bounds = slices(len(x), fabric.world_size)
     own = scatter(fabric, x, bounds)

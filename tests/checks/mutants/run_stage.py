@@ -145,7 +145,7 @@ answers.mistake("adds_the_micro_batches_losses", {' / len(part["ys"])': ""},
     "It is 4 times too large: a batch's loss is the mean of its 4 micro-batches' losses")
 answers.mistake("clears_the_gradients_before_each_backward",
     {"out.backward(grad)": "layers.zero_grad()\nout.backward(grad)"},
-    "This is micro-batch 3's gradient alone: those of all micro-batches have to add up")
+    "This is micro-batch 3's gradient alone: add up the gradients of all micro-batches")
 answers.mistake("waits_in_every_send", {
     "handles.append(fabric.isend(out, fabric.rank + 1))": "fabric.send(out, fabric.rank + 1)",
     "handles.append(fabric.isend(x.grad, fabric.rank - 1))": "fabric.send(x.grad, fabric.rank - 1)",
@@ -161,7 +161,7 @@ answers.mistake("forgets_that_the_input_needs_a_gradient", {
 }, "'NoneType'")
 answers.mistake("goes_backward_from_ones",
     {"out.backward(grad)": "out.backward(None if last else torch.ones_like(out))"},
-    "Rank 2 has the right gradients: does it send back the gradient of its input")
+    "Rank 2 has the right gradients: does it send back its input's gradient")
 answers.mistake("goes_backward_with_the_oldest_micro_batch", {"kept.pop(k)": "kept.pop(k if last else min(kept))"},
     "Rank 2 has the right gradients", "for the right micro-batch")
 answers.mistake("takes_one_micro_batch_at_a_time", {
@@ -169,7 +169,7 @@ answers.mistake("takes_one_micro_batch_at_a_time", {
         one_by_one = [action for k in range(len(part["xs"])) for action in (("forward", k), ("backward", k))]
         for way, k in one_by_one:
     """,
-}, "the gradients are right, but rank 0 went backward as its action 1", "its schedule says forward: F0 F1 F2 F3")
+}, "the gradients are right, but rank 0 went backward in action 1", "its schedule says forward: F0 F1 F2 F3")
 answers.mistake("goes_forward_with_all_first_whatever_is_asked", {
     "for way, k in schedules[fabric.rank]:": """
         micros = range(len(part["xs"]))
@@ -217,7 +217,7 @@ def leaves_the_fabric(fabric, part, schedules):
 answers.mistake("forgets_to_return", {"return [p": "[p"},
     "expected a list of", "got None (does the function return it?)")
 answers.mistake("returns_a_generator", {"[p.grad for p in layers.parameters()]": "(p.grad for p in layers.parameters())"},
-    "got a generator (make it a list, which can be gone through twice)")
+    "got a generator (make it a list, which can be iterated twice)")
 answers.mistake("never_waits", {
     """
         for handle in handles:
@@ -256,7 +256,7 @@ answers.mistake("receives_every_activation_into_one_tensor", {
 }, "3 ranks, 4 micro-batches", "modified by an inplace operation")
 answers.mistake("adds_up_the_losses_of_the_images",
     {'cross_entropy(out, part["ys"][k])': 'cross_entropy(out, part["ys"][k], reduction="sum")'},
-    'It is 3 times too large: reduction="sum" adds up the losses of the 3 images, and the loss is their mean')
+    'It is 3 times too large: reduction="sum" adds up the losses of the 3 images, but the loss is their mean')
 answers.mistake("divides_the_gradients_too", {"[p.grad for p in": '[p.grad / len(part["xs"]) for p in'},
     "It is 4 times too small: was it divided by m = 4 twice")
 answers.mistake("sends_a_gradient_that_nobody_asked_for", {"x.requires_grad_()": ""},
@@ -287,8 +287,8 @@ answers.mistake("goes_backward_inside_the_forward", {
         if not last:
             out.backward(grad)
     """,
-}, "with a declared time", "the gradients are right, but rank 1 had worked 2 times when it had gone forward 1 time",
-    "a backward was done inside a forward")
+}, "with a declared time", "the gradients are right, but rank 1 had worked 2 times after going forward 1 time",
+    "it ran a backward inside a forward")
 answers.mistake("sends_the_gradient_inside_the_forward", {
     'out = cross_entropy(out, part["ys"][k]) / len(part["ys"])': """
         (cross_entropy(out, part["ys"][k]) / len(part["ys"])).backward()
@@ -300,6 +300,6 @@ answers.mistake("sends_the_gradient_inside_the_forward", {
             continue
         x, out = kept.pop(k)
     """,
-}, "3 ranks, 4 micro-batches", "Besides, rank 2 went backward as its action 1, where its schedule says forward: F0 F1 F2 F3")
+}, "3 ranks, 4 micro-batches", "Besides, rank 2 went backward in action 1, where its schedule says forward: F0 F1 F2 F3")
 answers.mistake("builds_without_the_fabric", {"build(part, fabric)": "build(part)"},
-    "with a declared time", "as those of the lab's later cells do: build(part, fabric)")
+    "with a declared time", "as in the lab's later cells: call build(part, fabric)")

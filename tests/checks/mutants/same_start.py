@@ -72,23 +72,23 @@ answers.mistake("returns_copies", {
                 fabric.recv(weight, frm=0)
         return weights
     """,
-}, "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it")
+}, "The function returned rank 0's weights, but the tensor itself is unchanged: receive into it, or copy_ into it")
 answers.mistake("sends_the_first_tensor_alone", {"in weights:": "in weights[:1]:"},
-    "tensor 1 of the list, element 0", "Tensor 0 did arrive: all tensors of the list are needed")
+    "tensor 1 of the list, element 0", "Tensor 0 did arrive: send all tensors of the list")
 answers.mistake("tells_the_next_rank_alone", {
     "range(1, fabric.world_size)": "range(1, fabric.world_size)[:1]",
     "else:": "elif fabric.rank == 1:",
 }, "These are still rank 2's own", harmless_at=(2,))
 
 
-@answers.is_wrong("This is the mean of all ranks' weights: rank 0's are to be copied")
+@answers.is_wrong("This is the mean of all ranks' weights: copy rank 0's weights")
 def averages_the_weights(fabric, weights):
     for weight in weights:
         total = all_reduce(fabric, weight.double())
         weight.copy_((total / fabric.world_size).to(weight.dtype))
 
 
-@answers.is_wrong("This is the sum of all ranks' weights: rank 0's are to be copied")
+@answers.is_wrong("This is the sum of all ranks' weights: copy rank 0's weights")
 def adds_up_the_weights(fabric, weights):
     for weight in weights:
         all_reduce(fabric, weight)
@@ -106,10 +106,10 @@ answers.mistake("the_last_rank_tells_all", {
     "fabric.rank == 0": "fabric.rank == fabric.world_size - 1",
     "range(1, fabric.world_size)": "range(fabric.world_size - 1)",
     "frm=0": "frm=fabric.world_size - 1",
-}, "Rank 0's own weights have changed: the others take them over, it keeps them")
+}, "Rank 0's own weights have changed: rank 0 keeps them, and the others copy them")
 
 
-@answers.is_wrong("These are rank 1's weights: all are to hold rank 0's", harmless_at=(2,))
+@answers.is_wrong("These are rank 1's weights: all ranks must hold rank 0's", harmless_at=(2,))
 def passes_on_what_it_had(fabric, weights):
     n, rank = fabric.world_size, fabric.rank
     for weight in weights:
@@ -154,30 +154,33 @@ def arrived(fabric, weights):
     return copies
 
 
-@answers.is_wrong("the numbers are right, but another tensor was put into the list in its place", "Write into it")
+@answers.is_wrong("the numbers are right, but another tensor took its place in the list", "Write into that tensor")
 def puts_new_tensors_into_the_list(fabric, weights):
     weights[:] = arrived(fabric, weights)
 
 
-@answers.is_wrong("the numbers are right, but another tensor was put into the list", "as the model does, sees the old ones")
+@answers.is_wrong(
+    "the numbers are right, but another tensor took its place in the list",
+    "the model, which holds the old tensor, still sees the old numbers",
+)
 def puts_one_new_tensor_into_the_list(fabric, weights):
     plain(fabric, weights[1:])
     weights[0] = arrived(fabric, weights[:1])[0]
 
 
-@answers.is_wrong("the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+@answers.is_wrong("the numbers are right, but the tensor got other memory (by .data = …, or set_)")
 def gives_them_other_data(fabric, weights):
     for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
         weight.data = copy
 
 
-@answers.is_wrong("the numbers are right, but the tensor was given other memory")
+@answers.is_wrong("the numbers are right, but the tensor got other memory")
 def sets_them(fabric, weights):
     for weight, copy in zip(weights, arrived(fabric, weights), strict=True):
         weight.set_(copy)
 
 
-@answers.is_wrong("Rank 0's numbers lost digits on their way: send each tensor in its own dtype")
+@answers.is_wrong("Rank 0's numbers lost digits on the way: send and receive each tensor in its own dtype")
 def in_one_buffer_of_float32(fabric, weights):
     sizes = [w.numel() for w in weights]
     flat = torch.cat([w.reshape(-1).float() for w in weights])
@@ -191,10 +194,10 @@ answers.mistake("forgets_to_wait", {"fabric.send": "fabric.isend"},
 # As a list of parameters would, without the counters of a state_dict.
 answers.mistake("leaves_out_what_is_no_float",
     {"in weights:": "in [weight for weight in weights if weight.is_floating_point()]:"},
-    "Tensor 1 did arrive: all tensors of the list are needed")
+    "Tensor 1 did arrive: send all tensors of the list")
 
 
-@answers.is_wrong("rank 1 received 1.4 x the weights; once is enough, each in its own dtype")
+@answers.is_wrong("rank 1 received 1.4 x the weights; once is enough, each tensor in its own dtype")
 def one_flat_message(fabric, weights):
     flat = torch.cat([w.reshape(-1) for w in weights])
     if fabric.rank == 0:

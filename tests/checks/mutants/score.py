@@ -109,7 +109,7 @@ def collects_in_a_list(coordinator, right_in, parts):
     return sum(int(r) for r, _ in found) / sum(int(n) for _, n in found)
 
 
-@answers.is_wrong("This coordinator is played", "may be added twice")
+@answers.is_wrong("This coordinator is simulated", "an addition to a variable may happen twice")
 def adds_to_variables_on_the_server(coordinator, right_in, parts):
     import tensorflow as tf
 
@@ -136,7 +136,7 @@ answers.mistake("one_after_the_other", {
         coordinator.join()
         found = coordinator.fetch(later)
     """: "found = [coordinator.schedule(right_in, args=(part,)).fetch() for part in parts]",
-}, "1 of 6 parts was under way when the first answer was fetched", "Schedule all, then fetch")
+}, "1 of 6 parts was under way when the first answer was fetched", "Schedule all parts, then fetch")
 answers.mistake("looks_the_part_up_too_late", {
     "[coordinator.schedule(right_in, args=(part,)) for part in parts]":
         "[coordinator.schedule(lambda: right_in(part)) for part in parts]",
@@ -182,5 +182,5 @@ answers.mistake("one_for_each_worker_then_waits", {
 answers.mistake("in_per_cent", {"return sum": "return 100 * sum"}, "A share is a number from 0 to 1, not in per cent")
 answers.mistake("divides_whole_numbers", {") / sum": ") // sum"}, "`//` leaves out what stands behind the point")
 answers.mistake("takes_the_promise_for_the_answer", {"found = coordinator.fetch(later)": "found = later"},
-    "coordinator.fetch gives the numbers themselves")
+    "coordinator.fetch returns the numbers themselves")
 answers.mistake("a_part_that_is_no_tuple", {"args=(part,)": "args=part"}, "args=(part,)")

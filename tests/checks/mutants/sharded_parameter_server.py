@@ -136,7 +136,7 @@ def all_shards_on_rank_0(fabric, x):
 
 
 answers.mistake("nobody_sends_the_sums_back", {"pull(fabric, chunks)": ""},
-    "chunk 1", "Rank 1 has the whole sum of this chunk, but it did not get to rank 0")
+    "chunk 1", "Rank 1 has the whole sum of this chunk, but it did not reach rank 0")
 answers.mistake("servers_forget_their_own", {
     "push(fabric, chunks)": """
         mine = chunks[fabric.rank].clone()
@@ -145,7 +145,7 @@ answers.mistake("servers_forget_their_own", {
     """,
 }, "Rank 0's own values were never added")
 answers.mistake("servers_assign_instead_of_adding", {"push(fabric, chunks)": "push(fabric, chunks, add=False)"},
-    "holds one rank's values alone: what arrived was copied, not added")
+    "holds only one rank's values: received values were copied, not added")
 
 
 @answers.is_wrong("the values are right, but rank 0 sent rank 1 a message of 24 bytes", "at most one chunk, 8 bytes")
@@ -167,7 +167,7 @@ answers.mistake("leaves_the_remainder", {
         size = len(x) // fabric.world_size
         chunks = [x[k * size : (k + 1) * size] for k in range(fabric.world_size)]
     """,
-}, "The last 1 of 7 elements were left out: 7 does not divide by 3")
+}, "The last 1 of 7 elements were left out: 7 is not divisible by 3")
 answers.mistake("puts_the_sums_in_the_wrong_places", {"return x": "return torch.cat([*chunks[1:], chunks[0]])"},
     "chunk 0", "This is the sum of chunk 1: chunks are mixed up")
 answers.mistake("everyone_sends_first", {
@@ -315,11 +315,11 @@ def is_one_server(fabric, x):
 
 
 answers.mistake("rounds_the_sums", {"return x": "return x.round()"},
-    "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=IN_FLOAT32)
+    "These are whole numbers, but the expected values are not: do not round", harmless_at=IN_FLOAT32)
 answers.mistake("a_round_of_empty_messages_between_the_halves", {
     "pull(fabric, chunks)": """
         empty = [x[:0] for _ in chunks]
         push(fabric, empty)
         pull(fabric, chunks)
     """,
-}, "the values are right, but rank 0 sent 3 messages to rank 1, 1 with nothing in them", "at most 2")
+}, "the values are right, but rank 0 sent 3 messages to rank 1, 1 of them empty", "at most 2")

@@ -82,11 +82,11 @@ def sorted_by_hashes(count, batch_size, seed, rank, world_size):
 
 
 answers.mistake("does_not_shuffle", {"shuffled(count, seed)": "list(range(count))"},
-    "two different seeds give the same batches: shuffle the examples, by the seed")
+    "two different seeds give the same batches: shuffle the examples by the seed")
 answers.mistake("shuffles_by_rank", {"shuffled(count, seed)": "shuffled(count, seed + rank)"},
     "The ranks shuffle differently: all must shuffle with the same seed")
 answers.mistake("shuffles_by_the_global_generator", {"shuffled(count, seed)": "torch.randperm(count).tolist()"},
-    "The ranks shuffle differently", "in a generator of its own")
+    "The ranks shuffle differently", "in a separate generator")
 answers.mistake("drops_the_last_batch", {"for batch in steps": "for batch in steps if len(batch) == batch_size"},
     "is taken by no rank (4 of", "Was the last batch left out, because it is smaller?")
 answers.mistake("fills_up_as_a_distributed_sampler", {
@@ -97,7 +97,7 @@ answers.mistake("fills_up_as_a_distributed_sampler", {
         order += order[: -count % world_size]
         return batches(order[rank::world_size], batch_size // world_size + 1)
     """,
-}, "The ranks take", "examples in all, and there are", "nothing is to be filled up", "by rank")
+}, "The ranks take", "examples in all, but there are", "do not pad", "by rank")
 
 
 @answers.is_wrong("step 0: the ranks take 2, 2, 4 of 8 examples; expected 2 or 3 each", "The slowest rank decides")
@@ -111,14 +111,14 @@ def leaves_the_rest_to_the_last_rank(count, batch_size, seed, rank, world_size):
 
 answers.mistake("leaves_out_the_rest",
     {"batch[rank::world_size]": "batch[rank * (len(batch) // world_size) :][: len(batch) // world_size]"},
-    "is taken by no rank", "Is the rest left out, where a batch does not divide by 3?")
+    "is taken by no rank", "Is the rest left out where a batch does not divide by 3?")
 answers.mistake("batches_for_each_rank", {
     "batches(order, batch_size)": "batches(order[rank::world_size], batch_size)",
     "[batch[rank::world_size] for batch in steps]": "steps",
 }, "step 0: 3 ranks together take", "expected 8. batch_size counts the examples of all ranks")
 
 
-@answers.is_wrong("together take other examples than a rank that is alone. Cut the whole epoch into batches first")
+@answers.is_wrong("together take other examples than a lone rank. Cut the whole epoch into batches first")
 def cuts_the_data_before_the_batches(count, batch_size, seed, rank, world_size):
     order, cut = shuffled(count, seed), batches(range(count), batch_size)
     sizes = [[len(batch[r::world_size]) for batch in cut] for r in range(world_size)]
@@ -127,9 +127,9 @@ def cuts_the_data_before_the_batches(count, batch_size, seed, rank, world_size):
 
 
 answers.mistake("takes_everything", {"[batch[rank::world_size] for batch in steps]": "steps"},
-    "Every rank takes all examples: each is to take its share of every batch")
+    "Every rank takes all examples: take only the rank's share of every batch")
 answers.mistake("skips_steps_without_examples", {"for batch in steps": "for batch in steps if batch[rank::world_size]"},
-    "rank 2 has 2 steps and rank 0 has 3: who has more would wait for ever", harmless_at=(1,))
+    "rank 2 has 2 steps and rank 0 has 3: the rank with more would wait for ever", harmless_at=(1,))
 answers.mistake("returns_nothing", {"return [": "["},
     "rank 0: expected a list of steps, each a list of this rank's indices, got None (does the function")
 answers.mistake("one_index_a_step", {
@@ -142,10 +142,10 @@ answers.mistake("one_index_a_step", {
 answers.mistake("lists_of_tensors", {
     "order = shuffled(count, seed)": "order = torch.tensor(shuffled(count, seed))",
     "batch[rank::world_size]": "list(batch[rank::world_size])",
-}, "rank 0, step 0: expected a list of steps", "got a list with a tensor of shape [] in it (tolist() makes numbers of tensors)")
+}, "rank 0, step 0: expected a list of steps", "got a list with a tensor of shape [] in it (tolist() turns tensors into numbers)")
 answers.mistake("resets_the_global_generator",
     {"order = shuffled(count, seed)": "torch.manual_seed(seed)\norder = torch.randperm(count).tolist()"},
-    "shards resets torch's global generator (torch.manual_seed)", "Take torch.Generator().manual_seed(seed)")
+    "shards resets torch's global generator (torch.manual_seed)", "Use torch.Generator().manual_seed(seed)")
 answers.mistake("resets_pythons_generator",
     {"order = shuffled(count, seed)": "random.seed(seed)\norder = random.sample(range(count), count)"},
     "shards resets Python's global generator (random.seed)")
@@ -154,12 +154,12 @@ answers.mistake("resets_numpys_generator",
     "shards resets NumPy's global generator (np.random.seed)")
 answers.mistake("rotates_by_the_seed",
     {"shuffled(count, seed)": "[(example + seed) % count for example in range(count)]"},
-    "are in one batch with each of 12 seeds: that is no shuffle", "Do not rotate or reverse")
+    "are in one batch with each of 12 seeds: this is no shuffle", "Do not rotate or reverse")
 answers.mistake("reverses_by_the_seed", {"shuffled(count, seed)": "list(range(count))[:: 1 if seed % 2 else -1]"}, STAY)
 answers.mistake("shuffles_batches_of_fixed_members", {
     "shuffled(count, seed)": "list(range(count))",
     "return [": "random.Random(seed).shuffle(steps)\nreturn [",
-}, (*STAY, "the smaller batch is what is left of the order, and comes last"), chance=True)
+}, (*STAY, "the smaller batch is the rest of the order, and comes last"), chance=True)
 answers.mistake("shuffles_full_batches_of_fixed_members", {
     """
         order = shuffled(count, seed)
@@ -171,7 +171,7 @@ answers.mistake("shuffles_full_batches_of_fixed_members", {
     "for batch in steps": "for batch in (*full, last)",
 }, STAY, chance=True)
 answers.mistake("sows_the_world_size_too", {"shuffled(count, seed)": "shuffled(count, seed + world_size)"},
-    "together take other examples than a rank that is alone")
+    "together take other examples than a lone rank")
 answers.mistake("leaves_the_first_where_it_is",
     {"shuffled(count, seed)": "[0, *(1 + example for example in shuffled(count - 1, seed))]"},
     "is in step 0 with each of 12 seeds: shuffle all the examples")
@@ -180,13 +180,13 @@ answers.mistake("the_small_batch_first", {
         short = count % batch_size
         steps = [order[:short]] * bool(short) + batches(order[short:], batch_size)
     """,
-}, "step 0 has", "the smaller batch is what is left of the order, and comes last")
+}, "step 0 has", "the smaller batch is the rest of the order, and comes last")
 answers.mistake("the_first_batch_alone", {"for batch in steps": "for batch in steps[:1]"},
-    "is taken by no rank", "No rank has more than 1 step, and the epoch has")
+    "is taken by no rank", "No rank has more than 1 step, but the epoch has")
 answers.mistake("half_of_each_share", {"batch[rank::world_size]": "batch[rank :: 2 * world_size]"},
-    "is taken by no rank", "Together the ranks' shares of a batch are to be the whole batch")
+    "is taken by no rank", "Together the ranks' shares of a batch must be the whole batch")
 answers.mistake("eight_ranks_at_most", {"batch[rank::world_size]": "batch[rank :: min(world_size, 8)]"},
-    "more ranks, smaller and larger batches", "times in one epoch", "nothing is to be filled up")
+    "more ranks, smaller and larger batches", "times in one epoch", "do not pad")
 answers.mistake("a_batch_for_every_rank_at_least", {
     "steps = batches(order, batch_size)": "steps = batches(order, max(batch_size, world_size))",
 }, "more ranks, smaller and larger batches", ("batch_size counts the examples of all ranks", "together take other examples"))

@@ -115,7 +115,7 @@ answers.mistake("rounds_done_to_whole_steps", {"order[done:]": "order[done // wo
 answers.mistake("rounds_done_up", {"order[done:]": "order[-(-done // len(alive)) * len(alive) :]"},
     "`done` was rounded to 9, a multiple of 3")
 answers.mistake("deletes_what_is_done", {"left = order[done:]": "del order[:done]\nleft = order"},
-    "order was changed in place: the caller still needs it as it was")
+    "order was changed in place: the caller still needs it unchanged")
 answers.mistake("takes_them_off_the_order", {
     "left = order[done:]": "",
     "left[place :: len(alive)]": "[order.pop(done) for _ in range(place, len(order) - done + place, len(alive))]",

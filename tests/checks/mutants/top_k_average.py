@@ -253,9 +253,9 @@ answers.mistake("takes_none_of_the_size_of_the_last", {
     "chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())": "",
 }, "3 ranks, 12 numbers", "taken 2 numbers off its residual, expected k = 4", of=by_a_threshold)
 answers.mistake("adds_to_the_residual_in_place", {"gradient + residual": "residual.add_(gradient)"},
-    "are right, but rank 0: in step 1 the residual was changed in place", "Work in a copy")
+    "are right, but rank 0: in step 1 the residual was changed in place", "Work on a copy")
 answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradient.add_(residual)"},
-    "are right, but rank 0: in step 1 the gradient was changed in place", "Work in a copy")
+    "are right, but rank 0: in step 1 the gradient was changed in place", "Work on a copy")
 answers.mistake("sends_values_of_8_bytes", {
     "indices, values = gathered(fabric, index.to(torch.int32)), gathered(fabric, total[index])": """
         indices = gathered(fabric, index.to(torch.int32))

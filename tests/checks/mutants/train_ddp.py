@@ -94,16 +94,16 @@ def with_device_ids_and_a_loader_of_its_own(data, epochs, batch_size, rate, buil
 answers.mistake("skips_set_epoch", {"sampler.set_epoch(epoch)": ""},
     "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each")
 answers.mistake("does_not_wrap", {"DistributedDataParallel(build(data).to(device))": "build(data).to(device)"},
-    "2 ranks", "ranks 0 and 1 end with different weights", "nothing is wrapped in DistributedDataParallel")
+    "2 ranks", "ranks 0 and 1 hold different weights", "nothing is wrapped in DistributedDataParallel")
 answers.mistake("calls_the_model_inside",
     {"DistributedDataParallel(build(data).to(device))": "DistributedDataParallel(build(data).to(device)).module"},
-    "ranks 0 and 1 end with different weights", "ddp.module goes round it")
+    "ranks 0 and 1 hold different weights", "ddp.module goes round it")
 answers.mistake("trains_a_second_model", {
     "model, history = DistributedDataParallel(build(data).to(device)), []": """
         DistributedDataParallel(build(data).to(device))
         model, history = line(data), []
     """,
-}, "ranks 0 and 1 end with different weights", "it was not the wrapped model that was called")
+}, "ranks 0 and 1 hold different weights", "it was not the wrapped model that was called")
 answers.mistake("never_forgets_gradients", {"optimizer.zero_grad()": ""},
     "The gradients of earlier steps are still there: optimizer.zero_grad() at every step")
 answers.mistake("does_not_shuffle", {"DistributedSampler(dataset)": "DistributedSampler(dataset, shuffle=False)"},
@@ -116,7 +116,7 @@ answers.mistake("forgets_the_sampler", {"batch_size, sampler=sampler": "batch_si
     "Every rank took all examples: give the loader the sampler")
 
 
-@answers.is_wrong("ranks 0 and 1 end with different weights", "Each rank worked out the gradients of all shares by itself")
+@answers.is_wrong("ranks 0 and 1 hold different weights", "Each rank worked out the gradients of all shares by itself")
 def takes_the_shares_of_all(data, epochs, batch_size, rate, build=line, loss=mse_loss):
     """After a broadcast nobody needs anybody: each knows the order of all ranks, and has all examples."""
     n = dist.get_world_size()
@@ -135,7 +135,7 @@ def takes_the_shares_of_all(data, epochs, batch_size, rate, build=line, loss=mse
 
 
 answers.mistake("keeps_views", {"return history": "return [history[-1]] * epochs"},
-    "All rows are alike: keep a copy of the weights")
+    "All rows are equal: keep a copy of the weights")
 answers.mistake("never_steps", {"optimizer.step()": ""}, "The weights never moved: call optimizer.step()")
 answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 1)"}, "count from 0, sampler.set_epoch(0) first")
 answers.mistake("returns_the_last_weights_alone", {"return history": "return history[-1:]"},
@@ -156,7 +156,7 @@ answers.mistake("averages_at_the_end_of_an_epoch_only", {
         with model.no_sync():
             loss(model(x), y).backward()
     """,
-}, "ranks 0 and 1 end with different weights", "Its forward arms the hooks", "no_sync() disarms them")
+}, "ranks 0 and 1 hold different weights", "Its forward arms the hooks", "no_sync() disarms them")
 answers.mistake("forgets_the_epoch_and_the_zeros", {"sampler.set_epoch(epoch)": "", "optimizer.zero_grad()": ""},
     "the order of the first one, and the gradients of earlier steps are still there")
 answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist.get_world_size(), sampler"},
@@ -164,7 +164,7 @@ answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},
-    "Is the loader given the sampler of every epoch, and no shuffle= of its own?", chance=True)
+    "Does the loader get the sampler, and no shuffle= of its own?", chance=True)
 answers.mistake("decays_the_weights", {"torch.optim.SGD(model.parameters(), rate)":
     "torch.optim.SGD(model.parameters(), rate, weight_decay=1e-4)"}, "the optimizer has weight_decay=0.0001")
 answers.mistake("steps_with_momentum", {"torch.optim.SGD(model.parameters(), rate)":

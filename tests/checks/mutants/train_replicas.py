@@ -143,9 +143,9 @@ answers.mistake("begins_anywhere", {"begin(fabric, weights)": ""}, "they stay as
 answers.mistake("uses_its_own_parts", {
     "begin(fabric, weights)": "from_rank_0(fabric, weights)",
     "average(fabric, slopes, counts)": "mean(fabric, slopes, counts)",
-}, "the parameters begin and average are not used: wrong ones could not be put in", "call begin and average")
+}, "the training uses its own begin and average", "Call the parameters begin and average")
 answers.mistake("uses_its_own_begin", {"begin(fabric, weights)": "from_rank_0(fabric, weights)"},
-    "the weights begin as rank 0's, but not by the parameter begin")
+    "the weights start as rank 0's, but not by the parameter begin")
 answers.mistake("uses_its_own_average", {"average(fabric, slopes, counts)": "mean(fabric, slopes, counts)"},
     "gradients are averaged, but not by the parameter average")
 answers.mistake("adds_gradients_up", {
@@ -162,13 +162,13 @@ answers.mistake("averages_the_weights_after_every_step", {
         average(fabric, slopes, counts)
     """: "slopes = gradients(weights, x[mine], y[mine]) if mine else [torch.zeros_like(weight) for weight in weights]",
     "weight -= rate * slope": "weight.copy_(all_reduce(fabric, (weight - rate * slope) * len(mine) / sum(counts)))",
-}, "gradients are averaged, but not by the parameter average", "call begin and average")
+}, "gradients are averaged, but not by the parameter average", "Call the parameters begin and average")
 answers.mistake("never_talks", {"average(fabric, slopes, counts)": ""},
-    "The ranks hold different weights, and not by the same amount at every step: are gradients averaged?")
+    "The ranks hold different weights, and their gap changes from step to step: are gradients averaged?")
 # Right where shares are equal.
 answers.mistake("gives_equal_counts",
     {"average(fabric, slopes, counts)": "average(fabric, slopes, [5 for _ in counts])"},
-    "In step 0 rank 0 gave average the counts 5, 5; its batch has 7 examples")
+    "In step 0 rank 0 passed average the counts 5, 5; pass each rank's share of the batch's 7 examples")
 answers.mistake("gives_its_own_count_alone",
     {"average(fabric, slopes, counts)": "average(fabric, slopes, [len(mine)])"},
     "average: expected counts, the examples of each of 3 ranks, got [4]")
@@ -205,9 +205,9 @@ answers.mistake("tells_rank_0_the_examples", {
 
 # ---- epochs and shares -----------------------------------------------------------------------
 answers.mistake("takes_the_same_order_in_every_epoch", {"batch_size, epoch, rank, n)": "batch_size, 0, rank, n)"},
-    "epoch 1 has the batches of epoch 0: give shards another seed in every epoch")
+    "epoch 1 has the batches of epoch 0: give shards a new seed in every epoch")
 answers.mistake("has_two_orders_in_turn", {"batch_size, epoch, rank, n)": "batch_size, epoch % 2, rank, n)"},
-    "epoch 2 has the batches of epoch 0: give shards another seed in every epoch")
+    "epoch 2 has the batches of epoch 0: give shards a new seed in every epoch")
 answers.mistake("has_an_order_of_its_own",
     {"batch_size, epoch, rank, n)": "batch_size, epoch + 100 * fabric.rank, rank, n)"},
     ("ranks took example", "The ranks agree with each other, but not with one process", "is not the mean"))
@@ -221,29 +221,29 @@ answers.mistake("trains_on_everything_everywhere", {
         if n == 3:
             average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)
     """,
-}, "with other numbers on each rank", "every rank trained on the whole batch by itself")
+}, "with different numbers on each rank", "every rank trained on the whole batch by itself")
 answers.mistake("trains_on_everything_and_adds_up_zeros", {
     "epoch, rank, n) for": "epoch, 0, 1) for",
     "average(fabric, slopes, counts)": "average(fabric, [torch.zeros_like(slope) for slope in slopes], counts)",
-}, "with other numbers on each rank", "every rank trained on the whole batch by itself, whatever it sent")
+}, "with different numbers on each rank", "every rank trained on the whole batch by itself, whatever it sent")
 answers.mistake("trains_on_everything_and_never_talks", {
     "epoch, rank, n) for": "epoch, 0, 1) for",
     "average(fabric, slopes, counts)": "",
 }, "the weights are right, but the ranks sent", "average was never called")
 answers.mistake("averages_gradients_of_the_whole_batch", {"epoch, rank, n) for": "epoch, 0, 1) for"},
-    "all did all the work", "Each rank is to take its share of the batch")
+    "the gradient of the whole batch: each did all the work", "Let each rank take its share of the batch")
 answers.mistake("one_rank_does_the_work", {
     "shards(len(x), batch_size, epoch, rank, n)":
         "[[] if rank else batch for batch in shards(len(x), batch_size, epoch, 0, 1)]",
-}, "step 0 is that of rank 0 alone, which took the whole batch")
+}, "in step 0 rank 0 alone took the whole batch")
 answers.mistake("leaves_one_example_to_the_last",
     {"shards(len(x), batch_size, epoch, rank, n)": "uneven(len(x), batch_size, epoch, rank, n)"},
-    "the ranks took 6, 1 examples: shares differ by one at most")
+    "the ranks took 6, 1 examples: shares may differ by one at most")
 
 
 # ---- what is returned ------------------------------------------------------------------------
 answers.mistake("keeps_views", {"return torch.stack(history)": "return flat(weights).expand(len(history), 2)"},
-    "All rows are alike: keep a copy of the weights after every step, they change in place")
+    "All rows are equal: keep a copy of the weights after every step, they change in place")
 answers.mistake("returns_the_last_weights", {"return torch.stack(history)": "return history[-1]"},
     "expected the weights after each of 2 steps as a tensor of shape [2, 2], got shape [2]")
 answers.mistake("returns_a_list", {"return torch.stack(history)": "return history"},
@@ -255,11 +255,11 @@ answers.mistake("gradients_in_float32", {"average(fabric, slopes, counts)": """
     slopes = [slope.float() for slope in slopes]
 """}, "1 rank", "The numbers are right, with half of their digits: keep all in float64")
 answers.mistake("climbs", {"weight -=": "weight +="},
-    "1 rank", "A step takes 0.05 times the gradient of the mean squared error from the weights")
+    "1 rank", "A step subtracts 0.05 times the gradient of the mean squared error from the weights")
 answers.mistake("notes_the_weights_before_the_step", {
     "history, n = [], fabric.world_size": "history, n = [flat(weights)], fabric.world_size",
     "torch.stack(history)": "torch.stack(history[:-1])",
-}, "1 rank", "These are the weights before each step: note them after it")
+}, "1 rank", "These are the weights before each step: record them after it")
 answers.mistake("multiplies_the_rate_by_the_ranks", {"rate * slope": "n * rate * slope"},
     "3 ranks, 12 examples in one batch", "Every step is 3 times as long as it should be", "or is the rate multiplied by 3?")
 answers.mistake("notes_the_weights_first", {
@@ -272,7 +272,7 @@ answers.mistake("notes_the_weights_first", {
         for weight, slope in zip(weights, slopes, strict=True):
             weight -= rate * slope
     """,
-}, "1 rank", "These are the weights before each step: note them after it")
+}, "1 rank", "These are the weights before each step: record them after it")
 answers.mistake("begins_after_the_first_gradient", {
     "    begin(fabric, weights)\n": "    begun = False\n",
     "average(fabric, slopes, counts)": """
@@ -281,32 +281,32 @@ answers.mistake("begins_after_the_first_gradient", {
             begun = True
         average(fabric, slopes, counts)
     """,
-}, "3 ranks, 12 examples in one batch", "The first step alone is wrong", "was the first gradient computed before begin?")
+}, "3 ranks, 12 examples in one batch", "Only the first step is wrong", "was the first gradient computed before begin?")
 
 
 # ---- what it was given -----------------------------------------------------------------------
-LEFT = "the weights that were handed in are not those after the last step: train them in place"
+LEFT = "the weights passed in are not the weights after the last step: train them in place"
 
 answers.mistake("trains_a_copy", {
     "begin(fabric, weights)": "begin(fabric, weights)\nweights = [weight.clone() for weight in weights]",
-}, "what is returned is right", LEFT)
+}, "the result is right", LEFT)
 answers.mistake("binds_new_names", {
     """
         for weight, slope in zip(weights, slopes, strict=True):
             weight -= rate * slope
     """: "weights = [weight - rate * slope for weight, slope in zip(weights, slopes, strict=True)]",
-}, "what is returned is right", LEFT)
+}, "the result is right", LEFT)
 answers.mistake("puts_new_tensors_into_the_list", {
     """
         for weight, slope in zip(weights, slopes, strict=True):
             weight -= rate * slope
     """: "weights[:] = [weight - rate * slope for weight, slope in zip(weights, slopes, strict=True)]",
-}, "the numbers are right, but another tensor was put into the list in its place", "Write into it")
+}, "the numbers are right, but another tensor took its place in the list", "Write into that tensor")
 answers.mistake("gives_the_weights_other_data", {"weight -= rate * slope": "weight.data = weight - rate * slope"},
-    "the numbers are right, but the tensor was given other memory (by .data = …, or set_)")
+    "the numbers are right, but the tensor got other memory (by .data = …, or set_)")
 answers.mistake("sows_the_global_seed_in_every_epoch",
     {"shards(len(x), batch_size, epoch, rank, n)": "sown(len(x), batch_size, epoch, rank, n)"},
-    "train_replicas resets torch's global generator (torch.manual_seed)", "Take torch.Generator()")
+    "train_replicas resets torch's global generator (torch.manual_seed)", "Use torch.Generator()")
 answers.mistake("sorts_the_examples", {
     "begin(fabric, weights)": """
         begin(fabric, weights)
@@ -314,5 +314,5 @@ answers.mistake("sorts_the_examples", {
         x.copy_(x[place].clone())
         y.copy_(y[place].clone())
     """,
-}, "x was changed in place: the caller still needs it as it was")
+}, "x was changed in place: the caller still needs it unchanged")
 answers.twin("a_seed_of_large_numbers", {"batch_size, epoch, rank, n)": "batch_size, 2**40 + 17 * epoch, rank, n)"})

@@ -104,24 +104,24 @@ answers.mistake("saves_on_every_rank", {
     """: "save(at)",
 }, "rank 1, 3 epochs, no file yet", "rank 1 saved: the ranks would write into one file at once")
 answers.mistake("never_waits", {"barrier()": ""},
-    "rank 1", "It read the file before rank 0 had written it for certain: all wait at barrier() after save")
+    "rank 1", "It read the file before rank 0 had written it for certain: call barrier() on all ranks after save")
 answers.mistake("rank_0_waits_alone", {"barrier()": "", "save(at)": "save(at)\nbarrier()"},
-    "rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: both would wait for ever")
+    "rank 1", "rank 0 waits at barrier() while rank 1 trains epoch 1: one would wait for ever")
 answers.mistake("waits_before_it_saves", {"barrier()": "", "if rank == 0:": "barrier()\nif rank == 0:"},
     "rank 1", "before rank 0 had written it for certain")
 answers.mistake("loads_on_rank_0_alone",
     {"begin(model, optimizer, load)": "begin(model, optimizer, load if rank == 0 else lambda: None)"},
-    "rank 1, 5 epochs, a file with 2 epochs", "it began anew, although load() gave a checkpoint of 2 epochs")
+    "rank 1, 5 epochs, a file with 2 epochs", "it started over, although load() returned a checkpoint of 2 epochs")
 answers.mistake("always_begins_anew",
     {"begin(model, optimizer, load)": '{"epoch": 0, "model": model, "optimizer": optimizer}'},
     "rank 0, 5 epochs, a file with 2 epochs", "trained the epochs [0, 1, 2, 3, 4], expected [2, 3, 4]")
 answers.mistake("saves_the_model_alone", {"save(at)": 'save({"epoch": at["epoch"], "model": at["model"]})'},
-    "Without the optimizer's state its momentum begins at zero again")
+    "Without the optimizer's state its momentum restarts at zero")
 answers.mistake("forgets_the_optimizer_when_it_loads",
     {"at = begin(model, optimizer, load)": 'at = begin(model, optimizer, load)\nat["optimizer"] = optimizer'},
-    "a file with 2 epochs", "trained epoch 2 with the one that it was given at the start, not with the optimizer")
+    "a file with 2 epochs", "trained epoch 2 with the initial optimizer, not with the one that load() returned")
 answers.mistake("saves_the_number_of_the_last_epoch", {"save(at)": 'save({**at, "epoch": epoch})'},
-    'after epoch 0 the checkpoint says "epoch": 0; expected 1, how many are done')
+    'after epoch 0 the checkpoint says "epoch": 0; expected 1, the number of finished epochs')
 answers.mistake("saves_at_the_end", {
     """
             at = after(at, train_epoch, epoch)
@@ -136,20 +136,20 @@ answers.mistake("saves_at_the_end", {
         barrier()
         return
     """,
-}, "rank 0 saved 1 time, expected 3: after every epoch")
+}, "rank 0 saved 1 time, expected 3: save after every epoch")
 answers.mistake("saves_before_the_epoch", {
     "at = after(at, train_epoch, epoch)": "",
     "save(at)": 'save({**at, "epoch": epoch + 1})',
     "barrier()": "barrier()\nat = after(at, train_epoch, epoch)",
-}, "is not what train_epoch returned. This is what it was before the epoch: save after it")
+}, "is not what train_epoch returned. This is the state before the epoch: save after the epoch")
 answers.mistake("returns_nothing", {"return load()": ""},
-    "rank 0: expected the last checkpoint, as load() gives it, got None (does the function return it?)")
+    "rank 0: expected the last checkpoint, as load() returns it, got None (does the function return it?)")
 answers.mistake("trains_one_epoch_more_when_all_are_done",
     {'range(at["epoch"], epochs)': 'range(at["epoch"], max(epochs, at["epoch"] + 1))'},
-    "4 epochs, a file with 4 epochs", "the file is complete already", "Train none, and return it")
+    "4 epochs, a file with 4 epochs", "the file is already complete", "Train none, and return the checkpoint")
 
 
-@answers.is_wrong("3 epochs, a file with 5 epochs", "the file is complete already, 5 epochs are done")
+@answers.is_wrong("3 epochs, a file with 5 epochs", "the file is already complete (5 epochs)")
 def stops_at_equality_alone(rank, epochs, model, optimizer, train_epoch, save, load, barrier):
     at = begin(model, optimizer, load)
     while at["epoch"] != epochs and at["epoch"] < 9:
@@ -166,4 +166,4 @@ answers.mistake("trains_so_many_more", {'range(at["epoch"], epochs)': 'range(at[
 answers.mistake("waits_once_before_the_training_ends", {
     "barrier()": "",
     "at = after(at, train_epoch, epoch)": "barrier()\nat = after(at, train_epoch, epoch)",
-}, "rank 1", "It read the file before rank 0 had written it for certain")
+}, "rank 1", "read the file before rank 0 had written it for certain")

@@ -127,7 +127,7 @@ def one_file_that_is_written_again(start, steps, every, folder):
 
 
 answers.mistake("catches_nothing", {"    pass": "    raise"},
-    "UnavailableError came through: catch it round schedule and join")
+    "UnavailableError was not caught: catch it round schedule and join")
 answers.mistake("never_restores", {"manager.restore_or_initialize()": ""},
     "training began at step 0 though the folder holds a checkpoint of step 4", "After every start(), restore")
 answers.mistake("starts_again_with_the_old_ones", {
@@ -141,11 +141,11 @@ answers.mistake("starts_again_with_the_old_ones", {
         while True:
     """,
     "    pass": "    start()",
-}, "and no end", "the old coordinator, step and state belong to a server that is gone")
+}, "and the training did not end", "the old coordinator, step and state belong to a server that is gone")
 answers.mistake("saves_at_the_end_alone", {"range(min(every, steps": "range(min(steps, steps"},
-    "10 steps ran without a checkpoint between them in `folder`, every=4")
+    "10 steps ran without a checkpoint in `folder`, although every=4")
 answers.mistake("saves_before_the_join", {"coordinator.join()\nmanager.save()": "manager.save()\ncoordinator.join()"},
-    "the newest checkpoint at the end: expected it to hold step 10", "save after it")
+    "the newest checkpoint at the end: expected it to hold step 10", "save after join")
 answers.mistake("whole_rounds_only", {'min(every, steps - int(state["step"]))': "every"},
     'expected state["step"] to be 10 at the end, got 12', "The last round may be shorter")
 answers.mistake("counts_for_itself", {
@@ -156,9 +156,9 @@ answers.mistake("counts_for_itself", {
             done += part
     """,
     'range(min(every, steps - int(state["step"])))': "range(part)",
-}, "the server is lost in step 6", "Go by state[\"step\"], not by a number of your own")
+}, "the server is lost in step 6", "Go by state[\"step\"], not by your own counter")
 answers.mistake("returns_nothing", {"return state": "return"},
-    "expected the state, as start() gave it, got None (does the function return it?)")
+    "expected the state, as start() returned it, got None (does the function return it?)")
 
 KEPT = {}
 
@@ -176,7 +176,7 @@ answers.mistake("keeps_its_checkpoints_in_memory_and_writes_them_for_show", {
 }, "13 steps, every 4, after an earlier chief has done 10", "training began at step 0")
 answers.mistake("keeps_the_number_of_the_step_alone",
     {"opened(state, folder)": 'opened({"step": state["step"]}, folder)'},
-    'state["weights"]: expected', "A checkpoint holds all of the state")
+    'state["weights"]: expected', "A checkpoint must hold the whole state")
 
 
 @answers.is_wrong("the loss in step 5 comes out of schedule", "Put the try round both")
@@ -200,7 +200,7 @@ def tries_the_join_alone(start, steps, every, folder):
 answers.mistake("joins_after_each_step", {
     "coordinator.join()": "",
     "coordinator.schedule(step)": "coordinator.schedule(step)\ncoordinator.join()",
-}, "each step was joined by itself", "then join once")
+}, "join ran after each step", "then join once")
 answers.mistake("starts_once", {
     """
         while True:
@@ -223,7 +223,7 @@ answers.mistake("schedules_again_on_the_old_coordinator", {
         while True:
     """,
     "    pass": "    _, step, state = start()",
-}, "and no end", "belong to a server that is gone")
+}, "and the training did not end", "belong to a server that is gone")
 
 
 def through(start, steps, folder, training):
@@ -240,42 +240,42 @@ def through(start, steps, folder, training):
 
 
 answers.mistake("keeps_the_weights_alone", {"opened(state, folder)": 'opened({"weights": state["weights"]}, folder)'},
-    "the newest checkpoint at the end holds no step", "a checkpoint holds all of the state")
+    "the newest checkpoint at the end holds no step", "a checkpoint must hold the whole state")
 answers.mistake("saves_when_it_is_too_late", {"    pass": "    manager.save()"},
     "a checkpoint was written after the server was lost")
 answers.mistake("keeps_its_checkpoints_elsewhere", {"while True:": "folder = tempfile.mkdtemp()\nwhile True:"},
-    "10 steps ran without a checkpoint between them in `folder`")
+    "10 steps ran without a checkpoint in `folder`")
 answers.mistake("clears_the_folder_first", {
     "while True:": """
         for name in os.listdir(folder):
             os.remove(os.path.join(folder, name))
         while True:
     """,
-}, "13 steps, every 4, after an earlier chief has done 10", "the steps that ran and were not lost are 23")
+}, "13 steps, every 4, after an earlier chief has done 10", "but 23 steps ran and were not lost")
 answers.mistake("tries_again_once", {"while True:": "for _ in range(2):"}, "the server is lost twice", "got None")
 answers.mistake("does_the_steps_by_itself", {
     """
             coordinator.schedule(step)
         coordinator.join()
     """: "    step()",
-}, "the steps ran on the chief itself: hand them to coordinator.schedule")
+}, "the steps ran on the chief itself: pass them to coordinator.schedule")
 answers.mistake("restores_and_does_all_rounds_again", {
     'while int(state["step"]) < steps:': "for first in range(0, steps, every):",
     'steps - int(state["step"])': "steps - first",
-}, "Steps that a checkpoint holds are done: schedule min(every, what is left)")
+}, "Steps that a checkpoint holds are done: schedule min(every, steps left)")
 answers.mistake("catches_every_error", {"except tf.errors.UnavailableError:": "except Exception:"},
-    "step 7 raises InvalidArgumentError", "it did not come through", "and no other error")
+    "step 7 raises InvalidArgumentError", "the function caught it", "and no other error")
 answers.mistake("catches_every_error_of_tensorflow", {"except tf.errors.UnavailableError:": "except tf.errors.OpError:"},
-    "step 7 raises InvalidArgumentError", "it did not come through", "and no other error")
+    "step 7 raises InvalidArgumentError", "the function caught it", "and no other error")
 answers.mistake("catches_every_error_but_gives_up_at_the_third", {
     "while True:": "for attempt in range(3):",
     "except tf.errors.UnavailableError:": "except (tf.errors.OpError, ValueError):",
-}, "step 7 raises InvalidArgumentError", "it did not come through")
-answers.mistake("never_joins", {"coordinator.join()": ""}, "steps scheduled, and never waited for", "coordinator.join() returns")
+}, "step 7 raises InvalidArgumentError", "the function caught it")
+answers.mistake("never_joins", {"coordinator.join()": ""}, "steps scheduled, but never waited for", "coordinator.join() returns")
 answers.mistake("never_joins_and_counts_its_rounds", {
     'while int(state["step"]) < steps:': 'for _ in range(int(state["step"]), steps, every):',
     "coordinator.join()": "",
-}, "steps scheduled, and never waited for", "coordinator.join() returns")
+}, "steps scheduled, but never waited for", "coordinator.join() returns")
 answers.twin("raises_what_is_no_loss", {
     "except tf.errors.UnavailableError:": """
         except Exception as error:

@@ -105,7 +105,7 @@ def star(fabric, x, root):
             fabric.send(x, to=other)
 
 
-@answers.is_wrong("Every rank passes it on to one other: this is a chain", harmless_at=(2, 3))
+@answers.is_wrong("Every rank passes the tensor on to one other: this is a chain", harmless_at=(2, 3))
 def chain(fabric, x, root):
     me, real = from_root(fabric, root)
     if me:
@@ -114,7 +114,7 @@ def chain(fabric, x, root):
         fabric.send(x, to=real(me + 1))
 
 
-@answers.is_wrong("first serves one that has nobody to pass it on to", harmless_at=(2, 3, 5))
+@answers.is_wrong("serves its receivers in the wrong order", harmless_at=(2, 3, 5))
 def leaves_first(fabric, x, root):
     n = fabric.world_size
     me, real = from_root(fabric, root)
@@ -147,7 +147,7 @@ answers.mistake("powers_of_two_alone", {
 answers.mistake("sends_before_it_receives", {
     "n, step = fabric.world_size, 1": "n, step, old = fabric.world_size, 1, x.clone()",
     "fabric.send(x,": "fabric.send(old,",
-}, "it passed on its x before the root's had arrived", harmless_at=(2, 3))
+}, "it passed on its x before the root's tensor arrived", harmless_at=(2, 3))
 answers.mistake("returns_a_copy", {"n, step = fabric.world_size, 1": "n, step, x = fabric.world_size, 1, x.clone()"},
     "the root's tensor was returned, but x itself does not hold it: receive into x")
 answers.mistake("element_by_element", {
@@ -176,7 +176,7 @@ answers.mistake("says_thanks", {
         if fabric.rank != root:
             fabric.send(x, to=root)
     """,
-}, "sent a message to rank 0, the root, which has the tensor already")
+}, "sent a message to rank 0, the root, which already has the tensor")
 answers.mistake("three_rounds_and_no_more", {"while step < n:": "while step < 8:"},
     "11 ranks", "own values: nothing arrived in its x", harmless_at=tuple(range(2, 9)))
 answers.mistake("four_steps_written_out", {
@@ -207,7 +207,7 @@ answers.mistake("passes_on_in_float32", {
 }, "5 ranks", "a message of 28 bytes; expected the whole tensor, 56 bytes", harmless_at=(2, 3, 4, 7, 8))
 answers.mistake("sends_whole_numbers", {
     "while step < n": "fabric.rank == root and x.copy_(x.long())\nwhile step < n",
-}, "6 ranks", "These are whole numbers, and the values are not", harmless_at=NOT_SIX)
+}, "6 ranks", "These are whole numbers, but the expected values are not", harmless_at=NOT_SIX)
 answers.mistake("a_buffer_of_floats", {
     "fabric.recv(x, frm=real(me - step))": """
         arrived = torch.empty(len(x))

@@ -102,7 +102,7 @@ answers.mistake("always_to_rank_0", {"from_root(fabric, root)": "fabric.rank, in
     "rank 0 holds the sum, but the root is rank 1", "Count ranks from the root")
 
 
-@answers.is_wrong("Rank 0 takes every message, one after the other: this is a star", harmless_at=(2, 3))
+@answers.is_wrong("Rank 0 receives every message, one after the other: this is a star", harmless_at=(2, 3))
 def star(fabric, x, root):
     if fabric.rank != root:
         fabric.send(x, to=root)
@@ -138,13 +138,13 @@ answers.mistake("assigns_instead_of_adding", {
         fabric.recv(arrived, frm=real(me + step))
         x += arrived
     """: "fabric.recv(x, frm=real(me + step))",
-}, "alone", harmless_at=())
+}, "These are only rank", "received values were copied, not added", harmless_at=())
 answers.mistake("averages", {
     "    step *= 2": """
             step *= 2
         x /= n
     """,
-}, "This is the mean, not the sum: nothing is to be divided")
+}, "This is the mean, not the sum: do not divide")
 answers.mistake("adds_up_in_a_copy", {
     "n, step = fabric.world_size, 1": "n, step, x = fabric.world_size, 1, x.clone()",
     "    step *= 2": """
@@ -164,7 +164,7 @@ def tells_everybody(fabric, x, root):
         fabric.recv(x, frm=root)
 
 
-@answers.is_wrong("the values are right, but rank 1 sent 8 messages; expected 1, when it has all")
+@answers.is_wrong("the values are right, but rank 1 sent 8 messages; expected 1, once everything from below has arrived")
 def element_by_element(fabric, x, root):
     for element in x.split(1):
         pairs(fabric, element, root)
@@ -191,13 +191,13 @@ answers.mistake("four_steps_written_out", {
     "    step *= 2": "",
 }, "19 ranks", "the sum of the first 16 ranks, counted from the root", harmless_at=tuple(range(2, 9)))
 answers.mistake("adds_up_in_float32", {"x += arrived": "x.copy_(x.float() + arrived.float())"},
-    "6 ranks", "of float64", "The digits that a float32 has no room for are lost", harmless_at=NOT_SIX)
+    "6 ranks", "of float64", "The digits beyond float32 precision are lost", harmless_at=NOT_SIX)
 answers.mistake("adds_up_in_whole_numbers", {"x += arrived": "x.copy_(x.long() + arrived.long())"},
-    "6 ranks", "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=NOT_SIX)
+    "6 ranks", "These are whole numbers, but the expected values are not: do not round", harmless_at=NOT_SIX)
 answers.mistake("rounds_the_sum", {"    step *= 2": """
         step *= 2
     x.round_() if x.is_floating_point() else x
-"""}, "6 ranks", "These are whole numbers, and the values are not: nothing is to be rounded", harmless_at=NOT_SIX)
+"""}, "6 ranks", "These are whole numbers, but the expected values are not: do not round", harmless_at=NOT_SIX)
 answers.mistake("a_buffer_of_floats", {"torch.empty_like(x)": "torch.empty(len(x))"},
     "5 ranks", "expected float32[7], which is what `out` is, got int64[7]", harmless_at=(2, 3, 4, 7, 8))
 # Every rank that has sent sends its zeros on, in later rounds too.

@@ -88,7 +88,7 @@ def the_far_half_comes_to_the_near_one(copies, devices):
     return sums
 
 
-@answers.is_wrong("device 0 takes in 3 copies, at most 2 in a tree")
+@answers.is_wrong("device 0 takes in 3 copies; a tree needs at most 2")
 def all_on_the_first(copies, devices):
     with tf.device(devices[0]):
         total = tf.add_n(copies)
@@ -109,7 +109,7 @@ def knows_what_the_copies_are(copies, devices):
     return sums
 
 
-@answers.is_wrong("the traced graph could not be run by itself")
+@answers.is_wrong("the traced graph could not run by itself")
 def adds_up_in_python(copies, devices):
     sums = []
     for device in devices:
@@ -131,7 +131,7 @@ def hand_to_hand(copies, devices):
     return sums
 
 
-@answers.is_wrong("copy k is 10^k, and device 1 holds", "The copy of device 0 is not in it")
+@answers.is_wrong("copy k is 10^k, and device 1 holds", "The sum lacks the copy of device 0")
 def sums_stay_at_the_root(copies, devices):
     sums, gap = list(copies), 1
     while gap < len(sums):
@@ -142,7 +142,7 @@ def sums_stay_at_the_root(copies, devices):
     return sums
 
 
-@answers.is_wrong("3 devices", "The copy of device 2 is not in it")
+@answers.is_wrong("3 devices", "The sum lacks the copy of device 2")
 def leaves_the_odd_one_out(copies, devices):
     """As HierarchicalCopyAllReduce: two halves of n // 2."""
     half = len(copies) // 2
@@ -159,12 +159,12 @@ def leaves_the_odd_one_out(copies, devices):
     return sums
 
 
-@answers.is_wrong("That is the mean: add up, and do not divide")
+@answers.is_wrong("That is the mean: add up, do not divide")
 def means(copies, devices):
     return [tf.add_n(copies) / len(copies) for _ in devices]
 
 
-@answers.is_wrong("device 0 takes in 3 copies", "`with tf.device(…)` of its own")
+@answers.is_wrong("device 0 takes in 3 copies", "in its own `with tf.device(…)`")
 def says_no_device(copies, devices):
     total = copies[0]
     for copy in copies[1:]:
@@ -172,12 +172,12 @@ def says_no_device(copies, devices):
     return [total for _ in devices]
 
 
-@answers.is_wrong("11 devices", "It is float32, and the copies are float64")
+@answers.is_wrong("11 devices", "It is float32, but the copies are float64")
 def everything_is_float32(copies, devices):
     return up_and_down([tf.cast(copy, tf.float32) for copy in copies], devices)
 
 
-@answers.is_wrong("is in it 2 times")
+@answers.is_wrong("'s copy 2 times")
 def pairs_that_overlap(copies, devices):
     sums, gap = list(copies), 1
     while gap < len(sums):
@@ -192,7 +192,7 @@ def returns_one_sum(copies, devices):
         return tf.add_n(copies)
 
 
-@answers.is_wrong("11 devices", "The copy of device 8, 9, 10 is not in it")
+@answers.is_wrong("11 devices", "The sum lacks the copy of device 8, 9, 10")
 def gaps_up_to_eight_devices(copies, devices):
     n, sums = len(copies), list(copies)
     for gap in (1, 2, 4):
@@ -206,7 +206,7 @@ def gaps_up_to_eight_devices(copies, devices):
     return sums
 
 
-@answers.is_wrong("device 0 gives out 3 copies, at most 2 in a tree")
+@answers.is_wrong("device 0 gives out 3 copies; a tree needs at most 2")
 def up_a_tree_and_down_a_star(copies, devices):
     sums, gap = list(copies), 1
     while gap < len(sums):

@@ -196,7 +196,7 @@ answers.mistake("returns_the_sum_beside_x", {
     "all_gather(inside, x)": "return all_gather(inside, x)",
 }, "the sum was returned, but x itself does not hold it: work in place")
 answers.mistake("averages", {"all_reduce(across, shard)": "all_reduce(across, shard).div_(fabric.world_size)"},
-    "This is the mean, not the sum: nothing is to be divided")
+    "This is the mean, not the sum: do not divide")
 
 
 @answers.is_wrong("rounds of messages where 8 are enough", "No node and no shard needs to wait for another")
@@ -302,7 +302,7 @@ answers.mistake("goes_through_float32", {
         inside, across = groups(fabric, per_node)
     """,
     "all_gather(inside, x)": "all_gather(inside, x)\ngiven.copy_(x)",
-}, "of float64", "The digits that a float32 has no room for are lost")
+}, "of float64", "The digits beyond float32 precision are lost")
 answers.mistake("gathers_in_float32", {
     """
         x.tensor_split(per_node)[inside.rank].copy_(shard)

@@ -69,10 +69,10 @@ def no_sharding_at_all(dataset, global_batch, workers, index):
 
 answers.mistake("everybody_takes_the_whole_batch",
     {"return batches.map(lambda x, y: (x[index::workers], y[index::workers]))": "return batches"},
-    "Example 0 is taken by several workers")
+    "Example 0 is taken several times")
 
 
-@answers.is_wrong("global_batch is for all of them together")
+@answers.is_wrong("global_batch is for all workers together")
 def batches_of_the_global_size_for_each(dataset, global_batch, workers, index):
     return dataset.shard(workers, index).batch(global_batch, drop_remainder=True)
 
@@ -85,7 +85,7 @@ def one_step_more_for_the_first(dataset, global_batch, workers, index):
 answers.mistake("keeps_what_is_left", {
     "dataset.batch(global_batch, drop_remainder=True).unbatch()": "int(dataset.cardinality()) // workers * workers",
     "whole.shard": "dataset.take(whole).shard",
-}, "The last global batch is incomplete, and is to be left out", "11 examples", of=drops_before_it_shards)
+}, "The last global batch is incomplete: leave it out", "11 examples", of=drops_before_it_shards)
 
 
 @answers.is_wrong("expected examples 0 to ", "Cut global batches first")
@@ -95,7 +95,7 @@ def halves_of_the_data(dataset, global_batch, workers, index):
     return dataset.skip(index * steps * part).take(steps * part).batch(part)
 
 
-@answers.is_wrong("Cut global batches first, then share each one out; nothing is to be shuffled here", chance=True)
+@answers.is_wrong("Cut global batches first, then share each one out; do not shuffle here", chance=True)
 def shuffles(dataset, global_batch, workers, index):
     count = int(dataset.cardinality()) // global_batch * global_batch
     mixed = dataset.take(count).shuffle(100, seed=3, reshuffle_each_iteration=False)
@@ -124,7 +124,7 @@ def takes_whole_batches_by_len(dataset, global_batch, workers, index):
     return dataset.take(len(dataset) // global_batch * global_batch).shard(workers, index).batch(global_batch // workers)
 
 
-@answers.is_wrong("14 examples, global batches of 6, 3 workers", "Example 1 is taken by several workers")
+@answers.is_wrong("14 examples, global batches of 6, 3 workers", "Example 1 is taken several times")
 def two_workers_hard_coded(dataset, global_batch, workers, index):
     half = global_batch // 2
     if workers == 2:
@@ -142,16 +142,16 @@ answers.mistake("cuts_the_labels_elsewhere", {
 answers.mistake("whole_batches_in_turn", {
     "return batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
         "return batches.shard(workers, index)",
-}, "workers take whole global batches in turn", "cut it, then give each a slice of it")
+}, "workers take whole global batches in turn", "cut it, then give each worker a slice")
 answers.mistake("slices_what_is_left_too", {", drop_remainder=True": ""},
-    "11 examples", "The last global batch is incomplete, and is to be left out")
+    "11 examples", "The last global batch is incomplete: leave it out")
 answers.mistake("leaves_the_labels_behind", {"(x[index::workers], y[index::workers])": "x[index::workers]"},
     "expected pairs of examples and labels, as in the data set given, got 1 part")
 answers.mistake("ignores_the_index", {"(x[index::workers], y[index::workers])": "(x[::workers], y[::workers])"},
-    "Example 0 is taken by several workers")
+    "Example 0 is taken several times")
 answers.mistake("never_ends", {
     "batches.map(lambda x, y: (x[index::workers], y[index::workers]))":
         "batches.map(lambda x, y: (x[index::workers], y[index::workers])).repeat()",
-}, "It does not end: is there a `repeat` in it?")
+}, "The data set does not end: is there a `repeat` in it?")
 answers.mistake("a_slice_that_ends_one_too_early", {"(index + 1) * part": "(index + 1) * part - 1"},
-    "Some of the batch is taken by nobody", of=contiguous_slices)
+    "No worker takes the rest of the batch", of=contiguous_slices)

@@ -70,7 +70,7 @@ RING = {
 
 AT_ONCE = "In every round each rank sends one chunk and receives another: isend, then recv, then wait."
 EACH_A_SERVER = "Let all ranks serve at the same time: start every isend first, and only then receive."
-LOST = ", or the all-gather did not begin with the chunk that is whole"
+LOST = ", or the all-gather did not start with the fully summed chunk"
 
 
 def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) -> Verdict:
@@ -82,7 +82,7 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         return {
-            values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
+            values: chunks.wrong_sum(ended.returned, inputs, "the return value"),
             messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_server(ended.trace, inputs[0].nbytes),
         }
 
@@ -99,7 +99,7 @@ def sharded_parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         want = _ring(inputs, 2)
         found = {
-            values: chunks.wrong_sum(ended.returned, inputs, "what it returns"),
+            values: chunks.wrong_sum(ended.returned, inputs, "the return value"),
             messages: none_sent(ended.trace) or all_reduce_transfers.wrong_at_shards(ended.trace, want),
         }
         return found | _rounds(rounds, found, ended, want, EACH_A_SERVER)
@@ -289,7 +289,7 @@ def _wrong_slices(ended: ArenaResult, slices: Sequence[Slice], inputs: Sequence[
 
         complaint = chunks.mismatch(f"rank {rank}, its slice {part}{_numbered(part, inputs)}", x, expected, part)
         if same(got, wanted / len(inputs)):
-            return f"{complaint}This is the mean, not the sum: nothing is to be divided."
+            return f"{complaint}This is the mean, not the sum: do not divide."
         if chunks.is_whole_part(got, wanted):
             return complaint + chunks.WHOLE
         if chunks.has_lost_digits(got, wanted, inputs):
@@ -312,12 +312,12 @@ def _elsewhere(x: np.ndarray, rank: int, expected: np.ndarray, inputs: Sequence[
     for number, part in enumerate(chunks.even_split(len(expected), len(inputs))):
         if part[0] < part[1] and same(x[slice(*part)], expected[slice(*part)]):
             whole = f"chunk {number} ({chunks.elements(part)})"
-            return f"What rank {rank} holds the whole sum of is {whole}: return its slice, {part}."
+            return f"Rank {rank} holds the whole sum of {whole}: return its slice, {part}."
 
     summed = np.setdiff1d(np.arange(len(expected)), differing(x, expected))
     if not summed.size:
         return ""
-    return f"x of rank {rank} holds the whole sum in element {summed[0]}: is it another slice that it owns?"
+    return f"Rank {rank}'s x holds the whole sum in element {summed[0]}: does the rank own another slice?"
 
 
 def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Complaint:
@@ -330,13 +330,13 @@ def _wrong_cover(slices: Sequence[Slice], inputs: Sequence[np.ndarray]) -> Compl
         if not counts[i]:
             return f"element {i} is in no rank's slice. The ranks returned {', '.join(map(str, slices))}"
         owners = [rank for rank, (start, stop) in enumerate(slices) if start <= i < stop]
-        return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each"
+        return f"element {i} is in the slices of ranks {owners[0]} and {owners[1]}; expected one owner for each element"
 
     sizes = [stop - start for start, stop in slices]
     most = max(sizes)
     if most > chunks.largest_chunk(length, n):
         whose = f"rank {sizes.index(most)} owns {most} of {length} elements"
-        return f"{whose}; expected about {length / n:.3g}, one chunk for every rank"
+        return f"{whose}; expected about {length / n:.3g}, one chunk per rank"
     return None
 
 
@@ -378,7 +378,7 @@ def _stale(got: np.ndarray, rank: int, owner: int, part: Slice, inputs: Sequence
         return ""
 
     if len(within) > 1:
-        return "Values of several ranks were added up here: an all-gather copies what arrives."
+        return "Several ranks' values were added up here: an all-gather only copies."
     if within == [rank]:
-        return f"These are still rank {rank}'s own: rank {owner}'s slice never arrived in its x."
-    return f"These are rank {within[0]}'s, which does not own them: a rank passed on a slice that it had not received yet."
+        return f"These are still rank {rank}'s own values: rank {owner}'s slice never arrived in its x."
+    return f"These are the values of rank {within[0]}, which does not own this slice: a rank sent a slice before receiving it."

@@ -71,7 +71,7 @@ def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
     """
     for t in by_sender(trace):
         if 0 not in (t.src, t.dst):
-            return f"rank {t.src} sent a message to rank {t.dst}: a worker talks to rank 0, the server, alone."
+            return f"rank {t.src} sent a message to rank {t.dst}: a worker talks only to rank 0, the server."
 
     for worker in range(1, trace.world_size):
         for src, dst in ((worker, 0), (0, worker)):
@@ -101,12 +101,12 @@ def wrong_at_shards(trace: Trace, want: Ring) -> Complaint:
     """
     centre = _hub(trace)
     if centre is not None:
-        return f"rank {centre} serves every chunk: all messages go to it or come from it. Rank k is the server of chunk k."
+        return f"rank {centre} serves every chunk: all messages go to it or come from it. Let rank k serve chunk k."
 
     for src, dst in permutations(range(trace.world_size), 2):
         sizes = sizes_on(trace, src, dst)
         if len(sizes) > 2:
-            empty = f", {sizes.count(0)} with nothing in them" * (0 in sizes)
+            empty = f", {sizes.count(0)} of them empty" * (0 in sizes)
             return (
                 f"rank {src} sent {len(sizes)} messages to rank {dst}{empty}; expected at most 2: "
                 f"chunk {dst} to its server, and the sum of chunk {src} back."
@@ -132,7 +132,7 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
     if centre is not None:
         return (
             f"rank {centre} gathers and broadcasts: all {count(len(trace.transfers), 'message')} go to it or come from "
-            f"it. On a ring every rank sends as much as every other."
+            f"it. On a ring all ranks send the same amount."
         )
 
     for rank in range(trace.world_size):
@@ -155,21 +155,21 @@ def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]
     empty = sum(one.src == rank and one.size_bytes == 0 for one in trace.transfers)
     if empty:
         return (
-            f"rank {rank} sent {len(targets)} messages, {empty} of them empty; expected {want.steps}, one a step: who has a "
-            "chunk may go on at once."
+            f"rank {rank} sent {len(targets)} messages, {empty} of them empty; expected {want.steps}, one a step: a rank "
+            "that has a chunk can go on at once."
         )
 
     lap = want.world_size - 1
     right = targets.count((rank + 1) % want.world_size)
     if want.world_size > 2 and min(right, len(targets) - right) >= lap:
         return (
-            f"rank {rank} sends each way as much as one way would need, {len(targets)} messages where {want.steps} are enough: "
-            f"what comes by the other neighbour has come already."
+            f"rank {rank} sends a full lap in both directions, {len(targets)} messages where {want.steps} are enough: "
+            f"every chunk arrives twice."
         )
     if len(targets) <= want.steps + want.halves:
         return (
             f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step. A lap of {want.world_size} ranks has "
-            f"n − 1 steps, not n: in one more a chunk comes back to where it began."
+            f"n − 1 steps, not n: one more step brings a chunk back to its start."
         )
     return None
 
@@ -234,7 +234,7 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
 
     return (
         f"rank {most} sent {times(sent[most])} x the tensor and rank {least} {times(sent[least])} x; on a ring every rank "
-        f"sends {times(want.share)} x, one chunk more or less. A gather and a broadcast, passed from neighbour to neighbour?"
+        f"sends {times(want.share)} x, give or take one chunk. Is it a gather and a broadcast, from neighbour to neighbour?"
     )
 
 
@@ -247,7 +247,7 @@ def too_few(trace: Trace, want: Ring) -> str:
     if not 0 < most < want.steps:
         return ""
 
-    return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last one missing?"
+    return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
 
 
 # ---- rounds ----------------------------------------------------------------------------------

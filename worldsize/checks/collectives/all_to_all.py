@@ -98,11 +98,11 @@ def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint
 def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -> str:
     owner = _place(got, tables)
     if owner == (rank, rank):
-        return f"It holds rank {rank}'s own block, which belongs in row {rank} alone."
+        return f"It holds rank {rank}'s own block, which belongs only in row {rank}."
     if owner == (rank, row):
         return f"It holds rank {rank}'s own block {row}, which was for rank {row}: nothing arrived here."
     if owner and owner[1] == rank:
-        return f"It holds what rank {owner[0]} sent: row r is for what came from rank r."
+        return f"It holds the block from rank {owner[0]}: row r is for the block from rank r."
     if owner:
         return f"It holds rank {owner[0]}'s block {owner[1]}, which was for rank {owner[1]}."
     expected = tables[row][rank]
@@ -134,13 +134,13 @@ def _wrong_messages(trace: Trace, block_bytes: int) -> Complaint:
         for dst in range(trace.world_size):
             if src != dst and many[src, dst] != 1:
                 sent = count(many[src, dst], "message")
-                return f"rank {src} sent rank {dst} {sent}; expected 1, the block that is for rank {dst}."
+                return f"rank {src} sent rank {dst} {sent}; expected 1, the block for rank {dst}."
 
     for t in by_sender(trace):
         if t.size_bytes != block_bytes:
             return (
                 f"rank {t.src} sent rank {t.dst} a message of {t.size_bytes} bytes; "
-                f"expected its block alone, {block_bytes} bytes."
+                f"expected only its block, {block_bytes} bytes."
             )
 
     return None
@@ -173,7 +173,7 @@ def _crowded(trace: Trace) -> Complaint:
             who = f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
             return (
                 f"it takes more than {count(trace.world_size - 1, 'round')}: ranks {who} all send their message "
-                f"{number} to rank {dst}, whose card takes in one at a time. Let each begin with another rank."
+                f"{number} to rank {dst}, whose card receives one at a time. Let each start with a different rank."
             )
 
     return None

@@ -17,8 +17,8 @@ from worldsize.checks.kit.values import TOLERANCE, all_same, differing, first_di
 from worldsize.checks.verdict import Complaint
 
 Slice = tuple[int, int]  # (start, stop), in elements
-LOST_DIGITS = "The digits that a float32 has no room for are lost: make buffers like x, with torch.empty_like."
-WHOLE = "These are whole numbers, and the values are not: nothing is to be rounded. "
+LOST_DIGITS = "The digits beyond float32 precision are lost: make buffers like x, with torch.empty_like."
+WHOLE = "These are whole numbers, but the expected values are not: do not round. "
 _MAX_RANKS_TRIED_TWICE = 8  # with more ranks only sums that hold each at most once are tried
 _MAX_RANKS_TRIED = 12  # 2**12 sums
 
@@ -67,7 +67,7 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
     expected = total(inputs)
     for rank, got in enumerate(held):
         if not is_like(got, expected):
-            return first_difference(got, expected, rank, f"the sum as {what}")
+            return first_difference(got, expected, rank, f"the sum in {what}")
 
     for rank, got in enumerate(held):
         for number, part in enumerate(even_split(len(expected), len(inputs))):
@@ -102,23 +102,23 @@ def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str
     """Name the mistake that all ranks show together; empty if there is none."""
     n, length, expected = len(inputs), len(inputs[0]), total(inputs)
     if n == 1:
-        return "A rank that is alone has the sum already."
+        return "A lone rank already has the sum."
     if all(is_whole_part(got, expected) for got in held):
         return WHOLE
     if all(has_lost_digits(got, expected, inputs) for got in held):
         return LOST_DIGITS
     if all_same(held, expected / n):
-        return "This is the mean, not the sum: nothing is to be divided."
+        return "This is the mean, not the sum: do not divide."
     if all(map(same, held, inputs)):
         return "Every rank still has its own values: nothing was added, or the sum is not where it should be."
     if _are_copies(held, inputs):
-        return f"Every chunk of every rank holds one rank's values alone: what arrived was copied, not added{lost}."
+        return f"Every chunk of every rank holds only one rank's values: received values were copied, not added{lost}."
 
     rest = length % n
     last = np.arange(length - rest, length)
     if rest and all(np.array_equal(differing(got, expected), last) for got in held):
         left_out = f"The last {rest} of {length} elements were left out"
-        return f"{left_out}: {length} does not divide by {n}, so chunks differ in length."
+        return f"{left_out}: {length} is not divisible by {n}, so chunks differ in length."
 
     return ""
 
@@ -140,7 +140,7 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
     for other, chunk in enumerate(cut(held, part)):
         if same(chunk, expected[slice(*part)]):
-            return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not get to rank {rank}."
+            return f"{complaint}Rank {other} has the whole sum of this chunk, but it did not reach rank {rank}."
 
     return f"{complaint}No rank has the whole sum of this chunk: something was not added{lost}."
 
@@ -189,7 +189,7 @@ def whose(got: np.ndarray, rank: int, inputs: Sequence[np.ndarray]) -> str:
     if within == [rank]:
         return f"These are still rank {rank}'s own values. "
     if len(within) == 1:
-        return f"These are rank {within[0]}'s values alone: what arrived was copied, not added. "
+        return f"These are only rank {within[0]}'s values: received values were copied, not added. "
     if not counts[rank]:
         return f"Rank {rank}'s own values were never added. "
     if 0 in counts:

@@ -84,15 +84,15 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], at_large: bool) -> di
 def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> Complaint:
     n = len(inputs)
     if n == 1:
-        return first_difference(got, inputs[0], rank, "its own tensor")
+        return first_difference(got, inputs[0], rank, "its own values")
 
     left, right = (rank - 1) % n, (rank + 1) % n
-    complaint = first_difference(got, inputs[left], rank, f"what rank {left} sent")
+    complaint = first_difference(got, inputs[left], rank, f"rank {left}'s values")
     if complaint is None or not isinstance(got, np.ndarray):
         return complaint
 
     if np.array_equal(got, inputs[rank]):
-        return f"{complaint}. This is the rank's own tensor: return the one that was received"
+        return f"{complaint}. This is the rank's own tensor: return the received tensor"
     if n > 2 and np.array_equal(got, inputs[right]):
         return f"{complaint}. This is the right neighbour's tensor: the ring turns the wrong way"
     return complaint

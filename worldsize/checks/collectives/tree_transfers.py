@@ -37,7 +37,7 @@ def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
         into = [t for t in trace.transfers if t.dst == rank]
         if rank == root and into:
             first = min(t.src for t in into)
-            return f"rank {first} sent a message to rank {root}, the root, which has the tensor already."
+            return f"rank {first} sent a message to rank {root}, the root, which already has the tensor."
         if rank != root and len(into) != 1:
             return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
 
@@ -66,16 +66,16 @@ def slow_down(trace: Trace, root: int) -> Complaint:
     if len(sent) == 1:
         return f"{_rounds(taken, best)} Rank {root} sends to all others, one after the other: this is a star. {_HELP}"
     if max(sent.values()) == 1:
-        return f"{_rounds(taken, best)} Every rank passes it on to one other: this is a chain. {_HELP}"
+        return f"{_rounds(taken, best)} Every rank passes the tensor on to one other: this is a chain. {_HELP}"
     if _fewest(root, _below(links(trace))) <= best:
         return (
-            f"{_rounds(taken, best)} The tree is good, but a rank first serves one that has nobody to pass it on to. "
-            f"Serve those first that have most ranks below them."
+            f"{_rounds(taken, best)} The tree is good, but a rank serves its receivers in the wrong order. "
+            f"Serve the ranks with the most ranks below them first."
         )
     return f"{_rounds(taken, best)} {_HELP}"
 
 
-_HELP = "In every round, let each rank that has the tensor send it to one that has not."
+_HELP = "In every round, let each rank that has the tensor send it to one that does not."
 
 
 # ---- up to the root --------------------------------------------------------------------------
@@ -91,9 +91,9 @@ def _not_one_from_each(trace: Trace, root: int) -> Complaint:
     for rank in range(trace.world_size):
         if rank == root and sent[rank]:
             to = from_rank(trace, root)[0].dst
-            return f"rank {root}, the root, sent a message to rank {to}; it has nothing to do but receive."
+            return f"rank {root}, the root, sent a message to rank {to}; the root only receives."
         if rank != root and sent[rank] != 1:
-            return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, when it has all that it waits for."
+            return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, once everything from below has arrived."
 
     return None
 
@@ -110,13 +110,13 @@ def slow_up(trace: Trace, root: int) -> Complaint:
 
     received = received_by_each(trace)
     if len(received) == 1:
-        return f"{_rounds(taken, best)} Rank {root} takes every message, one after the other: this is a star. {_PAIRS}"
+        return f"{_rounds(taken, best)} Rank {root} receives every message, one after the other: this is a star. {_PAIRS}"
     if max(received.values()) == 1:
         return f"{_rounds(taken, best)} Every rank waits for one other: this is a chain. {_PAIRS}"
     return f"{_rounds(taken, best)} {_PAIRS}"
 
 
-_PAIRS = "In every round, let the ranks that still hold something pair up: one of each pair sends to the other."
+_PAIRS = "In every round, let the ranks that still hold a sum pair up: one of each pair sends to the other."
 
 
 # ---- shared ----------------------------------------------------------------------------------

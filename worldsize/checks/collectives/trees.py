@@ -149,17 +149,17 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
     owner, expected = _owner(got, inputs), inputs[root]
     if rank == root:
-        return "The root's own x was overwritten: it has nothing to receive."
+        return "The root's own x was overwritten: the root receives nothing."
     if owner == rank:
         return f"These are still rank {rank}'s own values: nothing arrived in its x."
     if owner is not None:
-        return f"These are rank {owner}'s own values: it passed on its x before the root's had arrived."
+        return f"These are rank {owner}'s own values: it passed on its x before the root's tensor arrived."
     if same(got, expected.astype("float32").astype(expected.dtype)):
         return chunks.LOST_DIGITS
     if chunks.is_whole_part(got, expected):
         return chunks.WHOLE.rstrip()
     if same(got, chunks.total(inputs)):
-        return "This is the sum of all ranks: a broadcast copies, it adds nothing."
+        return "This is the sum of all ranks: a broadcast copies and adds nothing."
     return ""
 
 
@@ -173,14 +173,14 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
     if same(ended.returned[root], expected):
         return f"rank {root} returned the sum, but its x does not hold it: add up in place, x += …"
 
-    complaint = first_difference(got, expected, root, "the sum, on the root")
+    complaint = first_difference(got, expected, root, "the sum on the root")
     if len(inputs) > 1:
         for rank, x in enumerate(ended.inputs):
             if same(x, expected):
                 return f"rank {rank} holds the sum, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
 
         if same(got, expected / len(inputs)):
-            return f"{complaint}. This is the mean, not the sum: nothing is to be divided."
+            return f"{complaint}. This is the mean, not the sum: do not divide."
         if chunks.is_like(got, expected):
             if _was_made_whole(got, expected, len(inputs)):
                 return f"{complaint}. {chunks.WHOLE}".rstrip()
@@ -205,7 +205,7 @@ def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> st
     for many in range(2, n):
         if same(got, chunks.total(ordered[:many])):
             return (
-                f"It is the sum of the first {many} ranks, counted from the root: go on as long as steps are below n, {n}."
+                f"It is the sum of the first {many} ranks, counted from the root: go on while the step is below n = {n}."
             )
     return ""
 

@@ -27,10 +27,10 @@ def _left_out(waits: Sequence[Wait]) -> str:
         if not wait.peer_ended:
             continue
         if wait.op == "recv":
-            missing = f"sent rank {wait.rank} fewer messages than rank {wait.rank} wants"
+            missing = f"sent rank {wait.rank} fewer messages than rank {wait.rank} expects"
         else:
-            missing = f"took fewer messages from rank {wait.rank} than rank {wait.rank} sent"
-        return f"Rank {wait.peer} has ended: it {missing}. Did it leave early, or leave out rank {wait.rank}?"
+            missing = f"received fewer messages from rank {wait.rank} than rank {wait.rank} sent"
+        return f"Rank {wait.peer} has ended: it {missing}. Did it return early, or skip rank {wait.rank}?"
     return ""
 
 
@@ -40,8 +40,8 @@ def _other_tag(waits: Sequence[Wait]) -> str:
         sent = sends.get((wait.peer, wait.rank))
         if wait.op == "recv" and sent and sent.tag != wait.tag:
             return (
-                f"Rank {sent.rank} sends to rank {wait.rank} with tag {sent.tag}, and rank {wait.rank} receives with tag "
-                f"{wait.tag}: a message goes only to a recv of its own tag."
+                f"Rank {sent.rank} sends to rank {wait.rank} with tag {sent.tag}, but rank {wait.rank} receives with tag "
+                f"{wait.tag}: a recv takes only messages with its own tag."
             )
     return ""
 
@@ -50,7 +50,7 @@ def _all_send(waits: Sequence[Wait]) -> str:
     if not waits or any(wait.op != "send" for wait in waits):
         return ""
     return (
-        f"Every rank waits until its message is taken, and nobody receives: {_pairs(waits)}. "
+        f"Every rank waits until its message is received, but no rank receives: {_pairs(waits)}. "
         f"Receive before you wait: isend, then recv, then wait for the handle."
     )
 
@@ -59,8 +59,8 @@ def _all_receive(waits: Sequence[Wait]) -> str:
     if not waits or any(wait.op != "recv" for wait in waits):
         return ""
     return (
-        f"Every rank waits for a message that nobody has sent it: {_pairs(waits)}. Somebody has to send first, "
-        f"or receives from another rank than the one that sends to it."
+        f"Every rank waits for a message that no rank has sent: {_pairs(waits)}. Let one rank send first, "
+        f"or check from which rank each one receives."
     )
 
 
@@ -75,8 +75,8 @@ def _circle(waits: Sequence[Wait]) -> str:
         return ""
     round_ = [waiting[r] for r in seen[seen.index(rank) :]]
     return (
-        f"They wait in a circle: {_pairs(round_)}. One of them has to make its other step first, "
-        f"or begin to send with isend and wait later."
+        f"These ranks wait in a circle: {_pairs(round_)}. Let one of them swap the order of its calls, "
+        f"or send with isend and wait later."
     )
 
 

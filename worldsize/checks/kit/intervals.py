@@ -18,7 +18,7 @@ def no_intervals(got: Any, expected: int) -> Complaint:
     if not isinstance(got, tuple | list | np.ndarray):
         return f"expected a list of (low, middle, high), one for each of the {expected} rows, got {shown(got)}"
     if len(got) != expected:
-        return f"expected {expected} intervals, one for each of the rows, got {len(got)}"
+        return f"expected {expected} intervals, one for each row, got {len(got)}"
 
     for place, one in enumerate(got):
         if not isinstance(one, tuple | list | np.ndarray) or len(one) != 3:
@@ -43,7 +43,7 @@ def one_factor(middle: np.ndarray, measured: np.ndarray, near: float) -> str:
     """
     ratio = float(np.median(middle / measured))
     if 500 < ratio < 2000:  # around 1000, however wrong otherwise
-        return "Seconds are asked for, not milliseconds."
+        return "Return seconds, not milliseconds."
     if (ratio > 1.5 or ratio < 0.67) and float(np.abs(middle / ratio / measured - 1).mean()) <= near:
-        return f"But for one factor they are right: all are about {ratio:.2g} times as long as measured."
+        return f"The forecasts are right but for one factor: all are about {ratio:.2g} times as long as measured."
     return ""

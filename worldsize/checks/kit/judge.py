@@ -46,7 +46,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits:
         try:
             found = case.examine(ended)
         except Exception as error:  # a function may return anything
-            complaint = f"{case.name}: the check could not read what came back ({type(error).__name__}: {str(error)[:200]})"
+            complaint = f"{case.name}: the check could not read the result ({type(error).__name__}: {str(error)[:200]})"
             return _verdict(exercise, "fail", points, {}, complaint, ended.trace)
 
         for name, complaint in found.items():

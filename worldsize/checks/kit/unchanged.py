@@ -17,7 +17,7 @@ def changed(after: Any, given: Any, name: str, rank: int | None = None) -> Compl
     if _alike(after, given):
         return None
     whose = "" if rank is None else f"rank {rank}: "
-    return f"{whose}{name} was changed in place: the caller still needs it as it was. Work in a copy."
+    return f"{whose}{name} was changed in place: the caller still needs it unchanged. Work on a copy."
 
 
 def _alike(after: Any, given: Any) -> bool:

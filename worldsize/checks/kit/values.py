@@ -143,7 +143,7 @@ def kind_in_words(got: Any) -> str:
         return f"a tensor of shape {list(got.shape)}"
     if isinstance(got, str) and _OTHER_KIND.fullmatch(got):  # `arrays.plain` sends other types as "<name>"
         kind = got.strip("<>")
-        advice = " (make it a list, which can be gone through twice)" * (kind in LAZY)
+        advice = " (make it a list, which can be iterated twice)" * (kind in LAZY)
         return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{advice}"
     if isinstance(got, tuple):
         return "a list or a tuple"  # `arrays.plain` makes tuples of both

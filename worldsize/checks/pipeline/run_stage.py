@@ -53,7 +53,7 @@ SMALLEST = 1e-3  # lower bound for that largest gradient
 
 _ADVICE = {
     "'NoneType' object has no attribute 'compute'": (
-        "The layers of this stage take a declared time on the fabric, as those of the lab's later cells do: build(part, fabric)."
+        "This stage's layers declare a time on the fabric, as in the lab's later cells: call build(part, fabric)."
     ),
     "backward through the graph a second time": (
         "Several micro-batches are in flight at once: keep each one's input and output under its number k until its own "
@@ -218,17 +218,17 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
     if complaint:
         return complaint
     if not np.isfinite(got).all():
-        return "It is not a number: was a tensor used before anything was received into it?"
+        return "It is not finite: was a tensor used before anything was received into it?"
     if not got.any():
         return "It is zero everywhere: no gradient came back to this stage."
     if rank == ranks - 1:
         return (
-            f"Rank {rank} is the last stage, and nobody sends it a gradient: does its backward begin with the loss of the "
-            f"micro-batch's own labels, and does its forward use what arrived for that micro-batch?"
+            f"Rank {rank} is the last stage and receives no gradient: does its backward start from the loss on the "
+            f"micro-batch's own labels, and does its forward use that micro-batch's input?"
         )
     return (
-        f"Rank {rank + 1} has the right gradients: does it send back the gradient of its input, for the right micro-batch, "
-        f"and does rank {rank} go backward from there through the outputs of that micro-batch?"
+        f"Rank {rank + 1} has the right gradients: does it send back its input's gradient, for the right micro-batch, "
+        f"and does rank {rank} run its backward from that gradient, through that micro-batch's output?"
     )
 
 
@@ -240,7 +240,7 @@ def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
         if _close(got, factor * mean):
             return (
                 f'It is {factor} times too large: reduction="sum" adds up the losses of the {count(factor, "image")}, '
-                f"and the loss is their mean."
+                f"but the loss is their mean."
             )
 
     if m > 1 and _close(got, m * mean):
@@ -258,10 +258,10 @@ def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
 
     for k, grad in reversed(list(enumerate(by_micro))):  # the last one remains if each clears those before
         if _close(got, grad) or _close(got, grad / m):
-            return f"This is micro-batch {k}'s gradient alone: those of all micro-batches have to add up."
+            return f"This is micro-batch {k}'s gradient alone: add up the gradients of all micro-batches."
 
     if any(_close(got, (total - grad) / m) for grad in by_micro):
-        return "One micro-batch's gradient is missing in the sum."
+        return "One micro-batch's gradient is missing from the sum."
     return None
 
 
@@ -271,7 +271,7 @@ def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
 def _wrong_messages(trace: Trace, parts: list[dict]) -> Complaint:
     for t in by_sender(trace):
         if abs(t.src - t.dst) != 1:
-            return f"rank {t.src} sent a message to rank {t.dst}: a stage talks to its neighbours alone, without a ring."
+            return f"rank {t.src} sent a message to rank {t.dst}: a stage talks only to its neighbours, not in a ring."
 
     for left, right in pairwise(range(len(parts))):
         xs = parts[right]["xs"]
@@ -293,7 +293,7 @@ def _out_of_order(trace: Trace, orders: Schedules) -> Complaint:
         for place, (got, (want, _)) in enumerate(zip(_ways_seen(trace, rank), order, strict=True)):
             if got != want:
                 return (
-                    f"rank {rank} went {got} as its action {place}, where its schedule says {want}: "
+                    f"rank {rank} went {got} in action {place}, where its schedule says {want}: "
                     f"{' '.join(f'{way[0].upper()}{k}' for way, k in order)}"
                 )
 
@@ -330,7 +330,7 @@ def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
         worked = sum(start_s < arrived_s[forwards] for start_s in begun_s)
         if worked > forwards:
             return (
-                f"rank {last} had worked {worked} times when it had gone forward {count(forwards, 'time')}: a backward was done "
-                f"inside a forward, or before its turn. The last stage, too, goes backward where its schedule says so."
+                f"rank {last} had worked {worked} times after going forward {count(forwards, 'time')}: it ran a backward "
+                f"inside a forward, or before its turn. The last stage, too, must go backward where its schedule says so"
             )
     return None

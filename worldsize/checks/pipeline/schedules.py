@@ -154,14 +154,14 @@ def _incomplete(returned: Sequence[Any], micro_batches: int) -> Complaint:
 
 def _no_actions(actions: Any, micro_batches: int) -> Complaint:
     if not isinstance(actions, tuple):
-        lazy = ": make it a list, which can be gone through twice" * (str(actions).strip("<>") in LAZY)
+        lazy = ": make it a list, which can be iterated twice" * (str(actions).strip("<>") in LAZY)
         return f"expected a list of actions, got {shown(actions, 40)}{lazy}"
 
     for place, action in enumerate(actions):
         if not _is_action(action):
             return f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
         if not 0 <= action[1] < micro_batches:
-            return f"{action[0]} {action[1]} is no micro-batch: they are numbered from 0 to {micro_batches - 1}"
+            return f"{action[0]} {action[1]} names no micro-batch: they are numbered from 0 to {micro_batches - 1}"
 
     return None
 
@@ -200,7 +200,7 @@ def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
             if way == FORWARD:
                 before.add(k)
             elif k not in before:
-                return f"stage {stage}: backward {k} stands before forward {k}. The list: {_short(actions)}"
+                return f"stage {stage}: backward {k} comes before forward {k}. The list: {_short(actions)}"
 
     try:
         pipeline.play(returned, FORWARD_S, BACKWARD_S)
@@ -213,7 +213,7 @@ def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
             if first != second:
                 return (
                     f"stages {stage} and {stage + 1} go {way} in different orders, {first} and {second}: "
-                    f"messages arrive in the order in which they were sent"
+                    f"messages arrive in the order they were sent"
                 )
 
     return None
@@ -226,7 +226,7 @@ def _mixed(returned: Sequence[Sequence[Action]]) -> Complaint:
             if way == BACKWARD:
                 backward_seen = True
             elif backward_seen:
-                return f"stage {stage} goes forward with {k} after its first backward; GPipe goes forward with all first"
+                return f"stage {stage} goes forward with {k} after its first backward; GPipe runs all forwards first"
 
     return None
 
@@ -239,9 +239,12 @@ def _slow(returned: Sequence[Sequence[Action]], micro_batches: int) -> Complaint
     if took <= least:
         return None
 
-    complaint = f"takes {took:.3g} times a forward and a backward, where m + p − 1 = {least} are enough: stages wait needlessly"
+    complaint = (
+        f"the schedule takes {took:.3g} times a forward and a backward, where m + p − 1 = {least} are enough: "
+        f"stages wait needlessly"
+    )
     if took == stages * micro_batches:
-        complaint += ". One micro-batch at a time is in the whole pipeline"
+        complaint += ". The pipeline holds only one micro-batch at a time"
     elif micro_batches > 1 and returned[-1][1][0] == FORWARD:
         complaint += ". The last stage could go backward straight after its first forward"
     return f"{complaint}. Stage 0: {_short(returned[0])}; stage {stages - 1}: {_short(returned[-1])}"
@@ -315,7 +318,7 @@ def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
 
     edges = list(map(int, got))
     if len(edges) != stages + 1:
-        return f"expected {stages + 1} edges for {count(stages, 'stage')}, 0 and {layers} among them, got {edges}"
+        return f"expected {stages + 1} edges for {count(stages, 'stage')}, including 0 and {layers}, got {edges}"
     if (edges[0], edges[-1]) != (0, layers):
         return f"expected the edges to begin with 0 and to end with {layers}, the number of layers, got {edges}"
 
@@ -334,12 +337,12 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
 
     counts, why = np.diff(edges).tolist(), ""
     if most - min(sums) <= _least_spread(seconds, stages) * (1 + ROUNDING):
-        why = " The slowest and the fastest stage are as near as they can be: it is the slowest alone that counts."
+        why = " The slowest and the fastest stage are as close as they can be, but only the slowest counts."
     elif max(counts) - min(counts) <= 1:
-        why = " Every stage has as many layers as the others, give or take one: it is their seconds that count."
+        why = " Every stage has the same number of layers, give or take one, but their seconds count."
     return (
-        f"the stages {edges} take {[_few_digits(s) for s in sums]} s; stage {sums.index(most)} is the slowest with "
-        f"{_few_digits(most)} s, and there are cuts whose slowest stage takes less: {_few_digits(least)} s.{why}"
+        f"the edges {edges} give stages of {[_few_digits(s) for s in sums]} s; stage {sums.index(most)} is the slowest with "
+        f"{_few_digits(most)} s, but with other cuts the slowest stage takes only {_few_digits(least)} s.{why}"
     )
 
 

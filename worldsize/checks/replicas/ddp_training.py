@@ -214,7 +214,7 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     }
 
     slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
-    slip = slip or "Is the loader given the sampler of every epoch, and no shuffle= of its own? Is it plain SGD with this rate?"
+    slip = slip or "Does the loader get the sampler, and no shuffle= of its own? Is the optimizer plain SGD with this rate?"
     for held, complaint in found.items():
         if complaint:
             found[held] = f"{complaint} {slip}".strip()
@@ -246,9 +246,9 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
 
 def _not_moved(moved: dict[str, bool]) -> Complaint:
     if not moved["model"]:
-        return "the model stays where build made it: on a GPU it must be moved first, build(data).to(my_device())."
+        return "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
     if not moved["examples"]:
-        return "the examples stay on the CPU: on a GPU each batch must be moved to the model, x.to(device), y.to(device)."
+        return "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
     return None
 
 
@@ -259,12 +259,12 @@ def _no_history(got: Any, rank: int) -> Complaint:
 
     sizes = list(map(size, got))
     if len(sizes) != EPOCHS or set(sizes) != {INPUTS + 1}:
-        return f"rank {rank}: expected {shape}, got {len(sizes)} of {', '.join(map(str, sizes))} numbers"
+        return f"rank {rank}: expected {shape}, got {len(sizes)} rows of {', '.join(map(str, sizes))} numbers"
 
     try:
         rows_of(got)
     except (TypeError, ValueError):
-        return f"rank {rank}: expected {shape}, got something else than numbers in them"
+        return f"rank {rank}: expected {shape}, got values that are not numbers"
 
     return None
 
@@ -283,7 +283,7 @@ def _flat(row: Any) -> np.ndarray:
 def _apart(told: Sequence[np.ndarray]) -> Complaint:
     for rank, rows in enumerate(told):
         if not alike(rows, told[0], near_zero=NEAR_ZERO):
-            return f"ranks 0 and {rank} end with different weights."
+            return f"ranks 0 and {rank} hold different weights."
     return None
 
 
@@ -293,7 +293,7 @@ def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.n
             if not alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
                 got, expected = _told_apart(rows[epoch], right[epoch])
                 frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO) and not alike(rows, start, near_zero=NEAR_ZERO)
-                hint = " All rows are alike: keep a copy of the weights." if frozen else ""
+                hint = " All rows are equal: keep a copy of the weights." if frozen else ""
                 return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 
     return None

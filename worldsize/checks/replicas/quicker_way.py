@@ -282,5 +282,5 @@ def _held(q: SpreadSetting) -> str:
 def _changed(after: Sequence[Any], asked: Sequence[SpreadSetting]) -> Complaint:
     for given, q in zip(after, asked, strict=True):
         if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
-            return "stage_bytes or boundary_bytes was changed in place: the caller still needs them as they were. Work in a copy."
+            return "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
     return None

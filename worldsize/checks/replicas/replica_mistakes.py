@@ -50,29 +50,29 @@ def wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arra
 def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
     every = [x[k] for x in inputs]
     if same(got, np.sum(every, axis=0), **EXACT):
-        return "This is the sum of all ranks' weights: rank 0's are to be copied."
+        return "This is the sum of all ranks' weights: copy rank 0's weights."
     if same(got, np.mean(every, axis=0), tolerance=0.0, near_zero=CUT):
-        return "This is the mean of all ranks' weights: rank 0's are to be copied."
+        return "This is the mean of all ranks' weights: copy rank 0's weights."
     if same(got, inputs[0][k], TOLERANCE):
-        return "Rank 0's numbers lost digits on their way: send each tensor in its own dtype, and receive into such a one."
+        return "Rank 0's numbers lost digits on the way: send and receive each tensor in its own dtype."
     if rank == 0:
-        return "Rank 0's own weights have changed: the others take them over, it keeps them."
+        return "Rank 0's own weights have changed: rank 0 keeps them, and the others copy them."
     if same(got, inputs[rank][k], **EXACT):
         return _own_start(given, inputs[0], rank, k)
 
     for owner in range(1, len(inputs)):
         if same(got, inputs[owner][k], **EXACT):
-            return f"These are rank {owner}'s weights: all are to hold rank 0's."
+            return f"These are rank {owner}'s weights: all ranks must hold rank 0's."
 
     return ""
 
 
 def _own_start(given: Any, expected: Arrays, rank: int, k: int) -> str:
     if same(_tensor(given, k), expected[k], **EXACT):
-        return "Rank 0's were returned, but the tensor itself is as it was: receive into it, or copy_ into it."
+        return "The function returned rank 0's weights, but the tensor itself is unchanged: receive into it, or copy_ into it."
     if k:
-        return f"Tensor {k - 1} did arrive: all tensors of the list are needed."
-    return f"These are still rank {rank}'s own."
+        return f"Tensor {k - 1} did arrive: send all tensors of the list."
+    return f"These are still rank {rank}'s own weights."
 
 
 # ---- the mean --------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], counts
     if np.any(np.isnan(means[k]) & ~np.isnan(got)):
         faulty = next(r for r, own in enumerate(inputs) if counts[r] and np.isnan(own[k]).any())
         return (
-            f"{where}. Rank {faulty} has {counts[faulty]} examples, and their gradient is NaN: that is a fault, and the mean has "
-            f"to show it. Leave out a rank whose count is 0, and no other."
+            f"{where}. Rank {faulty} has {counts[faulty]} examples with a NaN gradient: that is a fault, and the mean must "
+            f"show it. Leave out only a rank whose count is 0."
         )
     return f"{where}. {_mean_mistake(got, _tensor(returned[rank], k), inputs, counts, rank, k)}"
 
@@ -111,11 +111,11 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         if rank and not counts[rank]:  # `_first_wrong` takes ranks in order, so earlier ones are right
             return (
                 f"Other ranks hold the mean, but rank {rank}, which has no examples, still holds its NaN. gradient = … makes a "
-                f"new tensor: put the zeros into this one (zero_), and the sum comes into it."
+                f"new tensor: zero this one in place (zero_), and the sum arrives in it."
             )
-        return f"Rank {empty} has no examples, and so its gradient is NaN; NaN times 0 is NaN: leave it out."
+        return f"Rank {empty} has no examples, so its gradient is NaN; NaN times 0 is NaN: leave this gradient out."
     if same(given, _combine(inputs, shares)[k], **EXACT):
-        return "The mean was returned, but the gradient itself is as it was: work in place."
+        return "The function returned the mean, but the gradient itself is unchanged: work in place."
 
     mistakes = {
         "These are the gradients added up: n times the mean. Nobody divided.": [1] * n,
@@ -134,7 +134,7 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
     if same(got, inputs[rank][k], **EXACT):
         return f"This is still rank {rank}'s own gradient."
     if same(got, _combine(inputs, shares)[k], TOLERANCE):
-        return "These are the right numbers with half of their digits: the gradients are float64, so are what they go through."
+        return "These are the right numbers with half of their digits: the gradients are float64, so use float64 throughout."
     scaled = _times_the_mean(got, _combine(inputs, shares)[k])
     return f"{scaled}Rank {rank}'s gradient is the mean over {counts[rank]} of {total} examples."
 
@@ -143,7 +143,7 @@ def _times_the_mean(got: np.ndarray, mean: np.ndarray) -> str:
     times = float(np.median(got / mean))
     if not same(got, times * mean, **EXACT):
         return ""
-    return f"This is {number(times)} times the mean: the ranks' weights are their counts over the sum of all counts. "
+    return f"This is {number(times)} times the mean: weigh each rank by its count over the sum of all counts. "
 
 
 def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndarray]:
@@ -165,12 +165,12 @@ def _not_in_place(noted: Sequence[Any], expected: Arrays) -> Complaint:
         return None
 
     rank, k, _ = found
-    replaced = "the tensor was given other memory (by .data = …, or set_)"
+    replaced = "the tensor got other memory (by .data = …, or set_)"
     if not noted[rank]["same"][k]:
-        replaced = "another tensor was put into the list in its place"
+        replaced = "another tensor took its place in the list"
     return (
-        f"rank {rank}, tensor {k} of the list: the numbers are right, but {replaced}: whoever else holds the tensor, as the "
-        f"model does, sees the old ones. Write into it: receive into it, copy_, mul_, +=."
+        f"rank {rank}, tensor {k} of the list: the numbers are right, but {replaced}: the model, which holds the "
+        f"old tensor, still sees the old numbers. Write into that tensor: receive into it, copy_, mul_, +=."
     )
 
 
@@ -252,7 +252,7 @@ def wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nda
             step = int(where[0]) // expected.shape[1]
             lead = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
             if same(got, expected, TOLERANCE, near_zero=TOLERANCE):
-                return f"{lead}The numbers are right, with half of their digits: keep all in float64, what is returned too."
+                return f"{lead}The numbers are right, with half of their digits: keep all in float64, the result too."
             return lead + _training_mistake(returned, lesson, step)
 
     return None
@@ -287,7 +287,7 @@ def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.
     if not found:
         return _not_in_place(noted, last)
     return (
-        f"rank {found[0]}: what is returned is right, but the weights that were handed in are not those after the last step: "
+        f"rank {found[0]}: the result is right, but the weights passed in are not the weights after the last step: "
         f"train them in place (weight -= …), not a copy."
     )
 
@@ -295,23 +295,23 @@ def not_trained(held: Sequence[Any], noted: Sequence[Any], history: Sequence[np.
 def _training_mistake(returned: Sequence[np.ndarray], lesson: TrainingRun, step: int) -> str:
     """Name the mistake that all ranks' histories show together."""
     if any(np.isnan(got).any() for got in returned):
-        return "A rank that takes no example in a step has NaN for a gradient, and that has spread."
+        return "A rank that takes no example in a step has a NaN gradient, which has spread."
 
     n, first = len(returned), returned[0]
     gaps = [got - first for got in returned[1:]]
     if any(differing(gap, np.zeros_like(gap), **EXACT).size for gap in gaps):
         if all(same(gap, np.repeat(gap[:1], lesson.steps, axis=0), near_zero=NEAR_ZERO) for gap in gaps):
             return "The ranks take the same steps from different starts: they stay as far apart as they began."
-        return "The ranks hold different weights, and not by the same amount at every step: are gradients averaged?"
+        return "The ranks hold different weights, and their gap changes from step to step: are gradients averaged?"
 
     if same(first, np.repeat(first[-1:], lesson.steps, axis=0), **EXACT):
-        return "All rows are alike: keep a copy of the weights after every step, they change in place."
+        return "All rows are equal: keep a copy of the weights after every step, they change in place."
     if lesson.batch_size == lesson.count:
         complaint = _wrong_descent(first, lesson, n)
         if complaint:
             return complaint
     if n == 1:
-        return f"A step takes {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
+        return f"A step subtracts {number(lesson.learning_rate)} times the gradient of the mean squared error from the weights."
     return _shares_words(lesson, step)
 
 
@@ -319,7 +319,7 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
     """Name the mistake in a full-batch training, where each step follows from the one before, or None."""
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
-        return "These are the weights before each step: note them after it."
+        return "These are the weights before each step: record them after it."
     if n > 1 and same(first, lesson.descent(n), **EXACT):
         return (
             f"Every step is {n} times as long as it should be: were gradients added up, or is the rate multiplied by {n}? "
@@ -327,7 +327,7 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
         )
     if n > 1 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
         return (
-            "The first step alone is wrong, and each later one follows from the step before: was the first gradient computed "
+            "Only the first step is wrong, and each later one follows from the step before: was the first gradient computed "
             "before begin? Until then each rank has weights of its own."
         )
     return None
@@ -340,11 +340,11 @@ def _shares_words(lesson: TrainingRun, step: int) -> str:
     together = "The ranks agree with each other, but not with one process. "
     if size % lesson.world_size:
         return together + (
-            f"{size} examples do not divide by {lesson.world_size}: is each rank's gradient weighed by its count?"
+            f"{size} examples do not divide evenly by {lesson.world_size}: is each rank's gradient weighed by its count?"
         )
     return together + (
-        "Is it the gradients that are averaged, at every step, over the share that each rank took, and do all ranks draw "
-        "one order, from one seed?"
+        "Are gradients averaged at every step, each over its rank's share, and do all ranks draw the same order, from the "
+        "same seed?"
     )
 
 

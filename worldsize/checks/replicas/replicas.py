@@ -182,12 +182,12 @@ def _received_too_much(ended: ArenaResult, inputs: list[Arrays]) -> Complaint:
         share = ended.trace.received_bytes(rank) / size_bytes
         if share > 1:
             return (
-                f"rank {rank} received {times(share)} x the weights; once is enough, each in its own dtype. "
+                f"rank {rank} received {times(share)} x the weights; once is enough, each tensor in its own dtype. "
                 f"Nothing needs adding up."
             )
 
     if ended.trace.received_bytes(0):
-        return f"rank 0 received {ended.trace.received_bytes(0)} bytes: the weights come from it, it needs none."
+        return f"rank 0 received {ended.trace.received_bytes(0)} bytes: the weights come from rank 0, so it needs none."
     return None
 
 
@@ -310,8 +310,8 @@ def _with_counts(complaint: Complaint, ended: ArenaResult, sizes: Sequence[int])
             if sum(counts) != size:
                 given = ", ".join(map(str, counts))
                 return (
-                    f"{complaint} In step {step} rank {rank} gave average the counts {given}; its batch has {size} "
-                    f"examples, and each rank's share of them is wanted."
+                    f"{complaint} In step {step} rank {rank} passed average the counts {given}; pass each rank's "
+                    f"share of the batch's {size} examples."
                 )
 
     return complaint
@@ -341,4 +341,4 @@ def _wrong_bytes(ended: ArenaResult, steps: int) -> Complaint:
         return said + f"begin was called {times(begun)} times: the weights travel once, before the first step."
     if not averaged:
         return said + "average was never called: gradients travel through it, at every step."
-    return said + "Examples and weights stay where they are: gradients travel, once in every step."
+    return said + "Examples and weights stay where they are: only gradients travel, once in every step."

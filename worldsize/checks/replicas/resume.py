@@ -185,13 +185,13 @@ def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
 def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
     saved = script.all_of("save")
     if saved and script.rank:
-        return f"rank {script.rank} saved: the ranks would write into one file at once. Rank 0 alone saves."
+        return f"rank {script.rank} saved: the ranks would write into one file at once. Only rank 0 saves."
     if script.rank:
         return None
 
     if len(saved) != len(held) - 1:
         return (
-            f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: after every epoch, so that no more than "
+            f"rank 0 saved {counted(len(saved), 'time')}, expected {len(held) - 1}: save after every epoch, so that at most "
             f"one epoch can be lost."
         )
 
@@ -210,20 +210,20 @@ def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
         if isinstance(got, dict):
             names = ", ".join(map(str, got))
         if lacks == ["optimizer"]:
-            more = " Without the optimizer's state its momentum begins at zero again."
+            more = " Without the optimizer's state its momentum restarts at zero."
         return f'a checkpoint needs "epoch", "model" and "optimizer", got {names}.{more}'
 
     for key in ("model", "optimizer"):
         if not _same_numbers(got[key], right[key]):
             complaint = f'after epoch {right["epoch"] - 1} the checkpoint\'s "{key}" is not what train_epoch returned.'
             if _same_numbers(got[key], before[key]):
-                complaint += " This is what it was before the epoch: save after it."
+                complaint += " This is the state before the epoch: save after the epoch."
             return complaint
 
     if not _same_numbers(got["epoch"], right["epoch"]):
         return (
-            f'after epoch {right["epoch"] - 1} the checkpoint says "epoch": {got["epoch"]}; expected {right["epoch"]}, how many '
-            f"are done, or a new start would train one of them again."
+            f'after epoch {right["epoch"] - 1} the checkpoint says "epoch": {got["epoch"]}; expected {right["epoch"]}, the '
+            f"number of finished epochs: a new start goes on from there."
         )
     return None
 
@@ -245,20 +245,20 @@ def _wrong_training(script: RankScript, held: list[dict], start: tuple) -> Compl
     if epochs != expected:
         complaint = f"rank {script.rank} trained the epochs {epochs}, expected {expected}"
         if not expected:
-            return f"{complaint}: the file is complete already, {counted(done, 'epoch')} are done. Train none, and return it."
+            return f"{complaint}: the file is already complete ({counted(done, 'epoch')}). Train none, and return the checkpoint."
         if done and epochs[:1] == [0]:
-            return f"{complaint}: it began anew, although load() gave a checkpoint of {counted(done, 'epoch')}."
-        return f"{complaint}: the first epoch to train is the number of epochs that are done."
+            return f"{complaint}: it started over, although load() returned a checkpoint of {counted(done, 'epoch')}."
+        return f"{complaint}: the first epoch to train is the number of finished epochs."
 
     for k, states in enumerate(script.trained_on):
         for name, got, fresh in zip(("model", "optimizer"), states, start, strict=True):
             if not _same_numbers(got, held[k][name]):
-                why, source = "another", "load() gave"
+                why, source = "another", "load() returned"
                 if _same_numbers(got, fresh):
-                    why = "the one that it was given at the start"
+                    why = "the initial"
                 if k:
-                    source = "the epoch before left"
-                return f"rank {script.rank} trained epoch {expected[k]} with {why}, not with the {name} that {source}."
+                    source = "the epoch before returned"
+                return f"rank {script.rank} trained epoch {expected[k]} with {why} {name}, not with the one that {source}."
 
     return None
 
@@ -275,8 +275,8 @@ def _wrong_meeting(script: RankScript) -> Complaint:
     for one, other in zip_longest(theirs, own, fillvalue=RankEvent("end")):
         if one != other:
             return (
-                f"rank 0 {_doing(one)} while rank {script.rank} {_doing(other)}: both would wait for ever. "
-                f"barrier() is for all ranks, outside of any `if rank == 0`."
+                f"rank 0 {_doing(one)} while rank {script.rank} {_doing(other)}: one would wait for ever. "
+                f"Call barrier() on all ranks, outside any `if rank == 0`."
             )
 
     return None
@@ -289,22 +289,22 @@ def _doing(event: RankEvent) -> str:
 def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
     last = held[-1]
     if _lacks(got):
-        return f"rank {script.rank}: expected the last checkpoint, as load() gives it, got {_what_came(got, script)}"
+        return f"rank {script.rank}: expected the last checkpoint, as load() returns it, got {_what_came(got, script)}"
 
     if all(_same_numbers(got[key], last[key]) for key in KEYS):
         if script.loaded_last or len(held) == 1:
             return None
         return f"rank {script.rank}: it returned its own states. Read the file again at the end: load() on every rank."
     return (
-        f"rank {script.rank} returned the checkpoint of epoch {got['epoch']}, expected that of {last['epoch']}. It read the "
-        f"file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
+        f"rank {script.rank} did not return the last checkpoint: got epoch {got['epoch']}, expected {last['epoch']}. Did it read "
+        f"the file before rank 0 had written it for certain? Call barrier() on all ranks after save, then load."
     )
 
 
 def _what_came(got: Any, script: RankScript) -> str:
     if got is None and script.rank and script.loaded_last:
         return (
-            "None. It read the file before rank 0 had written it for certain: all wait at barrier() after save, and then load."
+            "None. It read the file before rank 0 had written it for certain: call barrier() on all ranks after save, then load."
         )
     if isinstance(got, dict):
         return "another dict"

@@ -134,20 +134,20 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
         once = [len(range(rank, min(2 * count, each * n), n)) for rank in range(n)]
         if 2 * count < each * n and lengths == once:
             return (
-                f"the ranks take {', '.join(map(str, lengths))} examples: the order was appended once, and "
-                f"{counted(count, 'example')} twice are fewer than {n} ranks. Repeat it until all have one."
+                f"the ranks take {', '.join(map(str, lengths))} examples: the order was appended only once, and "
+                f"{counted(count, 'example')} twice are fewer than {n} ranks. Repeat it until every rank has one."
             )
         few = int(np.argmin(lengths))
         return (
-            f"rank {few} takes {counted(lengths[few], 'example')}, another {max(lengths)}: who has more would wait for the "
-            f"others in its last step, for ever. Pad the order before it is dealt out."
+            f"rank {few} takes {counted(lengths[few], 'example')}, another {max(lengths)}: the rank with more would wait "
+            f"for ever in its last step. Pad the order before you deal it out."
         )
 
     missing = set(range(count)).difference(*shares)
     if missing:
         return f"example {min(missing)} is taken by no rank. {_why_missing(shares, lengths[0], each)}"
     if lengths[0] != each:
-        return f"every rank takes {lengths[0]} examples; expected {each}, the least with which all are taken."
+        return f"every rank takes {lengths[0]} examples; expected {each}, the fewest that cover all examples."
     return None
 
 
@@ -162,12 +162,12 @@ _ORDERS_DIFFER = "the ranks' orders differ"
 
 def _why_missing(shares: Epoch, got: int, each: int) -> str:
     if got < each:
-        return "The rest was left out: take it, and pad what is missing with examples from the beginning of the order."
+        return "The rest was left out: take it, and pad with examples from the beginning of the order."
     if len({tuple(sorted(share)) for share in shares}) == 1:
         return "All ranks take the same examples."
     return (
-        f"And others are taken twice, so {_ORDERS_DIFFER}: shuffle with the same seed on every rank, in a "
-        "generator of its own."
+        f"Others are taken twice, so {_ORDERS_DIFFER}: shuffle with the same seed on every rank, in a "
+        "separate generator."
     )
 
 
@@ -178,8 +178,8 @@ def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Com
         return "the examples come in the order 0, 1, 2, …: shuffle them, by seed and epoch."
     if len(shares[0]) > 2 and later == shares[0]:
         return (
-            f"rank 0 takes the same examples in the same order in epochs {epoch} and {epoch + 1}. The epoch has to be in "
-            f"the seed, or every epoch is the first one again."
+            f"rank 0 takes the same examples in the same order in epochs {epoch} and {epoch + 1}. Put the epoch "
+            f"into the seed, or every epoch repeats the first."
         )
     return None
 
@@ -197,14 +197,14 @@ def _unlike(shares: Epoch, right: Epoch, count: int) -> Complaint:
     n, each = len(right), len(right[0])
     order = _dealt(right, n * each)
     if list(chain(*shares)) == order:
-        return f"these are blocks of the order; the library deals it like cards: rank 1 begins with its second, {right[1][0]}."
+        return f"the shares are blocks; the library deals the order like cards: rank 1 begins with its second, {right[1][0]}."
     if _dealt(shares, count) == _dealt(right, count):
-        return f"the order is right, the padding is not: expected it to be filled up from its beginning, {order[count:]}."
+        return f"the order is right, the padding is not: expected it from the beginning of the order, {order[count:]}."
 
     rank = next(r for r in range(n) if shares[r] != right[r])
     return (
-        f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) of a fresh "
-        f"torch.Generator with the seed seed + epoch."
+        f"rank {rank}: expected {right[rank]}, got {shares[rank]}. The order is torch.randperm(count) with a fresh "
+        f"torch.Generator, seeded with seed + epoch."
     )
 
 
@@ -250,7 +250,7 @@ def _wrong_in_some_set(returned: Sequence[Any], told: Sequence[np.ndarray], n: i
 
 
 _ALL_MEET = {
-    "after timeout_s": "Does every rank come to the all-reduce, one with padding alone too? The others wait for it.",
+    "after timeout_s": "Does every rank call the all-reduce, even a rank with only padding? The others wait for it.",
 }
 
 

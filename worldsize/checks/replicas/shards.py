@@ -156,7 +156,7 @@ def _kind(got: Any) -> str:
 def _no_indices(got: Any) -> str:
     if isinstance(got, tuple):
         odd = next(one for one in got if not are_whole(one))
-        return f"a list with {_kind(odd)} in it" + " (tolist() makes numbers of tensors)" * isinstance(odd, np.ndarray)
+        return f"a list with {_kind(odd)} in it" + " (tolist() turns tensors into numbers)" * isinstance(odd, np.ndarray)
     return _kind(got)
 
 
@@ -188,10 +188,10 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
 def _why_twice(epoch: Epoch, count: int) -> str:
     taken = _taken(epoch)
     if taken == count * len(epoch) > count:
-        return "Every rank takes all examples: each is to take its share of every batch."
+        return "Every rank takes all examples: take only the rank's share of every batch."
     if taken == count:
-        return "The ranks shuffle differently: all must shuffle with the same seed, in a generator of its own."
-    return f"The ranks take {taken} examples in all, and there are {count}: nothing is to be filled up."
+        return "The ranks shuffle differently: all must shuffle with the same seed, in a separate generator."
+    return f"The ranks take {taken} examples in all, but there are {count}: do not pad."
 
 
 def _taken(epoch: Epoch) -> int:
@@ -207,12 +207,12 @@ def _missing(missing: list[int], epoch: Epoch, count: int, batch_size: int) -> s
         return complaint + "Was the last batch left out, because it is smaller?"
     if steps < len(sizes):
         return complaint + (
-            f"No rank has more than {counted(steps, 'step')}, and the epoch has {len(sizes)} batches: is it left after the first "
-            f"ones, or is batch_size too large?"
+            f"No rank has more than {counted(steps, 'step')}, but the epoch has {len(sizes)} batches: does the loop stop "
+            f"early, or is batch_size too large?"
         )
     if len(missing) == sum(size % n for size in sizes):
-        return complaint + f"Is the rest left out, where a batch does not divide by {n}?"
-    return complaint + "Together the ranks' shares of a batch are to be the whole batch."
+        return complaint + f"Is the rest left out where a batch does not divide by {n}?"
+    return complaint + "Together the ranks' shares of a batch must be the whole batch."
 
 
 def _ranks(by: Sequence[int]) -> str:
@@ -229,7 +229,7 @@ def _wrong_lengths(epoch: Epoch) -> Complaint:
     for rank, steps in enumerate(epoch):
         if len(steps) != len(epoch[0]):
             return (
-                f"rank {rank} has {counted(len(steps), 'step')} and rank 0 has {len(epoch[0])}: who has more would wait "
+                f"rank {rank} has {counted(len(steps), 'step')} and rank 0 has {len(epoch[0])}: the rank with more would wait "
                 f"for ever. Cut the order into batches first, then each batch into shares: a rank that takes nothing in a "
                 f"step has an empty list there."
             )
@@ -244,8 +244,8 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
         min(batch_size, count - start) for start in range(0, count, batch_size)
     ):
         return (
-            f"step {sizes.index(min(sizes))} has {counted(min(sizes), 'example')}, and others after it have {batch_size}: the "
-            f"smaller batch is what is left of the order, and comes last."
+            f"step {sizes.index(min(sizes))} has {counted(min(sizes), 'example')}, but later steps have {batch_size}: the "
+            f"smaller batch is the rest of the order, and comes last."
         )
 
     for step, together in enumerate(_batches(epoch)):
@@ -257,7 +257,7 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
             )
         if step >= len(alone) or together != sorted(alone[step]):
             return (
-                f"step {step}: {ranks_in_words(n)} together take other examples than a rank that is alone. "
+                f"step {step}: {ranks_in_words(n)} together take other examples than a lone rank. "
                 f"Cut the whole epoch into batches first, then each batch into shares."
             )
 
@@ -268,7 +268,7 @@ def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
     if _taken(epoch) < ENOUGH or len(epoch[0]) == 1:
         return None
     if _batches(epoch) == _batches(reseeded):
-        return "two different seeds give the same batches: shuffle the examples, by the seed."
+        return "two different seeds give the same batches: shuffle the examples by the seed."
     return None
 
 
@@ -279,7 +279,7 @@ def resets(whose: str, drawn: dict[str, Sequence[Sequence[float]]]) -> Complaint
     """
     for name, (one, other) in drawn.items():
         if tuple(one) == tuple(other):
-            return f"{whose} resets {GLOBAL[name]}: every rank would draw the same from then on, dropout too. {OWN[name]}"
+            return f"{whose} resets {GLOBAL[name]}: every rank would then draw the same numbers, for dropout too. {OWN[name]}"
     return None
 
 
@@ -289,9 +289,9 @@ GLOBAL = {
     "numpy": "NumPy's global generator (np.random.seed)",
 }
 OWN = {
-    "torch": "Take torch.Generator().manual_seed(seed), and hand it to randperm.",
-    "random": "Take random.Random(seed).",
-    "numpy": "Take np.random.default_rng(seed).",
+    "torch": "Use torch.Generator().manual_seed(seed), and pass it to randperm.",
+    "random": "Use random.Random(seed).",
+    "numpy": "Use np.random.default_rng(seed).",
 }
 
 
@@ -313,8 +313,8 @@ def _no_shuffle(returned: Sequence[Any]) -> Complaint:
     for a, b in combinations(range(MANY), 2):
         if all(steps[a] == steps[b] for steps in step_of):
             return (
-                f"examples {a} and {b} are in one batch with each of {SEEDS} seeds: that is no shuffle of the examples. "
-                f"Do not rotate or reverse their order, nor shuffle batches whose members stay: torch.randperm."
+                f"examples {a} and {b} are in one batch with each of {SEEDS} seeds: this is no shuffle of the examples. "
+                f"Do not rotate or reverse their order, or shuffle fixed batches: use torch.randperm."
             )
 
     for example in range(MANY):

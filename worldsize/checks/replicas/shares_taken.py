@@ -27,8 +27,8 @@ from worldsize.checks.verdict import Complaint
 COUNT, BATCH, EPOCHS = 18, 7, 3
 NEAR = 0.005  # relative to the smallest y, 1; float64 is off by a thousandth at most
 
-SHARE = "Each rank is to take its share of the batch, and the gradients are to be averaged."
-CALL = "The start and the average are parameters: call begin and average."
+SHARE = "Let each rank take its share of the batch, and average the gradients."
+CALL = "Call the parameters begin and average."
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class PartsUsed:
 WAYS = (
     PartsUsed(True, True, None),
     PartsUsed(True, False, f"gradients are averaged, but not by the parameter average. {CALL}"),
-    PartsUsed(False, True, f"the weights begin as rank 0's, but not by the parameter begin. {CALL}"),
-    PartsUsed(False, False, f"the parameters begin and average are not used: wrong ones could not be put in. {CALL}"),
+    PartsUsed(False, True, f"the weights start as rank 0's, but not by the parameter begin. {CALL}"),
+    PartsUsed(False, False, f"the training uses its own begin and average. {CALL}"),
 )
 
 
@@ -169,15 +169,15 @@ class SharesTaken:
         shares = taken.sum(axis=1)
         size = self._size(step)
         if size > 1 and max(shares) == size == sum(shares):
-            return f"step {step} is that of rank {int(np.argmax(shares))} alone, which took the whole batch. {SHARE}"
+            return f"in step {step} rank {int(np.argmax(shares))} alone took the whole batch. {SHARE}"
 
         for example, takers in enumerate(taken.sum(axis=0)):
             if takers > 1:
-                return f"{takers} ranks took example {example} of the batch in step {step}: each is in one rank's share."
+                return f"{takers} ranks took example {example} of the batch in step {step}: each belongs to one rank's share."
         if sum(shares) != size:
             return f"step {step}: {sum(shares)} examples were taken; expected {size}."
         if max(shares) - min(shares) > 1:
-            return f"step {step}: the ranks took {', '.join(map(str, shares))} examples: shares differ by one at most."
+            return f"step {step}: the ranks took {', '.join(map(str, shares))} examples: shares may differ by one at most."
         return None
 
     def _apart(self, returned: Sequence[np.ndarray]) -> str:
@@ -199,12 +199,12 @@ class SharesTaken:
             taken = self._taken(history, 0, way, 0, times=self.world_size)
             if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self._size(0):
                 return (
-                    f"every rank computed the gradient of the whole batch, and these were averaged: all did all the work. {SHARE}"
+                    f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}"
                 )
         return None
 
     def _no_mean(self, step: int) -> str:
-        return f"step {step} is not the mean over {self._size(step)} examples, each with the numbers of one rank. {SHARE}"
+        return f"step {step} is not the mean over {self._size(step)} examples, each taken by one rank. {SHARE}"
 
     def _lost(self, history: np.ndarray, step: int, way: PartsUsed) -> str:
         again = history.copy()
@@ -216,7 +216,7 @@ class SharesTaken:
     def __str__(self) -> str:
         return (
             f"{ranks_in_words(self.world_size)}, {COUNT} examples in batches of {BATCH}, {EPOCHS} epochs, "
-            f"with other numbers on each rank"
+            f"with different numbers on each rank"
         )
 
 
@@ -232,5 +232,5 @@ def _not_once(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
 def _alike(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
     for a, b in combinations(range(len(epochs)), 2):
         if epochs[a] == epochs[b]:
-            return f"epoch {b} has the batches of epoch {a}: give shards another seed in every epoch."
+            return f"epoch {b} has the batches of epoch {a}: give shards a new seed in every epoch."
     return None

@@ -30,7 +30,7 @@ POINTS = {
 PLACES, CHIEF, THREADS, STEPS, WEIGHTS = POINTS
 WORKERS, SERVERS = 2, 2
 MOST_GRACE_S = 2.0  # a closing session's wait for stuck threads is only noted: nobody waits
-LATE = "Do all workers meet at the same servers, and does worker 0's session get is_chief=True, and no other's?"
+LATE = "Do all workers use the same servers, and does only worker 0's session get is_chief=True?"
 
 
 def between_graph(arena: Arena, fn: Callable) -> Verdict:
@@ -57,21 +57,21 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
 _ADVICE = {
     "Cannot assign a device": (
-        "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master it is alone, and sees "
-        "no ps."
+        "Is the session connected? Give MonitoredTrainingSession master=server.target. Without a master the session is local "
+        "and sees no ps."
     ),
     "invalid literal for int()": (
-        'Server wants the table of the jobs alone, config["cluster"]; the rest is job_name="worker" and this worker\'s '
+        'Give Server only the table of the jobs, config["cluster"], with job_name="worker" and this worker\'s '
         "task_index."
     ),
-    "Graph is finalized": "A session freezes the graph, so build comes before it.",
-    "after should_stop requested": "Look at session.should_stop() before every run: the hooks decide when it is over.",
+    "Graph is finalized": "A session freezes the graph: call build before it.",
+    "after should_stop requested": "Check session.should_stop() before every run: the hooks decide when to stop.",
     "Could not start gRPC server": (
-        'Another worker listens there already: task_index is this worker\'s own, config["task"]["index"].'
+        'Another worker already listens there: give this worker\'s own task_index, config["task"]["index"].'
     ),
     "after timeout_s": (
-        "Does every worker start its own Server, and is its session connected to that (master=server.target)? And is build told "
-        "is_chief=True on worker 0, and False on others? It is no number of a worker."
+        "Does every worker start its own Server, and connect its session to it (master=server.target)? Does build get "
+        "is_chief=True on worker 0, and False on the others? is_chief is not a worker's number."
     ),
 }
 
@@ -111,7 +111,7 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
 
 def _misplaced(worker: int, one: dict) -> Complaint:
     if not one["built"]:
-        return f"worker {worker}: build was never called: the graph is its work"
+        return f"worker {worker}: build was never called: it makes the graph"
 
     operation = one["operation"] or "no device"
     outside = [device or "no device" for device in one["variables"] if not device.startswith("/job:ps")]
@@ -121,12 +121,12 @@ def _misplaced(worker: int, one: dict) -> Complaint:
             "replica_device_setter that knows the cluster."
         )
     if not one["operation"].startswith(f"/job:worker/task:{worker}"):
-        other = "that is another worker's" if "task:" in operation else "it does not say which worker: give worker_device"
+        other = "that is another worker's" if "task:" in operation else "the worker is missing: give worker_device"
         return f"worker {worker}: expected operations on /job:worker/task:{worker}, got {operation}: {other}"
     if len(set(one["variables"])) < SERVERS:
         return (
-            f"worker {worker}: all variables lie on {one['variables'][0]}, and there are {SERVERS} servers. "
-            "replica_device_setter(cluster=…) deals them out over all."
+            f"worker {worker}: all variables lie on {one['variables'][0]}, but there are {SERVERS} servers. "
+            "replica_device_setter(cluster=…) spreads them over all."
         )
     return None
 
@@ -136,19 +136,19 @@ def _wrong_chief(worker: int, is_chief: Any) -> Complaint:
         return None
 
     said = "nothing" if is_chief is None else repr(is_chief)
-    right = "is the chief, who fills the variables: True" if worker == 0 else "is not the chief: False"
-    return f"worker {worker}: build was told is_chief = {said}; worker {worker} {right}"
+    right = "is the chief and fills the variables: pass True" if worker == 0 else "is not the chief: pass False"
+    return f"worker {worker}: build got is_chief = {said}; worker {worker} {right}"
 
 
 _KINDS = {
     "ChiefSessionCreator": "would fill the variables, too",
-    "WorkerSessionCreator": "waits for somebody to fill the variables, and nobody does",
+    "WorkerSessionCreator": "waits for another worker to fill the variables, and none does",
 }
 _ONE_CHIEF = "give MonitoredTrainingSession is_chief=True on worker 0, and False on all others."
 
 
 _NO_HOOKS = (
-    "the session was not given the hooks that build returned (hooks=hooks): they say when it stops. Run steps while not "
+    "the session did not get the hooks that build returned (hooks=hooks): they decide when it stops. Run steps while not "
     "session.should_stop()."
 )
 
@@ -159,27 +159,27 @@ def _long_wait(worker: int, grace_s: float | None) -> Complaint:
     if grace_s <= MOST_GRACE_S:
         return None
     return (
-        f"worker {worker}: at its end the session would wait {grace_s:g} s for a thread that does not end by itself, as that "
-        f"of synchronous training: give MonitoredTrainingSession stop_grace_period_secs={MOST_GRACE_S:g}"
+        f"worker {worker}: at its end the session would wait {grace_s:g} s for a thread that does not end by itself, as in "
+        f"synchronous training: give MonitoredTrainingSession stop_grace_period_secs={MOST_GRACE_S:g}"
     )
 
 
 def _wrong_list(worker: int, returned: Any, steps: int) -> Complaint:
     if not isinstance(returned, tuple):
         came = NOTHING if returned == "NoneType" else f"a {returned}"
-        return f"worker {worker}: expected a list of what each step fetched, got {came}"
+        return f"worker {worker}: expected a list of the steps' results, got {came}"
 
     if list(returned) == list(range(1, steps + 1)):
         return None
     if len(returned) < steps:
         return f"worker {worker}: expected {steps} steps, until the session stops, got {len(returned)}"
-    return f"worker {worker}: expected what each of {steps} steps fetched, in order, got {list(returned)!r:.60}"
+    return f"worker {worker}: expected the results of {steps} steps, in order, got {list(returned)!r:.60}"
 
 
 def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
     held = [one["weights"] for one in told if one["weights"] is not None]
     if not held:
-        return "nobody filled the weights on the server: has each worker variables of its own?"
+        return "no worker filled the weights on the server: does each worker have its own variables?"
 
     parts = [-own["steps"] * np.array(own["gradient"]) for own in inputs]
     expected = sum(parts)
@@ -191,6 +191,6 @@ def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
 
     for worker, part in enumerate(parts):
         if same(got, part):
-            return f"the weights on the server hold the steps of worker {worker} alone"
+            return f"the weights on the server hold only the steps of worker {worker}"
 
     return f"the weights on the server: expected {expected.tolist()} after all steps of all workers, got {got.tolist()}"

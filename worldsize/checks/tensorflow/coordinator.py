@@ -23,13 +23,13 @@ from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
 
 _PROMISE = (
-    "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch gives "
+    "`schedule` returns at once, with a promise of the two numbers (TensorFlow's is a RemoteValue). coordinator.fetch returns "
     "the numbers themselves."
 )
-_ARGS = "`args` is a tuple, also of one part: schedule(right_in, args=(part,))."
+_ARGS = "`args` is a tuple, even for one part: schedule(right_in, args=(part,))."
 _RETURNED = (
-    "This coordinator is played: it has schedule, join, done and fetch. Add up what the closures return, here on the chief: what "
-    "they add to a variable may be added twice."
+    "This coordinator is simulated: it has schedule, join, done and fetch. Add up the closures' results here on the chief: an "
+    "addition to a variable may happen twice."
 )
 _ADVICE = {
     "ScheduledValue": _PROMISE,
@@ -205,15 +205,15 @@ class PlayedParts:
 def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
     truth, coordinator = played.truth, played.coordinator
     if played.on_the_chief:
-        return {ASYNC: "right_in was called on the chief itself: hand it to coordinator.schedule, with args=(part,)"}
+        return {ASYNC: "right_in was called on the chief itself: pass it to coordinator.schedule, with args=(part,)"}
     if coordinator.left and not played.asked:
-        return {VALUE: "nothing had run when the function returned: `join` waits for what was scheduled"}
+        return {VALUE: "no closure had run when the function returned: `join` waits for the scheduled closures"}
 
     asked = sorted(set(played.asked))
     missing = [part for part in range(len(truth)) if part not in asked]
     if missing:
-        late = " Does a lambda in a loop look its part up too late? Give it as args=(part,)." if len(asked) == 1 else ""
-        return {VALUE: f"part {missing[0]} was never asked for; asked were {asked}.{late}"}
+        late = " Does a lambda in a loop look its part up too late? Pass it as args=(part,)." if len(asked) == 1 else ""
+        return {VALUE: f"part {missing[0]} was never asked for; the closures asked for {asked}.{late}"}
 
     found = {TWICE if coordinator.repeats else VALUE: _wrong_score(got, truth, played.asked)}
     if len(truth) > 1:
@@ -226,14 +226,14 @@ def _one_by_one(waves: Sequence[int], parts: int) -> Complaint:
         return None
     if waves[0] > parts:
         return (
-            f"{waves[0]} closures were scheduled for {parts} parts: schedule each part once. Where a worker is lost, the "
-            f"coordinator itself gives its closure to another."
+            f"{waves[0]} closures were scheduled for {parts} parts: schedule each part once. If a worker is lost, the "
+            f"coordinator itself gives its closure to another worker."
         )
 
     under_way = "1 of {} parts was" if waves[0] == 1 else f"{waves[0]} of {{}} parts were"
     return (
         f"{under_way.format(parts)} under way when the first answer was fetched: the other workers have nothing to do. "
-        f"Schedule all, then fetch."
+        f"Schedule all parts, then fetch."
     )
 
 

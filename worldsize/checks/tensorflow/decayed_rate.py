@@ -20,7 +20,7 @@ from worldsize.units import count
 
 POINTS = {"one tower: falls in stairs, by the factor": 0.25, "more towers: an epoch has fewer steps": 0.75}
 ONE, MORE = POINTS
-IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: do it in a cell of its own, before this one."}
+IMPORTS = {"after timeout_s": "The first `import keras` takes seconds: run it in its own cell, before this one."}
 EXACT = 1e-5  # Keras's own schedule is float32: its factor is off by 6e-8, its rate by 13 times that after 13 falls
 
 

@@ -97,22 +97,22 @@ def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> 
         why = f"It is another spelling of {plain}: compare kinds and numbers, as tf.DeviceSpec reads them."
     else:
         why = (
-            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows one CPU alone. Make a variable "
-            f"there and look at its .device, or compare what tf.DeviceSpec reads."
+            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows only one CPU. Make a variable "
+            f"there and look at its .device, or compare names as tf.DeviceSpec reads them."
         )
 
-    return f"{name} is there, and you call it missing. {why}"
+    return f"{name} exists, but you call it missing. {why}"
 
 
 def _not_noticed(expected: list[str], got: tuple[str, ...]) -> str:
     missed = [name for name in expected if name not in got]
     if missed and list(map(_plain, got)) != list(map(_plain, expected)):
         return (
-            f"expected {expected}, got {list(got)}: {missed[0]} is not there. TensorFlow puts what it cannot put there on "
-            f"CPU:0 and says nothing, and num_replicas_in_sync counts it all the same: look at where a variable really is, "
-            f"for each device."
+            f"expected {expected}, got {list(got)}: {missed[0]} does not exist. TensorFlow silently uses CPU:0 "
+            f"instead, and num_replicas_in_sync still counts the device: check for each device where a variable really "
+            f"is."
         )
-    return f"expected {expected}, spelled and in the order as in the list, got {list(got)}"
+    return f"expected {expected}, spelled and ordered as in the list, got {list(got)}"
 
 
 def _plain(name: str) -> str:
@@ -168,7 +168,7 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
         return dict.fromkeys(TREE, f"expected a list of {n} sums, one for each device, got {row['kind']}")
 
     if "raised" in row:
-        return dict.fromkeys(TREE, f"the traced graph could not be run by itself: {row['raised']}")
+        return dict.fromkeys(TREE, f"the traced graph could not run by itself: {row['raised']}")
 
     told, others = row["sums"]
     wrong = _wrong_sums(n, told, drawn.dtype) or _wrong_with_others(others, drawn)
@@ -189,9 +189,9 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Compla
 
         complaint = f"copy k is 10^k, and device {k} holds {value:g}; expected {expected:g}. "
         if got.dtype != dtype:
-            return f"{complaint}It is {got.dtype}, and the copies are {dtype}."
+            return f"{complaint}It is {got.dtype}, but the copies are {dtype}."
         if close(value * n, expected, MEAN):
-            return complaint + "That is the mean: add up, and do not divide."
+            return complaint + "That is the mean: add up, do not divide."
         if not np.isfinite(value) or value < 0 or value >= 10**n or value != int(value):
             return complaint
         return complaint + _miscounted(f"{int(value):0{n}d}"[::-1])
@@ -211,10 +211,10 @@ def _miscounted(digits: str) -> str:
     """Name the copy that a sum counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
     for device, digit in enumerate(digits):
         if digit not in "01":
-            return f"The copy of device {device} is in it {digit} times."
+            return f"The sum holds device {device}'s copy {digit} times."
 
     lacks = [str(device) for device, digit in enumerate(digits) if digit == "0"]
-    return f"The copy of device {', '.join(lacks)} is not in it. Is the way back from the largest gap to the smallest?"
+    return f"The sum lacks the copy of device {', '.join(lacks)}. Does the way back go from the largest gap to the smallest?"
 
 
 def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
@@ -223,9 +223,9 @@ def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
         busiest = int(np.argmax(counts))
         if counts[busiest] > rounds:
             return (
-                f"the sums are right, but device {busiest} {what} {counts[busiest]} copies, at most {rounds} in a tree. "
-                f"Let pairs of devices meet, each `with tf.device(…)` of its own, and then pairs of pairs. On the way back, too, "
-                f"who has the sum passes it on."
+                f"the sums are right, but device {busiest} {what} {counts[busiest]} copies; a tree needs at most {rounds}. "
+                f"Add up pairs of devices, each in its own `with tf.device(…)`, and then pairs of pairs. On the way back, too, "
+                f"let every device that has the sum pass it on."
             )
 
     return None
@@ -235,6 +235,6 @@ def _wrong_depth(depth: int, rounds: int) -> Complaint:
     if depth <= 2 * rounds:
         return None
     return (
-        f"the sums are right, but {depth} moves wait for each other, at most {2 * rounds} in a tree ({rounds} up, {rounds} "
+        f"the sums are right, but {depth} moves wait for each other; a tree needs at most {2 * rounds} ({rounds} up, {rounds} "
         f"down): is it a chain?"
     )

@@ -100,18 +100,18 @@ def _examine(ended: ArenaResult, run: PlayedRun) -> dict[str, Complaint]:
 def _wrong(name: str, got: object, run: PlayedRun) -> Complaint:
     value = number(got)
     if isinstance(value, str):
-        return f'"{name}": expected how many updates are lost, one number, {value}'
+        return f'"{name}": expected the number of lost updates, {value}'
 
     lost, made = getattr(run, name), sum(run.made)
     if close(value, lost, WHOLE):
         return None
 
-    told = f'"{name}": {made} updates were made and {made - lost} are there, so {lost} are lost; got {value:g}'
+    told = f'"{name}": {made} updates were made and {made - lost} arrived, so {lost} are lost; got {value:g}'
     if not np.isfinite(value):
         return f"{told}. Where the gradient is 0 the weight does not move: leave that element out"
 
     if abs(value - lost) < 0.5:
-        return f"{told}. An update was lost or it was not, and floats are a little off: round"
+        return f"{told}. Updates are lost in whole numbers, and floats are a little off: round"
     return told + first_named(value, _mistakes(run, lost, name, value), UNROUNDED)
 
 

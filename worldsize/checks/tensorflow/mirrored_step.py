@@ -191,10 +191,10 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
         (n * mean + penalty, f"The step is {n} times the mean gradient: {_TIMES}"),
         (means + n * penalty, f"The step is {n} times a mean: {_TIMES}"),
         (mean, "The model's own penalties, model.losses, are left out of the gradient: read them inside the tape."),
-        (total * mean + penalty, "The gradients of all examples were added up, and nobody divided."),
-        (total * mean + n * penalty, "The gradients of all examples were added up, and nobody divided."),
-        ((mean + penalty) / n, "The step is too short: divided by the number of replicas, too."),
-        (mean / n + penalty, "The step is too short: divided by the number of replicas, too."),
+        (total * mean + penalty, "The gradients of all examples were added up, but not divided."),
+        (total * mean + n * penalty, "The gradients of all examples were added up, but not divided."),
+        ((mean + penalty) / n, "The step is too short: it was also divided by the number of replicas."),
+        (mean / n + penalty, "The step is too short: it was also divided by the number of replicas."),
         (means / n + penalty, _OF_MEANS),
         (means + penalty, f"The step is {n} times a mean: {_TIMES}"),
     ]
@@ -206,8 +206,8 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
     if not applied:
         return "The optimizer counts no step: let it apply the gradients, by its own rule and rate."
     if len(set(step.counts)) > 1:
-        return "Equal shares are right: is global_batch the number of examples that this step really has?"
-    return "Is the gradient that of the loss, and is every replica's in it?"
+        return "Equal shares are right: is global_batch the real number of examples in this step?"
+    return "Is it the gradient of the loss, and does it include every replica's?"
 
 
 _EMPTY = "A replica without examples has a mean of 0/0: add up, and divide by the examples of all replicas."
@@ -216,7 +216,7 @@ _TIMES = (
     "adds them up itself."
 )
 _OF_MEANS = (
-    "This is the mean of the replicas' means. Shares differ: divide by the number of examples that all replicas have in "
+    "This is the mean of the replicas' means. Shares differ: divide by the number of examples of all replicas in "
     "this step."
 )
 

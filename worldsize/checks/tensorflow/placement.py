@@ -58,12 +58,12 @@ def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
     if isinstance(got, np.ndarray):
         got = plain(got.tolist())
     if not isinstance(got, tuple) or not are_whole(*got):
-        return f"expected a list of numbers of servers, got {shown(got)}"
+        return f"expected a list of server numbers, got {shown(got)}"
 
     if len(got) != len(sizes):
         complaint = f"expected {len(sizes)} numbers, one for each variable, got {len(got)}"
         if len(got) == servers:
-            complaint += ": is this what the servers hold? A server's number is wanted for each variable"
+            complaint += ": are these the servers' loads? Return a server number for each variable"
         return complaint
 
     outside = [k for k in got if not 0 <= k < servers]
@@ -89,16 +89,16 @@ def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
     if got == [k % servers for k in range(count)]:
         return "This is round robin: it counts variables, not bytes."
     if len(set(got)) == 1:
-        return "All went to one server: note what each holds after every variable."
+        return "All went to one server: add each variable's bytes to its server's load."
     if got == _fewest_variables(sizes, servers):
-        return "The number of variables decided first, and their bytes only between equals."
+        return "The number of variables decided, and their bytes only broke ties."
     if got == [k * servers // count for k in range(count)]:
-        return "They were cut into equal blocks: look at their bytes."
+        return "The variables were cut into equal blocks: look at their bytes."
     if got == _sorted_first(sizes, servers):
-        return "The largest were placed first: TensorFlow asks for one variable at a time, in their order."
+        return "The largest were placed first: TensorFlow asks for one variable at a time, in the given order."
     if servers > 2 and max(got) == 1:
-        return f"Only servers 0 and 1 were used, and there are {servers}."
-    return "Did every variable's bytes count for its server?"
+        return f"Only servers 0 and 1 were used, but there are {servers}."
+    return "Were every variable's bytes added to its server's load?"
 
 
 def _fewest_variables(sizes: Sequence[int], servers: int) -> list[int]:

@@ -199,31 +199,31 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         return None
     if row["ended"] == "returned" and plan.broken:
         return (
-            "the step raised InvalidArgumentError, and it did not come through. A new start mends the loss of a server alone: "
+            "the step raised InvalidArgumentError, but the function caught it. A new start mends only the loss of a server: "
             "catch tf.errors.UnavailableError, and no other error"
         )
     if row["waiting"] > {"returned": 0}.get(row["ended"], MOST_WAITING):
         return (
-            f"{count(row['waiting'], 'step')} scheduled, and never waited for: coordinator.join() returns when all have run. "
+            f"{count(row['waiting'], 'step')} scheduled, but never waited for: coordinator.join() returns when all have run. "
             f"Save after it."
         )
     if row["ended"] == "unavailable":
         if plan.eager:
             return (
-                "UnavailableError came out of schedule, and came through: the steps run while you schedule, so the loss may "
-                "show in schedule or in join. Put the try round both."
+                "schedule raised UnavailableError, and the function did not catch it: steps run while you schedule, so the loss "
+                "may show in schedule or in join. Put the try round both."
             )
-        return "the server was lost, and UnavailableError came through: catch it round schedule and join, then start() again"
+        return "the server was lost, and UnavailableError was not caught: catch it round schedule and join, then start() again"
     if row["ended"] == "endless" and _wrong_beginning(row):
         return _wrong_beginning(row)
     if row["refused"] > MOST_WAITING:
-        return f"{_REFUSED}. After a loss call start() again, and take all three that it returns."
+        return f"{_REFUSED}. After a loss call start() again, and use all three values it returns."
     if row["ended"] == "endless" and row["starts"] < MOST_STARTS:
-        return f"{MOST_TRIED} steps were tried, and no end; {plan.steps} were asked for"
+        return f"{MOST_TRIED} steps ran, and the training did not end; expected {plan.steps} steps"
     if row["ended"] == "endless":
         return (
-            f"{count(row['starts'] - 1, 'start')}, and no end. After a loss, take all three that the new start() returns: the "
-            f"old coordinator, step and state belong to a server that is gone."
+            f"{count(row['starts'] - 1, 'start')}, and the training did not end. After a loss, use all three values of the new "
+            f"start(): the old coordinator, step and state belong to a server that is gone."
         )
 
     state = row["state"]
@@ -231,7 +231,7 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         came = f"a {state}"
         if state in (None, "NoneType"):
             came = NOTHING
-        return f"expected the state, as start() gave it, got {came}"
+        return f"expected the state, as start() returned it, got {came}"
 
     return (
         _wrong_beginning(row)
@@ -249,11 +249,11 @@ def _one_by_one(server: PlayedServer) -> Complaint:
     """Return a complaint if steps ran on the chief, or one at a time; rounds shorter than `every` pass."""
     plan = server.plan
     if not server.scheduled:
-        return "the steps ran on the chief itself: hand them to coordinator.schedule, and the workers run them"
+        return "the steps ran on the chief itself: pass them to coordinator.schedule, and the workers run them"
     if plan.eager or plan.every < 4 or server.most_at_once > 1:
         return None
     return (
-        f"each step was joined by itself, every={plan.every}: one worker has a step, the others wait. Schedule a round, "
+        f"join ran after each step, although every={plan.every}: one worker has a step, the others wait. Schedule a round, "
         f"then join once."
     )
 
@@ -263,10 +263,10 @@ def _wrong_beginning(row: dict) -> Complaint:
         if saved > 0 and first == 0:
             return (
                 f"training began at step 0 though the folder holds a checkpoint of step {saved}. After every start(), restore "
-                f"the newest one: the variables are new, and 0."
+                f"the newest checkpoint: the variables are new, and 0."
             )
         if GONE in (first, saved):
-            return "a checkpoint was written after the server was lost: save after a join that came to its end, and then only"
+            return "a checkpoint was written after the server was lost: save only after a join that returned"
 
     return None
 
@@ -279,29 +279,29 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
     if step == GONE:
         return told + "That state was lost with its server."
     if step > plan.steps and (plan.after or plan.lost):
-        return f"{told}Steps that a checkpoint holds are done: schedule min(every, what is left)."
+        return f"{told}Steps that a checkpoint holds are done: schedule min(every, steps left)."
     if step > plan.steps:
-        return f"{told}The last round may be shorter: schedule min(every, what is left)."
+        return f"{told}The last round may be shorter: schedule min(every, steps left)."
     if plan.lost:
-        return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by a number of your own.'
+        return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by your own counter.'
     return told + "Is the last, shorter round left out?"
 
 
 def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
     if row["unsaved"] > plan.every:
         return (
-            f"{row['unsaved']} steps ran without a checkpoint between them in `folder`, every={plan.every}: schedule no more "
-            f"than that, join, save."
+            f"{row['unsaved']} steps ran without a checkpoint in `folder`, although every={plan.every}: schedule at most "
+            f"that many, join, save."
         )
     if row["saved"] == NO_STEP:
-        return "the newest checkpoint at the end holds no step: a checkpoint holds all of the state"
+        return "the newest checkpoint at the end holds no step: a checkpoint must hold the whole state"
     if row["saved"] != plan.steps:
         last = f"it holds step {row['saved']}"
         if row["saved"] == NONE:
             last = "there is none in the folder"
         return (
-            f"the newest checkpoint at the end: expected it to hold step {plan.steps}, {last}. Steps have run when join "
-            f"returns: save after it."
+            f"the newest checkpoint at the end: expected it to hold step {plan.steps}, but {last}. Steps have run when join "
+            f"returns: save after join."
         )
     return None
 
@@ -311,12 +311,12 @@ def _wrong_weights(got: Any, server: PlayedServer) -> Complaint:
     whole = [steps for steps in server.ends() if len(steps) == server.plan.steps]
     if not whole:
         ran = " or ".join(sorted({str(len(steps)) for steps in server.ends()}))
-        return f"state[\"step\"] says {server.plan.steps}, but the steps that ran and were not lost are {ran}"
+        return f"state[\"step\"] says {server.plan.steps}, but {ran} steps ran and were not lost"
 
     sums = [np.sum(steps, axis=0).astype("float32") for steps in whole]
     if any(same(got, expected) for expected in sums):
         return None
     return (
-        f"state[\"weights\"]: expected {sums[0].tolist()}, what the steps added that were not lost, got {shown(got)}. A "
-        f"checkpoint holds all of the state, and a new start goes on from the newest."
+        f"state[\"weights\"]: expected {sums[0].tolist()}, the sum of all steps that were not lost, got {shown(got)}. A "
+        f"checkpoint must hold the whole state, and a new start goes on from the newest."
     )

@@ -79,7 +79,7 @@ def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Co
     try:
         said = json.loads(text)
     except ValueError:
-        return {CLUSTER: f"this text is no JSON: {text[:60]!r}. Python's own text of a dict has other quotes; use json.dumps."}
+        return {CLUSTER: f"this text is not JSON: {text[:60]!r}. str() of a dict writes other quotes; use json.dumps."}
 
     if not has_keys(said, "cluster", "task"):
         keys = type(said).__name__
@@ -95,7 +95,7 @@ def _wrong_cluster(said: Any, jobs: Jobs) -> Complaint:
 
     for name in said:
         if name not in jobs:
-            return f"'cluster' has the type {name!r}; TensorFlow's types are here {', '.join(map(repr, jobs))}"
+            return f"'cluster' has the type {name!r}; the types here are {', '.join(map(repr, jobs))}"
 
     for name, addresses in jobs.items():
         got = said.get(name, [])
@@ -107,11 +107,11 @@ def _wrong_cluster(said: Any, jobs: Jobs) -> Complaint:
 
 def _why(name: str, got: Any, jobs: Jobs) -> str:
     if not isinstance(got, list):
-        return "Also one address stands in a list."
+        return "Even a single address must be in a list."
 
     for other, addresses in jobs.items():
         if other != name and any(address in got for address in addresses):
-            return f"There is a host of {other!r} in it: every host has one place."
+            return f"It holds a host of {other!r}: every host has one place."
 
     if got == [address.partition(":")[0] for address in jobs[name]]:
         return "The port belongs to the address."
@@ -121,7 +121,7 @@ def _why(name: str, got: Any, jobs: Jobs) -> str:
         return "With ps=0 a slice that ends at -ps is hosts[1:0], which is empty."
     if len(got) < len(jobs[name]):
         return "Is a host left out?"
-    return "Each stands there as it was handed in."
+    return "Keep each address as it was passed in."
 
 
 def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint:
@@ -141,7 +141,7 @@ def _wrong_task(said: Any, hosts: list[str], jobs: Jobs, rank: int) -> Complaint
     if got != index:
         complaint = f"'task': {hosts[rank]} is {kind} {index}, got index {got}."
         if got in (rank, rank - 1):  # counted over all hosts, or over all but the chief
-            complaint += " It is counted within its own type, not over all hosts."
+            complaint += " Count it within its own type, not over all hosts."
         return complaint
 
     return None

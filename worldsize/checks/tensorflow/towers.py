@@ -84,7 +84,7 @@ def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
 # ---- complaints ------------------------------------------------------------------------------
 
 
-_BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) gives them variable by variable."
+_BY_VARIABLE = "Are these the gradients of one variable? zip(*towers) groups them by variable."
 _WAYS_OUT = {
     "has no attribute 'numpy'": "The function is traced into a graph, which has no values yet: use TensorFlow's operations.",
     "don't all match": _BY_VARIABLE,
@@ -100,7 +100,7 @@ def _wrong_pairs(told: Any) -> Complaint:
     if found == wanted:
         return None
     if -1 in found:
-        return f"row {found.index(-1)}: what stands beside the gradient is none of the variables: pass on the tower's own"
+        return f"row {found.index(-1)}: the gradient's partner is not one of the variables: pass on the tower's own"
     if len(found) != len(wanted):
         return f"expected {len(wanted)} pairs, one for each variable, got {len(found)}: the towers share the variables"
     return f"expected the variables in the order {wanted}, got {found}"
@@ -156,6 +156,6 @@ def _wrong_steps(weights: Any, broke: str, lesson: dict) -> Complaint:
         line = line - RATE * 2 * np.array([*(x.T @ error / len(y)), error.mean()])
         apart = np.abs(weights[step] - line).max()
         if not apart <= EXACT * max(1.0, np.abs(line).max()):
-            return f"{where}, step {step}: a weight is {apart:.1e} from that of one device with the whole batch"
+            return f"{where}, step {step}: a weight differs by {apart:.1e} from the weight on one device with the whole batch"
 
     return None

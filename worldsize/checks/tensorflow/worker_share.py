@@ -33,12 +33,12 @@ PLANS = (  # (examples, global batch, workers, whether the data set knows its le
 # batches with chance 4!³ / 12! = 1 / 34,650 at most, and those of all six plans below 1e-12.
 DRAWN = ((3, 8), (2, 9))
 UNKNOWN = (
-    " The length of this data set is unknown, as with one that reads from a stream: len() raises and cardinality() is "
-    "negative. Do without: drop_remainder=True."
+    " The length of this data set is unknown, as when it reads from a stream: len() raises and cardinality() is "
+    "negative. Use drop_remainder=True instead."
 )
 IN_TURN = (
-    "workers take whole global batches in turn, so that a step has one for each of them. Every global batch is shared by all "
-    "workers: cut it, then give each a slice of it."
+    "workers take whole global batches in turn, so that a step has one for each of them. All workers share every global "
+    "batch: cut it, then give each worker a slice."
 )
 FACTOR = 10  # label = number x FACTOR
 
@@ -141,16 +141,16 @@ def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
         return None
 
     why = _why_so_many(lengths[0], expected, len(taken))
-    return f"expected {counted(expected, 'step')}, the whole global batches there are; got {lengths[0]}.{why}"
+    return f"expected {counted(expected, 'step')}, one for each whole global batch; got {lengths[0]}.{why}"
 
 
 def _why_so_many(steps: int, expected: int, workers: int) -> str:
     if steps >= MOST_STEPS:
-        return " It does not end: is there a `repeat` in it?"
+        return " The data set does not end: is there a `repeat` in it?"
     if steps == expected + 1:
-        return " The last global batch is incomplete, and is to be left out."
+        return " The last global batch is incomplete: leave it out."
     if workers > 1 and steps <= expected // workers + 1:
-        return " Each step takes a global batch for every worker: global_batch is for all of them together."
+        return " Each step takes a global batch for every worker: global_batch is for all workers together."
     if steps > expected:
         return " Does every worker go through all examples?"
     return ""
@@ -169,12 +169,12 @@ def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> C
         told = f"step {step}: expected examples {wanted[0]} to {wanted[-1]} (counted from 0), each once; {shown}. "
         twice = sorted({n for n in together if together.count(n) > 1})
         if twice:
-            return told + f"Example {twice[0]} is taken by several workers, so it counts too much."
+            return told + f"Example {twice[0]} is taken several times, so it counts too much."
         if len(together) > batch:
             return told + "That is more than one global batch: global_batch is for all workers together."
         if len(together) < len(wanted):
-            return told + "Some of the batch is taken by nobody."
-        return told + "Cut global batches first, then share each one out; nothing is to be shuffled here."
+            return told + "No worker takes the rest of the batch."
+        return told + "Cut global batches first, then share each one out; do not shuffle here."
 
     return None
 
