@@ -61,13 +61,13 @@ def fits_a_line(made, iterations, before, after, rate, gradient):
 answers.mistake("what_is_there", {
     "sum(made) - iterations": "iterations",
     "sum(made) - round(float(there))": "round(float(there))",
-}, '"counter"', "That is how many are there, not how many are lost")
+}, '"counter"', "That is how many arrived, not how many are lost")
 answers.mistake("the_other_way_round", {"sum(made) - iterations": "iterations - sum(made)"},
     "the counter loses", "turn the difference round")
 answers.mistake("counts_closures", {
     "sum(made) - iterations": "len(made) - iterations",
     "sum(made) - round": "len(made) - round",
-}, "closures of several updates each", "add up what they say, do not count them")
+}, "closures of several updates each", "add up their updates, do not count closures")
 answers.mistake("divides_by_zero", {
     "used = gradient != 0": "",
     "there = ((before - after)[used] / (rate * gradient[used])).mean()": """
@@ -115,6 +115,6 @@ answers.mistake("changes_the_two", {
     '"weights": sum(made) - round': '"counter": sum(made) - round',
 }, "the counter loses", 'That is what "weights" lost')
 answers.mistake("counts_on_from_the_counter", {"sum(made) - round": "iterations - round"},
-    '"weights"', "`iterations` has losses of its own")
+    '"weights"', "`iterations` has its own losses")
 answers.mistake("takes_the_rate_of_the_notebook", {"rate * gradient": "0.1 * gradient"},
     "The rate is 0.125 here, as it was handed in")

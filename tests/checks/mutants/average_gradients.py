@@ -79,14 +79,14 @@ def counts_travel_along(fabric, gradients, counts):
 
 
 answers.mistake("adds_up", {"weighed(gradient, counts[fabric.rank]).div_(sum(counts))": ""},
-    "These are the gradients added up: n times the mean. Nobody divided")
+    "This is the sum of the gradients, n times the mean: divide")
 answers.mistake("means_of_means", {
     "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "",
     "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(fabric.world_size)",
 }, "This is the mean of the ranks' means", "Weigh each rank by its count")
 answers.mistake("weighs_and_does_not_divide",
     {"weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "gradient.mul_(counts[fabric.rank])"},
-    "This is the sum over all examples: divide by how many there are")
+    "This is the sum over all examples: divide by their number")
 answers.mistake("divides_means_by_the_examples", {
     "weighed(gradient, counts[fabric.rank]).div_(sum(counts))": "",
     "all_reduce(fabric, gradient)": "all_reduce(fabric, gradient).div_(sum(counts))",

@@ -62,7 +62,7 @@ def a_dictionary_by_variable(towers):
 
 
 answers.mistake("adds_up", {" / len(pairs)": ""},
-    "2 towers", "These are the gradients added up: nobody divided by the number of towers")
+    "2 towers", "This is the sum of the gradients: divide by the number of towers")
 answers.mistake("forgets_to_return", {"return [": "["}, "got None (does the function return it?)")
 answers.mistake("no_axis", {
     "sum(g for g, _ in pairs) / len(pairs)": "tf.reduce_mean([g for g, _ in pairs])",

@@ -61,7 +61,7 @@ answers.mistake("no_stairs", {"int(step // length)": "(step / length)"},
 answers.mistake("multiplies_by_the_towers", {"/ towers": "* towers"},
     "4 towers", "The number of towers counts the wrong way")
 answers.mistake("every_epoch", {"epochs_per_decay * examples": "examples"},
-    "It falls after every epoch: epochs_per_decay of them have to be over")
+    "It falls after every epoch: epochs_per_decay of them must be over")
 answers.mistake("epochs_for_steps", {"epochs_per_decay * examples / batch / towers": "epochs_per_decay"},
     "It falls every epochs_per_decay steps: count epochs")
 answers.mistake("falls_once", {"factor ** int(step // length)": "factor ** int(step >= length)"},

@@ -80,7 +80,7 @@ answers.mistake("divides_padded_hits_by_the_count", {
     "mine = own(share, count)": "",
     "(hits(share) * mine).sum(), mine.sum()": "hits(share).sum(), 0",
     "right / total": "right / count",
-}, "The padding was among the right ones, though they were divided by")
+}, "Padding was counted among the right ones, though they were divided by")
 answers.mistake("averages_the_ranks_own", {
     "right, total = summed((hits(share) * mine).sum(), mine.sum())":
         "mean = hits(share)[mine].mean() if mine.any() else 0.0",
@@ -95,7 +95,7 @@ answers.mistake("drops_the_last_of_every_rank", {
     "mine.sum()": "len(kept)",
 }, "Every rank left its last example out: padding is on some ranks only")
 answers.mistake("returns_the_right_ones", {"return right / total": "return right"},
-    "These are the right ones: divide by the number of examples")
+    "This is the number of right ones: divide by the number of examples")
 answers.mistake("rank_0_alone_knows", {
     "return right / total": """
         if dist.get_rank() == 0:
@@ -103,7 +103,7 @@ answers.mistake("rank_0_alone_knows", {
     """,
 }, "rank 1: expected the accuracy, one number, got None (does every rank return it?)")
 answers.mistake("returns_percent", {"return right / total": "return 100 * right / total"},
-    "2 ranks, 6 examples", "This is in percent: expected a part, from 0 to 1")
+    "2 ranks, 6 examples", "This is in percent: expected a fraction, from 0 to 1")
 
 
 @answers.is_wrong("4 ranks, 9 examples", "One padded example was left out: every rank from count % n on has some")
@@ -127,7 +127,7 @@ answers.mistake("a_rank_with_padding_alone_goes_home", {
 }, "even a rank with only padding? The others wait for it")
 
 
-@answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, with one rank's examples after the other's")
+@answers.is_wrong("4 ranks, 9 examples", "Padding was taken to lie at the end, as if ranks held blocks")
 def cuts_what_was_gathered_in_rank_order(share, count):
     everyone = [torch.empty_like(share["labels"]) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, (share["predicted"] == share["labels"]).long())
@@ -137,12 +137,12 @@ def cuts_what_was_gathered_in_rank_order(share, count):
 answers.mistake("numbers_its_examples_in_blocks", {
     "mine = own(share, count)":
         'mine = dist.get_rank() * len(share["labels"]) + torch.arange(len(share["labels"])) < count',
-}, "4 ranks, 9 examples", "Padding was taken to lie at the end, with one rank's examples after the other's")
+}, "4 ranks, 9 examples", "Padding was taken to lie at the end, as if ranks held blocks")
 answers.mistake("sorts_the_hits_and_cuts_them", {"torch.cat(everyone)[:count]": "torch.cat(everyone).sort().values[:count]"},
     "4 ranks, 9 examples", "The hits were sorted before they were cut", of=cuts_what_was_gathered_in_rank_order)
 answers.mistake("sorts_the_hits_downwards_and_cuts_them", {
     "torch.cat(everyone)[:count]": "torch.cat(everyone).sort(descending=True).values[:count]",
-}, "4 ranks, 9 examples", "no longer shows once hits are sorted", of=cuts_what_was_gathered_in_rank_order)
+}, "4 ranks, 9 examples", "Sorting the hits loses the place", of=cuts_what_was_gathered_in_rank_order)
 answers.mistake("takes_the_padding_to_lie_on_rank_0", {
     "own(share, count)": """
         torch.ones(len(share["labels"]), dtype=torch.bool)

@@ -70,7 +70,7 @@ answers.mistake("lets_stages_work_at_once", {"batch * example_s + passing_s": "b
     "Stages work one after the other")
 answers.mistake("gives_every_replica_all_work", {"share * example_s + ring_s": "batch * example_s + ring_s"},
     "memory for all", "A step of replicas takes")
-answers.mistake("cuts_examples", {"share = -(-batch // n)": "share = batch / n"}, "the largest share says when a step is over")
+answers.mistake("cuts_examples", {"share = -(-batch // n)": "share = batch / n"}, "the largest share decides when a step ends")
 answers.mistake("leaves_the_remainder_out", {"-(-batch // n)": "batch // n"}, "A share is rounded up: the examples that are left")
 answers.mistake("rounds_to_the_nearest", {"-(-batch // n)": "round(batch / n)"}, "also where less than half an example is left")
 answers.mistake("always_rounds_one_up", {"-(-batch // n)": "batch // n + 1"}, "Where the batch divides evenly, no share has one")
@@ -86,7 +86,7 @@ answers.mistake("passes_forwards_alone", {"sum(2 * (alpha_s": "sum((alpha_s"}, "
 answers.mistake("passes_one_example", {"alpha_s + batch * size": "alpha_s + size"}, "The activations of the whole batch pass")
 answers.mistake("passes_a_share", {"alpha_s + batch * size": "alpha_s + batch / n * size"}, "Stages do not share the batch")
 answers.mistake("passes_the_largest_alone", {"for size in boundary_bytes": "for size in [max(boundary_bytes)]"},
-    "Every boundary is passed, one after the other")
+    "A batch passes the boundaries one after the other")
 answers.mistake("forgets_the_rings_latency", {"(alpha_s + model / (n * bytes_per_s))": "model / (n * bytes_per_s)"},
     "Each of the 2 (n − 1) messages of the ring has its latency")
 answers.mistake("forgets_the_boundaries_latency", {"(alpha_s + batch * size / bytes_per_s)": "batch * size / bytes_per_s"},
@@ -102,7 +102,7 @@ answers.mistake("goes_n_steps_each_time", {"2 * (n - 1)": "2 * n"}, "goes n − 
 answers.mistake("averages_the_parameters_too", {"model / (n * bytes_per_s)": "2 * model / (n * bytes_per_s)"},
     "Replicas average gradients alone")
 answers.mistake("gradients_for_each_example", {"model / (n * bytes_per_s)": "batch * model / (n * bytes_per_s)"},
-    "Gradients are as many as parameters, whatever the batch")
+    "There are as many gradients as parameters, whatever the batch")
 answers.mistake("moves_fewer_bytes", {
     "share * example_s + ring_s": "2 * (n - 1) * model", "batch * example_s + passing_s": "2 * batch * sum(boundary_bytes)",
 }, "memory for all", "A step of replicas takes")
@@ -118,12 +118,12 @@ answers.mistake("ignores_memory", {"2 * model <= memory_bytes": "True", "2 * max
     "A way that needs more memory than there is cannot be chosen")
 answers.mistake("forgets_gradients", {"2 * model <=": "model <=", "2 * max(stage_bytes) <=": "max(stage_bytes) <="},
     "A rank holds its gradients as well")
-answers.mistake("takes_the_mean_stage", {"2 * max(stage_bytes)": "2 * model / n"}, "Every stage has to fit, the largest too")
+answers.mistake("takes_the_mean_stage", {"2 * max(stage_bytes)": "2 * model / n"}, "Every stage must fit, the largest too")
 answers.mistake("takes_the_smallest_stage", {"max(stage_bytes)": "min(stage_bytes)"}, "this looks at the smallest")
 answers.mistake("shares_the_model_among_replicas", {"2 * model <=": "2 * max(stage_bytes) <="}, "Every replica holds the whole")
 answers.mistake("holds_all_stages", {"2 * max(stage_bytes)": "2 * model"}, "A rank holds one stage, not the whole model")
 answers.mistake("leaves_a_byte_free", {"2 * model <=": "2 * model <", "2 * max(stage_bytes) <=": "2 * max(stage_bytes) <"},
-    "What needs all of the memory fits")
+    "A way that needs exactly all of the memory fits")
 answers.mistake("leaves_a_byte_free_beside_a_replica", {"2 * model <=": "2 * model <"},
     "Replicas that need just all of the memory")
 answers.mistake("leaves_a_byte_free_beside_a_stage", {"2 * max(stage_bytes) <=": "2 * max(stage_bytes) <"},

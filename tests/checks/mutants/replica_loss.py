@@ -54,7 +54,7 @@ answers.mistake("means_of_its_own", {"tf.reduce_sum(losses) / global_batch": "tf
     "This is the mean of each replica added up", "not by a replica's own")
 answers.mistake("divides_twice", {"tf.reduce_sum": "tf.reduce_mean"}, "This is divided twice")
 answers.mistake("adds_up", {"tf.reduce_sum(losses) / global_batch": "tf.reduce_sum(losses)"},
-    "This is the sum of all losses: nobody divided")
+    "This is the sum of all losses: divide by global_batch")
 answers.mistake("divides_by_the_replicas_too",
     {"tf.reduce_sum(losses) / global_batch + penalty": "(tf.reduce_sum(losses) / global_batch + penalty)"},
     "This is divided by global_batch and by the replicas, too")

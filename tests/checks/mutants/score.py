@@ -85,7 +85,7 @@ answers.mistake("works_it_out_alone", {
 }, "right_in was called on the chief itself")
 
 
-@answers.is_wrong("every second closure runs twice", "Closures that ran twice count twice. What a closure returns is there once")
+@answers.is_wrong("every second closure runs twice", "Closures that ran twice count twice. A closure's result arrives once")
 def adds_up_in_variables(coordinator, right_in, parts):
     right, of = tf.Variable(0), tf.Variable(0)
 
@@ -148,10 +148,10 @@ answers.mistake("forgets_to_return_with_several", {
     """,
 }, "six parts of different size", "got None (does the function return it?)")
 answers.mistake("returns_a_count", {" / sum(of for _, of in found)": ""},
-    "That is the number of right answers, expected is their share")
+    "That is the number of right answers; expected their share")
 answers.mistake("counts_the_same_answers_once", {
     "return sum(right": "found = {(int(right), int(of)) for right, of in found}\nreturn sum(right",
-}, "six parts of different size", "Parts with the same answers count, each of them")
+}, "six parts of different size", "Parts with the same answers all count")
 answers.mistake("keeps_the_last_answer",
     {"sum(right for right, _ in found) / sum(of for _, of in found)": "found[-1][0] / found[-1][1]"},
     "six parts of different size", "That is the last part alone")
@@ -180,7 +180,7 @@ answers.mistake("one_for_each_worker_then_waits", {
     """,
 }, "2 of 6 parts were under way when the first answer was fetched")
 answers.mistake("in_per_cent", {"return sum": "return 100 * sum"}, "A share is a number from 0 to 1, not in per cent")
-answers.mistake("divides_whole_numbers", {") / sum": ") // sum"}, "`//` leaves out what stands behind the point")
+answers.mistake("divides_whole_numbers", {") / sum": ") // sum"}, "`//` drops the fraction")
 answers.mistake("takes_the_promise_for_the_answer", {"found = coordinator.fetch(later)": "found = later"},
     "coordinator.fetch returns the numbers themselves")
 answers.mistake("a_part_that_is_no_tuple", {"args=(part,)": "args=part"}, "args=(part,)")

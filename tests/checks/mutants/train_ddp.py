@@ -103,7 +103,7 @@ answers.mistake("trains_a_second_model", {
         DistributedDataParallel(build(data).to(device))
         model, history = line(data), []
     """,
-}, "ranks 0 and 1 hold different weights", "it was not the wrapped model that was called")
+}, "ranks 0 and 1 hold different weights", "the unwrapped model was called")
 answers.mistake("never_forgets_gradients", {"optimizer.zero_grad()": ""},
     "The gradients of earlier steps are still there: optimizer.zero_grad() at every step")
 answers.mistake("does_not_shuffle", {"DistributedSampler(dataset)": "DistributedSampler(dataset, shuffle=False)"},
@@ -116,7 +116,7 @@ answers.mistake("forgets_the_sampler", {"batch_size, sampler=sampler": "batch_si
     "Every rank took all examples: give the loader the sampler")
 
 
-@answers.is_wrong("ranks 0 and 1 hold different weights", "Each rank worked out the gradients of all shares by itself")
+@answers.is_wrong("ranks 0 and 1 hold different weights", "Each rank computed the gradients of all shares by itself")
 def takes_the_shares_of_all(data, epochs, batch_size, rate, build=line, loss=mse_loss):
     """After a broadcast nobody needs anybody: each knows the order of all ranks, and has all examples."""
     n = dist.get_world_size()
@@ -141,9 +141,9 @@ answers.mistake("counts_epochs_from_1", {"set_epoch(epoch)": "set_epoch(epoch + 
 answers.mistake("returns_the_last_weights_alone", {"return history": "return history[-1:]"},
     "expected the weights after each of 3 epochs, a list of 3 tensors of 3 numbers, got 1 of 3 numbers")
 answers.mistake("ignores_the_loss", {"loss(model(x), y)": "mse_loss(model(x), y)"},
-    "another model and another loss", "The loss is not the one that was handed in: loss is a parameter")
+    "another model and another loss", "The loss is not the given one: loss is a parameter")
 answers.mistake("ignores_build", {"build(data)": "line(data)"},
-    "The model is not what build(data) made: build is a parameter, call it")
+    "The model does not come from build(data): build is a parameter, call it")
 answers.mistake("ignores_build_and_loss", {"build(data)": "line(data)", "loss(model(x), y)": "mse_loss(model(x), y)"},
     "The check's own build and loss were not used: they are parameters, call them")
 answers.mistake("moves_the_examples_alone", {"build(data).to(device)": "build(data)"},
@@ -160,7 +160,7 @@ answers.mistake("averages_at_the_end_of_an_epoch_only", {
 answers.mistake("forgets_the_epoch_and_the_zeros", {"sampler.set_epoch(epoch)": "", "optimizer.zero_grad()": ""},
     "the order of the first one, and the gradients of earlier steps are still there")
 answers.mistake("divides_the_batch", {"batch_size, sampler": "batch_size // dist.get_world_size(), sampler"},
-    "Each rank took batch_size // 2 examples in a step: batch_size counts one rank's own")
+    "Each rank took batch_size // 2 examples in a step: batch_size counts one rank's examples")
 answers.mistake("drops_the_last_batch", {"sampler=sampler": "sampler=sampler, drop_last=True"},
     "The smaller batch at the end of a share was left out")
 answers.mistake("shuffles_in_the_loader", {"sampler=sampler": "shuffle=True"},

@@ -162,10 +162,10 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
         "Every epoch has the order of the first one, and the gradients of earlier steps are still there: "
         "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": alike(lesson.orders(False), keep=1.0),
-        f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's own.": [
+        f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's examples.": [
             history(replace(lesson, batch_size=max(1, own // n)), orders)
         ] * n,
-        "The smaller batch at the end of a share was left out: drop_last of the loader is False unless you say so.": alike(whole),
+        "The smaller batch at the end of a share was left out: the loader's drop_last is False by default.": alike(whole),
         "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
         "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every] * n] * EPOCHS),
         "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=1.0),
@@ -174,10 +174,10 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             "weights -= rate · gradient.": alike(orders, decay=decay) for decay in USUAL_DECAYS
         },
         **{
-            f"A part of each step is that of the one before: the optimizer has momentum={keep:g}. A plain step is "
+            f"Each step contains a part of the step before: the optimizer has momentum={keep:g}. A plain step is "
             "weights -= rate · gradient.": alike(orders, keep=keep) for keep in USUAL_MOMENTA
         },
-        "The orders are those of epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": alike(
+        "The orders belong to epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": alike(
             [library(lesson.count, n, 0, epoch + 1) for epoch in range(EPOCHS)]
         ),
         "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": alike(
@@ -188,11 +188,11 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         ),
         f"The steps are {n} times too short: DDP has divided by the number of ranks already.": alike(orders, scale=1 / n),
         "Each rank trained on its share alone, from weights of its own: nothing is wrapped in DistributedDataParallel, or "
-        "it was not the wrapped model that was called.": alone(lambda r: r, orders),
+        "the unwrapped model was called.": alone(lambda r: r, orders),
         "The ranks began alike and then each trained on its share alone: call the wrapped model. Its forward arms the "
         "hooks; ddp.module goes round it, and no_sync() disarms them.": alone(lambda r: 0, orders),
         "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, [[every] * n] * EPOCHS),
-        "Each rank worked out the gradients of all shares by itself: let DDP average, each has its share.": by_itself(),
+        "Each rank computed the gradients of all shares by itself: take one share a rank, and let DDP average.": by_itself(),
     }
 
 
@@ -232,8 +232,8 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
     told = np.stack([rows_of(got) for got in histories])
     ignored = {
         "The check's own build and loss were not used: they are parameters, call them.": replace(lesson, shift=0.0, scale=1.0),
-        "The model is not what build(data) made: build is a parameter, call it.": replace(lesson, shift=0.0),
-        "The loss is not the one that was handed in: loss is a parameter, call it.": replace(lesson, scale=1.0),
+        "The model does not come from build(data): build is a parameter, call it.": replace(lesson, shift=0.0),
+        "The loss is not the given one: loss is a parameter, call it.": replace(lesson, scale=1.0),
     }
     for complaint, other in ignored.items():
         if all(alike(rows, history(other, other.orders()), near_zero=NEAR_ZERO) for rows in told):

@@ -102,9 +102,9 @@ def _passing(q: SpreadSetting) -> float:
 
 # {complaint: (seconds of replicas, seconds of stages)}
 SLIPS: dict[str, tuple[Seconds, Seconds]] = {
-    "Stages work one after the other, since each needs what the one before makes; only replicas share the work.":
+    "Stages work one after the other, since each needs the output of the one before; only replicas share the work.":
         (replicas_s, lambda q: stages_s(q) - q.batch * q.example_s * (1 - 1 / q.n)),
-    "Replicas share the batch as whole examples: the largest share says when a step is over.":
+    "Replicas share the batch as whole examples: the largest share decides when a step ends.":
         (lambda q: _ring(q) + q.batch * q.example_s / q.n, stages_s),
     "A share is rounded up: the examples that are left over are work, too.":
         (lambda q: _ring(q) + q.batch // q.n * q.example_s, stages_s),
@@ -123,7 +123,7 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "Stages do not share the batch: all of it passes every boundary.":
         (replicas_s, lambda q: q.batch * q.example_s
          + 2 * sum(q.alpha_s + q.batch / q.n * each / q.bytes_per_s for each in q.boundary_bytes)),
-    "Every boundary is passed, one after the other: add them up, the largest alone is too little.":
+    "A batch passes the boundaries one after the other: add up all of them, not only the largest.":
         (replicas_s, lambda q: stages_s(q._replace(boundary_bytes=(max(q.boundary_bytes),)))),
     "Each of the 2 (n − 1) messages of the ring has its latency.": (lambda q: replicas_s(q._replace(alpha_s=0.0)), stages_s),
     "Each message at a boundary has its latency.": (replicas_s, lambda q: stages_s(q._replace(alpha_s=0.0))),
@@ -139,7 +139,7 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
         (lambda q: replicas_s(q) + 2 * (q.n - 1) / q.n * q.model_bytes / q.bytes_per_s, stages_s),
     "A message of the ring holds an n-th of the gradients, not all of them.":
         (lambda q: replicas_s(q) + 2 * (q.n - 1) * q.model_bytes * (1 - 1 / q.n) / q.bytes_per_s, stages_s),
-    "Gradients are as many as parameters, whatever the batch.":
+    "There are as many gradients as parameters, whatever the batch.":
         (lambda q: replicas_s(q) + 2 * (q.n - 1) / q.n * q.model_bytes * (q.batch - 1) / q.bytes_per_s, stages_s),
     "That is the slower way.": (stages_s, replicas_s),
 }  # fmt: skip
@@ -148,17 +148,17 @@ UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
     "A way that needs more memory than there is cannot be chosen.": lambda q: {REPLICAS: True, STAGES: True},
     "A rank holds its gradients as well, as many bytes as its parameters.":
         lambda q: {REPLICAS: q.model_bytes <= q.memory_bytes, STAGES: max(q.stage_bytes) <= q.memory_bytes},
-    "Every stage has to fit, the largest too.":
+    "Every stage must fit, the largest too.":
         lambda q: {**fits(q), STAGES: 2 * q.model_bytes / q.n <= q.memory_bytes},
-    "Every stage has to fit; this looks at the smallest.":
+    "Every stage must fit; this looks at the smallest.":
         lambda q: {**fits(q), STAGES: 2 * min(q.stage_bytes) <= q.memory_bytes},
-    "Every stage has to fit; this looks at the first.":
+    "Every stage must fit; this looks at the first.":
         lambda q: {**fits(q), STAGES: 2 * q.stage_bytes[0] <= q.memory_bytes},
-    "Every stage has to fit; this looks at the last.":
+    "Every stage must fit; this looks at the last.":
         lambda q: {**fits(q), STAGES: 2 * q.stage_bytes[-1] <= q.memory_bytes},
     "Every replica holds the whole model.": lambda q: {**fits(q), REPLICAS: fits(q)[STAGES]},
     "A rank holds one stage, not the whole model.": lambda q: {**fits(q), STAGES: fits(q)[REPLICAS]},
-    "What needs all of the memory fits.":
+    "A way that needs exactly all of the memory fits.":
         lambda q: {REPLICAS: 2 * q.model_bytes < q.memory_bytes, STAGES: 2 * max(q.stage_bytes) < q.memory_bytes},
     "Replicas that need just all of the memory fit.":
         lambda q: {**fits(q), REPLICAS: 2 * q.model_bytes < q.memory_bytes},

@@ -118,10 +118,10 @@ def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequen
         return "The function returned the mean, but the gradient itself is unchanged: work in place."
 
     mistakes = {
-        "These are the gradients added up: n times the mean. Nobody divided.": [1] * n,
+        "This is the sum of the gradients, n times the mean: divide.": [1] * n,
         "This is the mean of the ranks' means: a rank with fewer examples counts as much as one with more. "
         "Weigh each rank by its count.": [1 / n] * n,
-        "This is the sum over all examples: divide by how many there are.": list(counts),
+        "This is the sum over all examples: divide by their number.": list(counts),
         "The ranks' means were added up and divided by the number of examples: they are means already. "
         "Weigh each rank by its count first.": [1 / total] * n,
         "Weighed by the counts, but divided by the number of ranks, not of examples.": np.divide(counts, n),

@@ -317,23 +317,23 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
 
     slips = {
         f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,
-        f"The padding was among the right ones, though they were divided by {count}: what is padding follows from its "
-        "place, the k-th of rank r was number k n + r, which no longer shows once hits are sorted.": [total / count] * n,
+        f"Padding was counted among the right ones, though they were divided by {count}: the place tells padding, the k-th "
+        "example of rank r is number k n + r. Sorting the hits loses the place.": [total / count] * n,
         "This is the mean of the ranks' accuracies: a rank with fewer examples counts as much as one with more. Add up "
         "right ones and examples, then divide.": [np.mean(means)] * n,
         "This is each rank's own accuracy: add up over the ranks.": means,
         "This is each rank's own accuracy, with its padding: add up over the ranks.": [float(p.mean()) for p in padded],
-        "These are the right ones: divide by the number of examples.": [float(right.sum())] * n,
-        "This is in percent: expected a part, from 0 to 1.": [100 * float(right.mean())] * n,
+        "This is the number of right ones: divide by the number of examples.": [float(right.sum())] * n,
+        "This is in percent: expected a fraction, from 0 to 1.": [100 * float(right.mean())] * n,
     }
     if not count % n:
-        slips["These are the wrong ones."] = [1 - float(right.mean())] * n
+        slips["This is the share of wrong ones."] = [1 - float(right.mean())] * n
     if count % n:
         in_rank_order = np.concatenate(padded)
-        slips["Padding was taken to lie at the end, with one rank's examples after the other's: they were dealt like cards, the "
-              "k-th of rank r was number k n + r."] = [in_rank_order[:count].mean()] * n
-        slips["The hits were sorted before they were cut, so right ones went with the padding: what is padding follows from "
-              "its place, k n + r."] = [np.sort(in_rank_order)[:count].mean()] * n
+        slips["Padding was taken to lie at the end, as if ranks held blocks: examples are dealt like cards, the "
+              "k-th of rank r is number k n + r."] = [in_rank_order[:count].mean()] * n
+        slips["The hits were sorted before they were cut, so right ones went with the padding: the place, k n + r, "
+              "tells padding."] = [np.sort(in_rank_order)[:count].mean()] * n
         slips["One padded example was left out: every rank from count % n on has some."] = [right[order[:-1]].mean()] * n
     if kept.size:
         slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n

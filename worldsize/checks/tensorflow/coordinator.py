@@ -250,14 +250,14 @@ def _wrong_score(got: Any, truth: list, parts: list[int]) -> Complaint:
     mistakes = {
         "Parts differ in size: divide the sum of right answers by the sum of examples":
             sum(r / n for r, n in truth) / len(truth),
-        "Closures that ran twice count twice. What a closure returns is there once; what it adds somewhere is not":
+        "Closures that ran twice count twice. A closure's result arrives once; its additions elsewhere may happen twice":
             ran_right / ran_of,
         "Closures that ran twice count twice in the right answers. Add up what they return": ran_right / of,
-        "Parts with the same answers count, each of them: was one left out, as if it had come twice": float(_of_a_set(truth)),
-        "That is the number of right answers, expected is their share": right,
+        "Parts with the same answers all count: was one left out as a duplicate": float(_of_a_set(truth)),
+        "That is the number of right answers; expected their share": right,
         "That is the share of wrong answers": 1 - right / of,
         "A share is a number from 0 to 1, not in per cent": 100 * right / of,
-        "`//` leaves out what stands behind the point: divide with `/`": right // of,
+        "`//` drops the fraction: divide with `/`": right // of,
         "That is the last part alone": truth[-1][0] / truth[-1][1],
         "That is the first part alone": truth[0][0] / truth[0][1],
     }  # fmt: skip

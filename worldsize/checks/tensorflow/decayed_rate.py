@@ -118,7 +118,7 @@ def _mistakes(step: int, plan: DecayPlan) -> dict[str, float]:
     down, up = max(1, math.floor(length / epochs)), math.ceil(length / epochs)
 
     return {
-        "It falls one step too late: when all the steps of the epochs are taken, they are over.": at((step - 1) // length),
+        "It falls one step too late: the epochs are over once all their steps are taken.": at((step - 1) // length),
         "The rate falls too late, as if there were one tower: in a step every tower takes a batch.": at(
             step // (length * towers)
         ),
@@ -133,14 +133,14 @@ def _mistakes(step: int, plan: DecayPlan) -> dict[str, float]:
             step // (up * epochs)
         ),
         "It slides down: in stairs, only epochs that are over count, so the exponent is a whole number.": at(step / length),
-        "It falls after every epoch: epochs_per_decay of them have to be over.": at(
+        "It falls after every epoch: epochs_per_decay of them must be over.": at(
             step // (length / epochs)
         ),
         "It falls every epochs_per_decay steps: count epochs.": at(step // epochs),
         "A batch counts as one example: an epoch has examples / (batch · towers) steps.": at(step // (length * batch)),
         "It falls one stair too early: at step 0 nothing is over yet.": at(falls + 1),
         "It falls once and never again: the factor counts for every time.": at(min(falls, 1)),
-        "The factor was multiplied by the number of falls: it has to be its power.": start * factor * falls,
+        "The factor was multiplied by the number of falls: use its power.": start * factor * falls,
         "The rate was divided by the factor: it grows.": at(-falls),
         "The start is missing: this is the factor's power alone.": factor**falls,
         "The rate never falls.": start,

@@ -120,9 +120,9 @@ def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, f
     made, closures = sum(run.made), len(run.made)
     (other,) = NAMES.keys() - {name}
     every = {
-        "That is how many are there, not how many are lost": made - lost,
-        "Lost are those that were made and are not there: turn the difference round": -lost,
-        "A closure may make several updates: add up what they say, do not count them": closures - (made - lost),
+        "That is how many arrived, not how many are lost": made - lost,
+        "Updates that were made and did not arrive are lost: turn the difference round": -lost,
+        "A closure may make several updates: add up their updates, do not count closures": closures - (made - lost),
         f'That is what "{other}" lost': getattr(run, other),
     }
     if name == "counter":
@@ -149,9 +149,9 @@ def _mistakes(run: PlayedRun, lost: int, name: str, value: float) -> dict[str, f
         f"The rate is {run.rate:g} here, as it was handed in": made - round(each.mean() * run.rate / LABS_RATE),
         "Signs count: divide the way by the gradient, both with theirs":
             made - round((np.abs(each) * np.sign(update)).mean()),
-        "Lost are those that were made and are not there; `iterations` has losses of its own":
+        "Updates that were made and did not arrive are lost; `iterations` has its own losses":
             run.weights - run.counter,
-        "The weights did not begin at 0: it is the way from before to after": begun,
+        "The weights did not begin at 0: measure the way from before to after": begun,
         "Where the gradient is 0 the weight does not move: leave that element out": made - round(each.sum() / run.gradient.size),
         "A step goes against the gradient: before - after": made + made - lost,
     }  # fmt: skip

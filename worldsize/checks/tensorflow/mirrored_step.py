@@ -235,9 +235,9 @@ def _wrong_return(got: Any, step: OneDeviceStep, later: OneDeviceStep) -> Compla
 
     mistakes = {
         'This is divided by the replicas: reduce with "SUM", each loss is a share already': expected / n,
-        "This is one for each replica, added up": n * expected,
+        "This adds up one mean for each replica": n * expected,
         "The model's own penalties are left out": step.loss,
-        "This is the loss after the step, expected is the one before": later.loss + later.cost,
+        "This is the loss after the step, expected the loss before it": later.loss + later.cost,
     } | {f"This is the share of replica {k} alone: strategy.reduce adds all up": part for k, part in enumerate(step.parts)}
     complaint = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
     if np.isnan(value):

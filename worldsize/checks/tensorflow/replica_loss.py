@@ -80,21 +80,21 @@ def _wrong_loss(case: dict, got: Any) -> Complaint:
             means + penalty
         ),
         "This is divided twice: by the replica's own count and by global_batch": means / count + penalty,
-        "This is divided by global_batch and by the replicas, too: gradients are added up, nobody needs a mean": (
+        "This is divided by global_batch and by the replicas, too: gradients are added up, not averaged": (
             total / count / n + penalty
         ),
         "This is divided by global_batch with //, which cuts: divide with /": (
             sum(float(share.sum()) // count for share in shares) + penalty
         ),
         "The penalty is multiplied by the number of replicas: divide by it": total / count + n**2 * penalty,
-        "This is the sum of all losses: nobody divided": total + penalty,
+        "This is the sum of all losses: divide by global_batch": total + penalty,
         "This is the mean of the replicas' means: wrong where shares differ. Divide the sum by global_batch": (
             means / n + penalty
         ),
         "Each replica adds the whole penalty, so it counts once for each: divide it by the number of replicas": (
             total / count + n * penalty
         ),
-        "The penalty is divided by the examples; it is one for the model: divide it by the number of replicas": (
+        "The penalty is divided by the examples, but the model has one: divide it by the number of replicas": (
             total / count + n * penalty / count
         ),
         "The penalty is left out": total / count,

@@ -127,11 +127,11 @@ def _mistake(got: np.ndarray, own: Sequence[np.ndarray]) -> str:
         halves = (halves + gradient) / 2
 
     slips = {
-        "These are the gradients added up: nobody divided by the number of towers.": sum(own),
+        "This is the sum of the gradients: divide by the number of towers.": sum(own),
         "This is tower 0's own gradient: the others count too.": own[0],
-        "This is the last tower's own gradient: each was put in place of the one before.": own[-1],
+        "This is the last tower's own gradient: each replaced the one before.": own[-1],
         "All numbers were averaged into one: average over the towers alone, which is axis 0 after tf.stack.": np.mean(own),
-        "The towers were put one behind the other: tf.stack them, along a new first axis.": np.concatenate(
+        "The towers were joined end to end: tf.stack them, along a new first axis.": np.concatenate(
             [np.atleast_1d(g) for g in own]
         ),
         "Averaged two by two: so the last tower counts half, and the first hardly at all.": halves,
