@@ -74,6 +74,7 @@ class Class:
             **os.environ, "HUB_TOKEN": self.token, "HUB_PORTS": ",".join(map(str, self.ports)), "HUB_FOLDER": str(self.folder),
             "HUB_PROXY": self.options.proxy, "HUB_PYTHON": self.options.hub_python,
             "HUB_MEM": str(self.options.mem_bytes), "HUB_PIDS": str(self.options.pids),
+            "HUB_CULL_S": str(60 * self.options.cull_minutes),
             "CONFIGPROXY_AUTH_TOKEN": secrets.token_hex(16), "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
         with (self.folder / "hub.log").open("w") as log:
@@ -294,6 +295,12 @@ async def measure(of: Class, found: dict[str, Any]) -> None:
         kernels.append(await come(of, of.names[1]))
         await runaway(*kernels, note)
         return
+    if of.options.cull_minutes:
+        kernels += await asyncio.gather(*(come(of, name) for name in of.names[1:]))
+        note("warm, each of all", [of.memory(name) for name in of.names])
+        await asyncio.sleep(60 * of.options.cull_minutes + 15)
+        note("kernels ended, each of all", [of.memory(name) for name in of.names])
+        return
     await asyncio.sleep(3)
     note("warm, one student", of.memory(first))
     await launches(kernels, found)
@@ -387,6 +394,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=Path("worldsize.zip"), help="what `worldsize release` wrote")
     parser.add_argument("--whole-labs", action="store_true", help="first one student runs all of labs 06 and 07")
     parser.add_argument("--only-runaway", action="store_true", help="two students, of whom one runs what should be held")
+    parser.add_argument("--cull-minutes", type=float, default=0.0, help="servers end idle kernels: what is left of a student?")
     parser.add_argument("--idle-minutes", type=float, default=0.3)
     parser.add_argument("--mem-bytes", type=int, default=2_500_000_000)
     parser.add_argument("--pids", type=int, default=250)

@@ -54,6 +54,11 @@ c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
 c.JupyterHub.spawner_class = LimitedSpawner
 c.Spawner.cmd = [os.environ["HUB_PYTHON"], "-m", "jupyterhub.singleuser"]
+if float(os.environ["HUB_CULL_S"]):
+    c.Spawner.args = [
+        f"--MappingKernelManager.cull_idle_timeout={float(os.environ['HUB_CULL_S']):.0f}",
+        "--MappingKernelManager.cull_interval=5", "--MappingKernelManager.cull_connected=True",
+    ]  # fmt: skip
 c.Spawner.env_keep = ["PATH", "LANG"]
 c.Spawner.environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 c.Spawner.notebook_dir = "~"
