@@ -187,7 +187,7 @@ def gathers_the_weights(fabric, task):
 
 answers.mistake("also_gathers_the_hidden_layer",
     {"return g": "all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))\nreturn g"},
-    "the values are right, but all ranks together sent", "x those of two all-reduces a step")
+    "the values are right, but all ranks together sent", "bytes of two all-reduces a step")
 # Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages.
 answers.mistake("adds_up_the_gradient_of_the_bias", {
     "+ down_bias":
