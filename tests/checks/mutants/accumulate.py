@@ -114,7 +114,7 @@ answers.mistake("divides_twice", {'task["parts"] * fabric.world_size': 'task["pa
 answers.mistake("keeps_the_last_part_alone", {
     "loss.backward()": "model.zero_grad()\nloss.backward()",
     'task["parts"] * fabric.world_size': "fabric.world_size",
-}, "4 micro-batches count alike: is a gradient zeroed")
+}, "4 micro-batches count equally: do you zero a gradient")
 answers.mistake("forgets_the_broadcast", {"broadcast(fabric, model.parameters())": ""},
     "each from random weights of its own")
 answers.mistake("averages_the_weights", {
@@ -128,7 +128,7 @@ answers.mistake("averages_the_weights", {
     """,
 }, "steps by its own gradient alone")
 answers.mistake("ignores_unused", {"learning(model)": "[p for p in model.parameters() if p.grad is not None]"},
-    "rank 1 does not use layer 2", "it counts as zeros")
+    "rank 1 does not use layer 2", "a missing gradient counts as zeros")
 answers.mistake("divides_tied_twice", {"learning(model)": "[w for w in model.weights if w.requires_grad]"},
     "layers 1 and 2 are tied", "the tensor that two layers share is added up twice a step")
 answers.mistake("sends_zeros_for_frozen", {"learning(model)": "list(model.parameters())"},
@@ -183,20 +183,20 @@ answers.mistake("leaves_the_last_part_out", {
             if number < task["parts"] - 1:
                 loss.backward()
     """,
-}, "4 micro-batches count alike")
-answers.mistake("knows_four_parts_alone", {'task["parts"]': "4"}, "times the mean gradient: divided by 4 where there are")
+}, "4 micro-batches count equally")
+answers.mistake("knows_four_parts_alone", {'task["parts"]': "4"}, "times the mean gradient: divided by 4, but there are")
 answers.mistake("one_all_reduce_a_tensor", {
     'unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)': """
         for p in members:
             p.grad = all_reduce(fabric, gradient(p)) / (task["parts"] * fabric.world_size)
     """,
-}, "takes part in 4 all-reduces a step; expected one all-reduce of all of them", "is that one for each?")
+}, "takes part in 4 all-reduces a step; expected one all-reduce of all gradients", "is that one all-reduce for each?")
 answers.mistake("one_all_reduce_for_every_two_tensors", {
     'unpack(all_reduce(fabric, pack(members)) / (task["parts"] * fabric.world_size), members)': """
         for two in (members[:2], members[2:]):
             unpack(all_reduce(fabric, pack(two)) / (task["parts"] * fabric.world_size), two)
     """,
-}, "takes part in 2 all-reduces a step; expected one all-reduce of all of them")
+}, "takes part in 2 all-reduces a step; expected one all-reduce of all gradients")
 answers.mistake("keeps_all_graphs", {
     """
         for loss in losses:

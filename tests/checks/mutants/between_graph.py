@@ -126,7 +126,7 @@ answers.mistake("a_session_of_its_own", {
     "server, chief, diary = server_of(config),": "server_of(config)\nchief, diary =",
     "server.target": '""',
 }, "Is the session connected? Give MonitoredTrainingSession master=server.target")
-answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: has it the hooks?")
+answers.mistake("no_hooks", {"hooks=hooks, ": ""}, "the session still runs: does it have hooks?")
 answers.mistake("no_hooks_and_a_number_of_steps", {"hooks=hooks, ": "", "while not session.should_stop()": "for _ in range(4)"},
     "the session did not get the hooks that build returned", "Run steps while not session.should_stop()")
 answers.mistake("never_closes", {

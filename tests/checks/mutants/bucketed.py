@@ -201,7 +201,7 @@ answers.mistake("ignores_unused", {
         for numbers in task["buckets"][len(begun) :]:
             begin(numbers)
     """: "",
-}, "rank 1 does not use layer 2", "it counts as zeros")
+}, "rank 1 does not use layer 2", "a missing gradient counts as zeros")
 # Where one rank skips a bucket, its later ones meet other ranks' earlier ones.
 answers.mistake("begins_in_the_order_of_the_hooks", {
     """
@@ -222,10 +222,10 @@ answers.mistake("begins_in_the_order_of_the_hooks", {
         ready.update(range(len(members)))
         begin_full()
     """,
-}, "rank 1 does not use layer 2", "a bucket that is full waits for those before it", chance=True)
+}, "rank 1 does not use layer 2", "a full bucket waits for the buckets before it", chance=True)
 answers.mistake("counts_frozen_tensors",
     {"[p for p in model.parameters() if p.requires_grad]": "list(model.parameters())"},
-    "layer 1 is frozen", "it can have no hook")
+    "layer 1 is frozen", "it takes no hook")
 answers.mistake("counts_tied_tensors_twice",
     {"[p for p in model.parameters() if p.requires_grad]": "[w for w in model.weights if w.requires_grad]"},
     "layers 1 and 2 are tied", "expected")
@@ -237,7 +237,7 @@ answers.mistake("one_for_each_tensor", {
         task = task | {"buckets": [[i] for bucket in task["buckets"] for i in bucket]}
         model = network
     """,
-}, "takes part in 4 all-reduces a step; expected one for each bucket", "is that one for each?")
+}, "takes part in 4 all-reduces a step; expected one for each bucket", "is that one all-reduce for each?")
 answers.mistake("begins_after_backward", {"ready.add(number)\nbegin_full()": "pass"},
     "no message travels before backward has ended")
 answers.mistake("waits_in_the_hook", {
@@ -289,4 +289,4 @@ answers.mistake("takes_the_numbers_for_layers",
     "expected")
 answers.mistake("begins_with_the_first_hook_of_a_bucket",
     {"if not ready.issuperset(numbers):": "if ready.isdisjoint(numbers):"},
-    "It has not moved, and one process moves it", "begun before the hooks of all its tensors had fired")
+    "It has not moved, and one process moves it", "begin before the hooks of all its tensors had fired")

@@ -73,13 +73,13 @@ def turns_everything_round_at_the_end(sizes, cap):
 answers.mistake("first_layer_first", {"reversed(range(len(sizes)))": "range(len(sizes))"},
     "begins with the first layer, whose gradient is ready last")
 answers.mistake("loses_the_last_bucket", {"return buckets": "return buckets if held >= cap else buckets[:-1]"},
-    "leaves tensor 0 out: is the last bucket")
+    "leaves tensor 0 out: did you keep the last bucket")
 answers.mistake("ends_with_an_empty_bucket", {"return buckets": "return [*buckets, []] if held >= cap else buckets"},
     "has an empty bucket")
 answers.mistake("never_over_the_cap", {"if held >= cap:": "if buckets[-1] and held + sizes[i] > cap:"},
     "before it holds the cap of 10", "a tensor that goes over the cap still goes in")
 answers.mistake("closes_only_over_the_cap", {"held >= cap": "held > cap"},
-    "it had the cap of 20 already before its last tensor")
+    "it had reached the cap of 20 before its last tensor")
 answers.mistake("one_each", {"if held >= cap:": "if buckets[-1]:"}, "closes with 10, before it holds the cap of 20")
 answers.mistake("prints", {"return buckets": "print(buckets)"}, "got None (does the function return it?)")
 
@@ -101,7 +101,7 @@ def raises(sizes, cap):
 
 
 answers.mistake("counts_tensors_in_place_of_their_sizes", {"held += sizes[i]": "held += 1"},
-    "it had the cap of 20 already before its last tensor")
+    "it had reached the cap of 20 before its last tensor")
 # Once the cap is reached every further tensor closes a bucket.
 answers.mistake("never_begins_to_count_anew", {"held = 0": ""}, "before it holds the cap of")
 # What a bucket holds over the cap is taken off the next one.
@@ -111,6 +111,6 @@ answers.mistake("gives_a_large_tensor_a_bucket_of_its_own",
     {"if held >= cap:": "if buckets[-1] and (held >= cap or sizes[i] >= cap):"},
     "before it holds the cap of")
 answers.mistake("gives_sizes_with_their_numbers", {"append(i)": "append((i, sizes[i]))"},
-    "expected a list of lists of numbers of tensors")
+    "expected a list of lists of tensor numbers")
 answers.mistake("gives_sizes", {"append(i)": "append(sizes[i])"}, "are sizes: a bucket holds its tensors' numbers, 0 to 3")
 answers.mistake("counts_from_one", {"append(i)": "append(i + 1)"}, "has other numbers than 0 to 3")

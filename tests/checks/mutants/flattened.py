@@ -126,10 +126,10 @@ answers.mistake("one_for_each", {
         for p in learning(model):
             p.grad = all_reduce(fabric, gradient(p)) / fabric.world_size
     """,
-}, "3 ranks, all layers learn", "rank 2 takes part in 4 all-reduces a step", "is that one for each?")
+}, "3 ranks, all layers learn", "rank 2 takes part in 4 all-reduces a step", "is that one all-reduce for each?")
 # The ranks' flat tensors are not equally long.
 answers.mistake("leaves_unused_out", {"learning(model)": "[p for p in model.parameters() if p.grad is not None]"},
-    "rank 1 does not use layer 2", "it counts as zeros")
+    "rank 1 does not use layer 2", "a missing gradient counts as zeros")
 answers.mistake("takes_tied_twice", {"learning(model)": "[w for w in model.weights if w.requires_grad]"},
     "layers 1 and 2 are tied", "added up twice a step")
 answers.mistake("sends_zeros_for_frozen", {"learning(model)": "list(model.parameters())"},
@@ -165,16 +165,16 @@ def draws_the_others_examples_and_sends_zeros(fabric, task):
 answers.mistake("adds_up_in_a_buffer_of_float32", {
     "[gradient(p).flatten() for p in members])": "[gradient(p).flatten() for p in members]).float()",
     "part.reshape(p.shape)": "part.reshape(p.shape).to(p.dtype)",
-}, "a buffer needs their dtype")
+}, "give the buffer the gradients' dtype")
 answers.mistake("begins_with_the_mean_of_all_weights", {
     "broadcast(fabric, model.parameters())": """
         for p in model.parameters():
             all_reduce(fabric, p.data).div_(fabric.world_size)
     """,
-}, "The ranks agree, but they began with the mean of all ranks' weights", "begin with rank 0's weights")
+}, "The ranks agree, but they began with the mean of all ranks' weights", "broadcast rank 0's weights")
 answers.mistake("begins_with_the_last_rank_s_weights", {
     "broadcast(fabric, model.parameters())": """
         for p in model.parameters():
             all_reduce(fabric, p.data.mul_(fabric.rank == fabric.world_size - 1))
     """,
-}, "The ranks agree, but they began with rank 2's weights", "begin with rank 0's weights")
+}, "The ranks agree, but they began with rank 2's weights", "broadcast rank 0's weights")

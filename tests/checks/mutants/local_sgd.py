@@ -86,16 +86,17 @@ answers.mistake("has_no_momentum", {"(gradient + momentum * buffer)": "gradient"
     "rate 0.", "There is no momentum in it")
 answers.mistake("has_no_rate", {"rate * (gradient": "(gradient"}, "rate 0.", "The rate was left out")
 answers.mistake("lets_its_start_be_changed", {"weights.clone()": "weights"},
-    "changed in place", "train_locally may work in its argument")
+    "changed in place", "train_locally may change its argument")
 answers.mistake("keeps_a_name_for_a_copy", {
     "end = train_locally(weights.clone(), number)": "start = weights\nweights = train_locally(weights, number)",
     "gradient = weights - mean(fabric, end)": "gradient = start - mean(fabric, weights)",
     "weights = weights - rate": "weights = start - rate",
-}, "changed in place", "train_locally may work in its argument")
+}, "changed in place", "train_locally may change its argument")
 answers.mistake("lets_the_copy_that_it_began_with_be_changed", {
     "buffer = torch.zeros_like(weights)": "weights = weights.clone()\nbuffer = torch.zeros_like(weights)",
     "train_locally(weights.clone(), number)": "train_locally(weights, number)",
-}, "changed in place", "The round's start was changed: train_locally may work in its argument. Keep a copy")
+}, "changed in place",
+    "The round's start was changed: train_locally may change its argument. Keep the start, and hand out a copy")
 answers.mistake("is_not_nesterovs", {"(gradient + momentum * buffer)": "buffer"},
     "rate 0.", "This is plain momentum: weights −= rate · buffer")
 answers.mistake("steps_before_the_buffer", {
@@ -106,9 +107,9 @@ answers.mistake("steps_before_the_buffer", {
         weights = weights - rate * (gradient + momentum * buffer)
         buffer = momentum * buffer + gradient
     """,
-}, "rate 0.", "This is plain momentum", "with the buffer that this round's gradient is in")
+}, "rate 0.", "This is plain momentum", "with this round's gradient already in the buffer")
 answers.mistake("dampens", {"momentum * buffer + gradient": "momentum * buffer + (1 - momentum) * gradient"},
-    "rate 0.", "The gradient came into the buffer as (1 − momentum) · gradient")
+    "rate 0.", "The buffer got (1 − momentum) · gradient")
 answers.mistake("begins_its_buffer_anew", {"buffer = momentum * buffer + gradient": "buffer = gradient"},
     "rate 0.", "The buffer began anew in every round")
 
@@ -138,7 +139,7 @@ answers.mistake("trains_alone", {
         buffer = momentum * buffer + gradient
         weights = weights - rate * (gradient + momentum * buffer)
     """: "weights = end",
-}, "3 ranks, 6 weights", "Every rank went its own way: the ends of a round were not averaged")
+}, "3 ranks, 6 weights", "Every rank went its own way: average the ends of a round")
 answers.mistake("averages_in_the_end", {
     """
         gradient = weights - mean(fabric, end)
@@ -146,7 +147,7 @@ answers.mistake("averages_in_the_end", {
         weights = weights - rate * (gradient + momentum * buffer)
     """: "weights = end",
     "return weights": "return mean(fabric, weights)",
-}, "3 ranks, 6 weights", "Every rank went on from its own end: every round begins at")
+}, "3 ranks, 6 weights", "Every rank went on from its own end: begin every round at")
 answers.mistake("goes_on_from_its_own_end", {
     "buffer = torch.zeros_like(weights)": "buffer, end = torch.zeros_like(weights), weights",
     "weights.clone()": "end.clone()",
@@ -175,17 +176,17 @@ answers.mistake("gathers_all_ends", {
         ends[fabric.rank] = end
         gradient = weights - all_gather(fabric, ends.view(-1)).view(ends.shape).mean(0)
     """,
-}, "the weights are right, but all ranks together sent", "Every rank has sent its end to every other")
+}, "the weights are right, but all ranks together sent", "Every rank sent its end to every other")
 answers.mistake("returns_nothing", {"return weights": ""},
     "expected the weights as a tensor of shape [6], got None (does the function return it?)")
 answers.mistake("asks_for_nesterov_without_momentum", {"nesterov=momentum > 0": "nesterov=True"},
     "Nesterov momentum requires a momentum", "hand torch's SGD nesterov=momentum > 0", of=with_the_frameworks_sgd)
 answers.mistake("averages_in_float32", {"mean(fabric, end)": "mean(fabric, end.float()).to(weights.dtype)"},
-    "3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through float32")
+    "3 ranks, 6 weights of float64", "(the weights)", "Numbers that went through float32 are off by this much")
 answers.mistake("adds_up_in_float64", {"mean(fabric, end)": "mean(fabric, end.double()).to(weights.dtype)"},
-    "of float32", "the weights are right, but", "2 x", "Have the weights travelled in 8 bytes a number?")
+    "of float32", "the weights are right, but", "2 x", "Did the weights travel as 8 bytes a number?")
 answers.mistake("averages_in_bfloat16", {"mean(fabric, end)": "mean(fabric, end.bfloat16()).to(weights.dtype)"},
-    "3 ranks, 6 weights of float64", "(the weights)", "So far off are numbers that went through bfloat16")
+    "3 ranks, 6 weights of float64", "(the weights)", "Numbers that went through bfloat16 or float16 are off by this much")
 answers.mistake("lets_the_framework_step_in_what_was_given",
     {"torch.nn.Parameter(weights.clone())": "torch.nn.Parameter(weights)"},
     "are right, but rank 0: the tensor of weights that was handed in was changed in place", of=with_the_frameworks_sgd)

@@ -47,9 +47,9 @@ answers.twin("a_list_of_tensors", {"list(range(rank, length, world_size))": "lis
 
 answers.mistake("in_a_row", {"list(range(rank, length, world_size))":
     "torch.arange(length).tensor_split(world_size)[rank].tolist()"},
-    "Each rank has one stretch: who has the first sees next to nothing", harmless_at=(1,))
+    "Each rank has one stretch: the first stretch sees next to nothing", harmless_at=(1,))
 answers.mistake("loses_the_rest", {"length, world_size": "length // world_size * world_size, world_size"},
-    "3 ranks, 10 tokens", "without an owner: 1 token of 10", "The last tokens are left over")
+    "3 ranks, 10 tokens", "no rank owns 1 token of 10", "Where the ranks do not divide the tokens, the last ones are left over")
 answers.mistake("counts_from_1", {"range(rank, length, world_size)": "range(rank + 1, length + 1, world_size)"},
     "owns token 8: expected numbers from 0 to 7")
 answers.mistake("deals_to_the_rank_before", {"range(rank,": "range(rank - 1,"}, "owns token -1: expected numbers from 0 to")
@@ -62,7 +62,7 @@ answers.mistake("in_floats", {"list(range(rank, length, world_size))": "[float(t
     "expected whole numbers, got 0.0")
 
 
-@answers.is_wrong("keys and values take memory on each, so share them out evenly")
+@answers.is_wrong("keys and values take memory on each rank, so share the tokens out evenly")
 def as_many_pairs_in_a_row(rank, world_size, length):
     """Stretches that are shorter towards the end, so that all work alike over all rounds."""
     ends = [round(length * (part / world_size) ** 0.5) for part in range(world_size + 1)]

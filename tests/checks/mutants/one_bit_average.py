@@ -146,7 +146,7 @@ answers.mistake("has_signs_the_wrong_way_round", {"total.numpy() >= 0": "total.n
     "the average of step 1", "The signs are the wrong way round")
 answers.mistake("weighs_numbers_by_their_scale", {
     "part.abs().mean() for": "part.abs().mean() * (part / part.abs().mean()).abs().mean() for",
-}, "are not finite", "Is something divided by a scale? That of a block of zeros is 0")
+}, "are not finite", "Do you divide by a scale? A block of zeros has the scale 0")
 
 
 @answers.is_wrong("the average of step 1", "A 0 stayed 0, which no bit says")
@@ -255,7 +255,7 @@ answers.mistake("returns_the_average_alone", {"return average, total - said[fabr
 answers.mistake("has_a_byte_for_each_sign", {
     "np.packbits(total.numpy() >= 0)": "total.numpy() >= 0",
     "np.unpackbits(bits.numpy(), count=len(total))": "bits.numpy()",
-}, "are right, but", "Does each sign have a byte?", "np.packbits puts 8 signs into one")
+}, "are right, but", "Does each sign take a byte?", "np.packbits puts 8 signs into a byte")
 answers.mistake("sends_signs_as_numbers", {SAID: """
     bits = torch.where(total >= 0, 1, -1).to(total.dtype)
     pairs = zip(gathered(fabric, bits), gathered(fabric, scales), strict=True)
@@ -263,7 +263,7 @@ answers.mistake("sends_signs_as_numbers", {SAID: """
 """}, "are right, but", "travelled as numbers of the gradient's dtype")
 answers.mistake("sends_what_the_others_should_work_out", {
     SAID: "said = list(gathered(fabric, decoded(bits, scales)))",
-}, "are right, but", "whole numbers of the gradient's dtype to every other: nothing is saved")
+}, "are right, but", "all its numbers in the gradient's dtype to every other: nothing is saved")
 answers.mistake("all_reduces_what_the_bits_say", {
     SAID: "said = {fabric.rank: decoded(bits, scales)}",
     "sum(said)": "all_reduce(fabric, said[fabric.rank].clone())",
@@ -276,21 +276,21 @@ answers.mistake("packs_each_block_on_its_own", {
             for k, part in enumerate(bits.split((block + 7) // 8))
         ])
     """,
-}, "are right, but", "bytes, slightly more than those of 3 bytes", "Was each block packed on its own?")
+}, "are right, but", "bytes, slightly more than the 774 bytes of 3 bytes", "Do you pack each block on its own?")
 answers.mistake("sends_scales_of_8_bytes", {"gathered(fabric, scales)": "gathered(fabric, scales.double()).to(total.dtype)"},
-    "3 ranks, 37 numbers of float32", "are right, but", "Have the scales 8 bytes?")
+    "3 ranks, 37 numbers of float32", "are right, but", "Do the scales take 8 bytes?")
 answers.mistake("sends_scales_in_bfloat16", {"gathered(fabric, scales)": "gathered(fabric, scales.bfloat16()).to(total.dtype)"},
-    "the average of step 1", "So far off are numbers that went through bfloat16")
+    "the average of step 1", "Numbers that went through bfloat16 or float16 are off by this much")
 answers.mistake("sends_a_scale_for_each_number", {
     SAID: """
         wide = gathered(fabric, scales.repeat_interleave(block)[: len(total)])
         said = [decoded(*code) for code in zip(gathered(fabric, bits), wide, strict=True)]
     """,
     "scales.repeat_interleave(block)[: len(total)]\n": "scales\n",
-}, "are right, but", "The scale has travelled once for each number")
+}, "are right, but", "A scale travelled with each number")
 
 
-@answers.is_wrong("are right, but", "2 x", "buffers with zeros for the other ranks' codes added up")
+@answers.is_wrong("are right, but", "2 x", "Do you add up buffers with zeros for the other ranks' codes")
 def adds_up_buffers_of_codes(fabric, gradient, residual, block):
     n, me, total = fabric.world_size, fabric.rank, gradient + residual
     sizes = torch.stack([part.abs().mean() for part in total.split(block)])

@@ -148,7 +148,7 @@ answers.mistake("adds_up", {"p.grad /= fabric.world_size": ""}, "The step is 3 t
 answers.mistake("divides_twice", {"begun.append": "p.grad.div_(fabric.world_size)\nbegun.append"},
     "divided twice by the number of ranks")
 answers.mistake("averages_the_weights", {"sums.start(p.grad)": "sums.start(p.data)", "p.grad /=": "p.data /="},
-    "Rank 0 steps by its own gradient alone", "weights that are alike stay alike")
+    "Rank 0 steps by its own gradient alone", "averaging equal weights changes nothing")
 answers.mistake("waits_in_the_hook", {
     "begun.append((p, sums.start(p.grad)))": """
         work = sums.start(p.grad)
@@ -201,7 +201,7 @@ answers.mistake("hooks_on_frozen", {
         if True:
             p.register
     """,
-}, "layer 1 is frozen", "it can have no hook")
+}, "layer 1 is frozen", "it takes no hook")
 # The second sum adds up what is a sum already.
 answers.mistake("hooks_tied_twice", {
     "in model.parameters():": "in model.weights:",
@@ -326,7 +326,7 @@ def declares_the_work_before_all_messages(fabric, task):
     return declared(fabric, task, step)
 
 
-@answers.is_wrong("rank 0 did the declared work of a backward 16 times; expected 8")
+@answers.is_wrong("rank 0 did the declared work of a layer's backward 16 times; expected 8")
 def declares_the_work_before_the_messages_and_again_after_them(fabric, task):
     def step(number, work, sums):
         work()
@@ -343,7 +343,7 @@ def beside(work, sums):
     thread.join()
 
 
-@answers.is_wrong("a gradient is there after the work of its layer", chance=True)
+@answers.is_wrong("a gradient is ready after its layer's work", chance=True)
 def declares_the_work_beside_the_messages(fabric, task):
     """The messages have nothing to do with it: all of them leave at once."""
     return declared(fabric, task, lambda number, work, sums: beside(work, sums))
@@ -390,6 +390,6 @@ answers.mistake("one_step_alone_overlaps", {
     "loss.backward()": "steps.append(loss)\nloss.backward()",
 }, "on rank 0 backward stands still while messages travel")
 answers.mistake("adds_up_a_copy", {"sums.start(p.grad)": "sums.start(p.grad.clone())"},
-    "steps by its own gradient, divided by 3: no sum is in it", "not a copy of it")
+    "steps by its own gradient, divided by 3: the sum over the ranks is missing", "p.grad itself, not a copy")
 answers.mistake("has_a_background_for_each_tensor", {"sums.start(p.grad)": "Background(fabric).start(p.grad)"},
-    "3 ranks, all layers learn", "begun by one Background", chance=True)
+    "3 ranks, all layers learn", "Does one Background", chance=True)

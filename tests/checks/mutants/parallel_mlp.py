@@ -134,7 +134,7 @@ def sums_on_rank_0(fabric, task):
 
 
 answers.mistake("forgets_f", {"f(fabric, x)": "x"},
-    "the gradient of x in step 1", "all ranks' gradients of it have to be added up (f, backwards)")
+    "the gradient of x in step 1", "add up all ranks' gradients of x (f, backwards)")
 answers.mistake("forgets_g", {"g(fabric, F.linear(hidden, down))": "F.linear(hidden, down)"},
     "y of step 1", "down, cut by its columns, leaves summands")
 # x times the number of ranks, and a summand for y: two mistakes; the first rank that is alone sees one.
@@ -148,7 +148,7 @@ answers.mistake("adds_up_both_ways_in_g", {
         )
         return summed + down_bias
     """,
-}, "Gradients are too large by the number of ranks", "Backwards g passes it on as it is")
+}, "Gradients are n times too large", "Backwards, let g pass it on as it is")
 answers.mistake("adds_the_bias_on_every_rank",
     {"F.linear(hidden, down)) + down_bias": "F.linear(hidden, down, down_bias))"},
     "y of step 1", "The bias is in it once for every rank", "Add it once, after the sum")
@@ -162,7 +162,7 @@ answers.mistake("puts_the_relu_after_the_sum", {
 }, "element", "(y of step 1)")
 
 
-@answers.is_wrong("the values are right, but all ranks together sent", "Weights stay where they are")
+@answers.is_wrong("the values are right, but all ranks together sent", "Send no weights")
 def gathers_the_weights(fabric, task):
     """The whole MLP on every rank, and a part of its gradients: no sharding but in what it was handed."""
     up, up_bias, down, down_bias = task["weights"]
@@ -187,21 +187,21 @@ def gathers_the_weights(fabric, task):
 
 answers.mistake("also_gathers_the_hidden_layer",
     {"return g": "all_reduce(fabric, torch.zeros(len(x), 4, dtype=x.dtype))\nreturn g"},
-    "the values are right, but all ranks together sent", "x those of two all-reduces a step")
+    "the values are right, but all ranks together sent", "bytes of two all-reduces a step")
 # Of down_bias all ranks have the whole gradient; the mean of equal values does no harm and costs messages.
 answers.mistake("adds_up_the_gradient_of_the_bias", {
     "+ down_bias":
         "+ TwoWays.apply(down_bias, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)",
-}, "the values are right, but all ranks together sent", "can work out from its own shard needs no message")
+}, "the values are right, but all ranks together sent", "nothing that a rank can compute from its own shard")
 answers.mistake("lets_the_bias_through_f", {"+ down_bias": "+ f(fabric, down_bias)"},
-    "(y of step 2)", "down_bias moves by n times its gradient", "f is for x alone here")
+    "(y of step 2)", "down_bias moves by n times its gradient", "Apply f to x alone here")
 answers.mistake("cuts_its_shard_once_more", {
     "def forward": """
         up, up_bias = (w.tensor_split(fabric.world_size)[fabric.rank] for w in (up, up_bias))
 
         def forward
     """,
-}, "shapes cannot be multiplied", "A rank has its own shard", "Nothing is left to cut")
+}, "shapes cannot be multiplied", "A rank has its own shard", "Do not cut it again")
 answers.mistake("returns_the_output_alone", {"train(forward, task)": 'train(forward, task)["y"][-1]'},
     'expected what train returns, a dict with y, grad_x, weights, got a tensor')
 answers.mistake("forgets_the_weights",
@@ -209,10 +209,10 @@ answers.mistake("forgets_the_weights",
     "got a dict with y, grad_x")
 answers.mistake("averages_in_f", {"f(fabric, x)":
     "TwoWays.apply(x, as_it_is, lambda grad: all_reduce(fabric, grad.clone()) / fabric.world_size)"},
-    "the gradient of x in step 1", "so they are added up, not averaged (f, backwards)")
+    "the gradient of x in step 1", "Add the gradients up, do not average them (f, backwards)")
 answers.mistake("adds_a_part_of_the_bias_on_every_rank",
     {"F.linear(hidden, down)) + down_bias": "F.linear(hidden, down, down_bias / fabric.world_size))"},
     "(y of step 2)", "down_bias moves by 1/n of its gradient", "Add it once, after the sum")
 answers.mistake("adds_up_in_float32",
     {"g(fabric, F.linear(hidden, down))": "g(fabric, F.linear(hidden, down).float()).double()"},
-    "(y of step 1)", "So far off are numbers that went through float32")
+    "(y of step 1)", "Numbers that went through float32 are off by this much")

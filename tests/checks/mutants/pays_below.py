@@ -86,7 +86,7 @@ answers.mistake("only_divides", {
             return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
     " if added_s > 0 else math.inf": "",
-}, "a shorter step, fewer bytes", "expected inf, got -", "A bandwidth is not negative")
+}, "a shorter step, fewer bytes", "expected inf, got -", "A bandwidth is never negative")
 answers.mistake("divides_by_no_added_work", {"added_s > 0": "added_s >= 0"},
     "fewer bytes, and nothing else", "ZeroDivisionError")
 answers.mistake("gives_negative_bandwidths", {
@@ -94,9 +94,9 @@ answers.mistake("gives_negative_bandwidths", {
         if saved <= 0:
             return math.inf if saved == 0 and added_s < 0 else 0.0
     """: "",
-}, "more work, more bytes", "expected 0 bytes/s, got -", "A bandwidth is not negative")
+}, "more work, more bytes", "expected 0 bytes/s, got -", "A bandwidth is never negative")
 answers.mistake("never_where_it_is_always", {"if added_s > 0 else math.inf": "if added_s > 0 else 0.0"},
-    "a shorter step, fewer bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
+    "a shorter step, fewer bytes", "expected inf, got 0 bytes/s", "so the other is first at any bandwidth")
 answers.mistake("zero_and_infinity_the_wrong_way_round", {
     "math.inf if saved == 0 and added_s < 0 else 0.0": "math.inf",
     "if added_s > 0 else math.inf": "if added_s > 0 else 0.0",
@@ -116,11 +116,11 @@ answers.mistake("forgets_what_the_other_sends", {' - other["steps"] * other["byt
 answers.mistake("returns_nothing", {"return saved / added_s": "saved / added_s"},
     "expected bytes a second as one number, got None")
 answers.mistake("never_where_it_sends_as_much", {"math.inf if saved == 0 and added_s < 0 else 0.0": "0.0"},
-    "less work, as many bytes", "expected inf, got 0 bytes/s", "so it is first at any bandwidth")
+    "less work, as many bytes", "expected inf, got 0 bytes/s", "so the other is first at any bandwidth")
 answers.mistake("always_where_nothing_differs", {"added_s < 0 else": "added_s <= 0 else"},
-    "as much work, as many bytes", "expected 0 bytes/s, got inf", "never before plain: both take as long")
+    "as much work, as many bytes", "expected 0 bytes/s, got inf", "never before plain: both take equally long")
 answers.mistake("always_where_it_sends_as_much", {"saved == 0 and added_s < 0": "saved == 0"},
-    "more work, as many bytes", "expected 0 bytes/s, got inf", "so it is never first")
+    "more work, as many bytes", "expected 0 bytes/s, got inf", "so the other is never first")
 answers.mistake("compares_two_that_never_get_there", {"""
     if other["steps"] == math.inf:
         return 0.0
@@ -129,10 +129,10 @@ answers.mistake("compares_two_that_never_get_there", {"""
 answers.mistake("asks_only_for_one_steps_bytes", {
     "saved <= 0": 'plain["bytes"] <= other["bytes"]',
     "return saved / added_s": "return abs(saved) / added_s",
-}, "far fewer steps", "expected inf, got 0 bytes/s: in all the other sends", "first at any bandwidth")
+}, "far fewer steps", "expected inf, got 0 bytes/s: in all, the other sends", "first at any bandwidth")
 
 
-@answers.is_wrong("so many more steps", "expected 0 bytes/s, got", "in all the other sends", "so it is never first")
+@answers.is_wrong("but many more steps", "expected 0 bytes/s, got", "in all, the other sends", "so the other is never first")
 def takes_its_size_for_its_sign(plain, other):
     (sent, work_s), (less, more_s) = totals(plain), totals(other)
     if more_s <= work_s:
@@ -142,7 +142,7 @@ def takes_its_size_for_its_sign(plain, other):
     return abs(sent - less) / (more_s - work_s)
 
 
-@answers.is_wrong("as much work, more bytes", "expected 0 bytes/s, got inf", "so it is never first")
+@answers.is_wrong("as much work, more bytes", "expected 0 bytes/s, got inf", "so the other is never first")
 def asks_for_time_first(plain, other):
     (sent, work_s), (less, more_s) = totals(plain), totals(other)
     if more_s <= work_s and other["steps"] < math.inf:
@@ -150,7 +150,7 @@ def asks_for_time_first(plain, other):
     return max(0.0, (sent - less) / (more_s - work_s))
 
 
-@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above a bandwidth, and below none")
+@answers.is_wrong("less work, more bytes", "expected 0 bytes/s, got", "first above some bandwidth, and below none")
 def divides_where_both_have_the_other_sign(plain, other):
     (sent, work_s), (less, more_s) = totals(plain), totals(other)
     if sent > less:

@@ -162,10 +162,10 @@ answers.mistake("writes_its_q_into_the_old_one",
 answers.mistake("adds_up_in_float64", {
     "mean(fabric, m @ q)": "mean(fabric, (m @ q).double()).to(m.dtype)",
     "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).double()).to(m.dtype)",
-}, "of float32", "average, residual and q are right, but", "Does everything have 8 bytes?", "here float32")
+}, "of float32", "average, residual and q are right, but", "Does each number take 8 bytes?", "here float32")
 answers.mistake("adds_up_in_bfloat16", {
     "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).bfloat16()).to(m.dtype)",
-}, "the average of step 1", "So far off are numbers that went through bfloat16")
+}, "the average of step 1", "Numbers that went through bfloat16 or float16 are off by this much")
 # The right numbers; each rank works out both products from the whole mean.
 answers.mistake("all_reduces_the_matrix", {
     "m = gradient + residual": "m = gradient + residual\nwhole = mean(fabric, m.clone())",
@@ -177,7 +177,7 @@ answers.mistake("all_reduces_the_matrix_too",
     "average, residual and q are right, but", "M itself travelled too")
 
 
-@answers.is_wrong("3 ranks", "average, residual and q are right, but", "Every rank has sent its part to every other")
+@answers.is_wrong("3 ranks", "average, residual and q are right, but", "Every rank sent its part to every other")
 def gathers_all_parts(fabric, gradient, residual, q):
     n, m = fabric.world_size, gradient + residual
 
@@ -222,7 +222,7 @@ answers.mistake("divides_zero_by_zero", {
                 p[:, k] -= (p[:, before] @ p[:, k]) * p[:, before]
             p[:, k] /= p[:, k].norm()
     """,
-}, "only one row is not zero", "got nan", "Gram-Schmidt leaves a column of zeros", "that is NaN")
+}, "only one row is not zero", "got nan", "Gram-Schmidt leaves a column of zeros", "Dividing it by a length of 0 gives NaN")
 # A column that has become next to nothing is made long again, and points where the one before does.
 answers.mistake("divides_by_a_tiny_length", {
     "p = orthonormal(mean(fabric, m @ q))": """
@@ -232,11 +232,11 @@ answers.mistake("divides_by_a_tiny_length", {
             p[:, k + 1 :] -= p[:, k : k + 1] * (p[:, k] @ p[:, k + 1 :])
         p = torch.nn.functional.normalize(p, dim=0)
     """,
-}, "only one row is not zero", "by a tiny length, a direction that counts twice", "or use torch.linalg.qr")
+}, "only one row is not zero", "by a tiny length a direction that counts twice", "or use torch.linalg.qr")
 answers.mistake("returns_no_q", {"m - p @ q.T, q": "m - p @ q.T"}, "expected (average, residual, q), got 2 values")
 answers.mistake("multiplies_the_wrong_way", {"m @ q": "m.T @ q", "m.T @ p": "m @ p"},
     "shapes cannot be multiplied", "M is [rows, columns], q [columns, r]")
 answers.mistake("adds_up_in_float32", {
     "mean(fabric, m @ q)": "mean(fabric, (m @ q).float()).to(m.dtype)",
     "mean(fabric, m.T @ p)": "mean(fabric, (m.T @ p).float()).to(m.dtype)",
-}, "average, residual and q are right, but", "0.5 x", "With fewer no sum over the ranks is whole", "dtype")
+}, "average, residual and q are right, but", "0.5 x", "Fewer bytes cannot hold the sums over the ranks", "dtype")

@@ -178,7 +178,7 @@ answers.mistake("takes_exp_without_a_greatest_score", {
         greatest, sums, values = attend(fabric, task, source, k, v)
         sums, values, greatest = sums * torch.exp(greatest), values * torch.exp(greatest), torch.zeros_like(greatest)
     """,
-}, "3 ranks, 8 tokens in a row, width 3, not causal", "scores whose greatest was not subtracted")
+}, "3 ranks, 8 tokens in a row, width 3, not causal", "scores without their greatest subtracted")
 answers.mistake("forgets_to_divide", {"return weighted / total": "return weighted"}, "was not divided by the sum of exp")
 answers.mistake("starts_at_minus_infinity_in_float32", {
     "top, total, weighted = None, 0.0, 0.0": """
@@ -190,7 +190,7 @@ answers.mistake("starts_at_minus_infinity_in_float32", {
 answers.mistake("goes_through_float32", {
     "greatest, sums, values = attend(fabric, task, source, k, v)":
         "greatest, sums, values = (x.float().to(k.dtype) for x in attend(fabric, task, source, k, v))",
-}, "So far off are numbers that went through float32")
+}, "Numbers that went through float32 are off by this much")
 
 # ---- which block -----------------------------------------------------------------------------
 answers.mistake("works_on_its_own_block_alone", {"for step in range(n):": "for step in range(1):"},
@@ -237,12 +237,12 @@ answers.mistake("sends_the_last_block_home", {
         if n > 1:
             rows
     """,
-}, "the last round sends nothing: no block goes home")
+}, "send nothing in the last round: no block goes home")
 answers.mistake("sends_each_block_twice", {
     "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v)]":
         "handles = [fabric.isend(x, to=(rank + 1) % n) for x in (k, v, v)]",
     "for x in coming:": "for x in (*coming, coming[1]):",
-}, "Each block passes a link once")
+}, "Send each block over a link once")
 answers.mistake("works_and_then_sends", {
     """
         if step < n - 1:
@@ -274,7 +274,7 @@ answers.mistake("waits_for_the_next_block_first", {
             for x in coming:
                 fabric.recv(x, frm=(rank - 1) % n)
     """: "",
-}, "the rows are right, but rank 0 waits for block 2 of 3 before it works on the one at hand")
+}, "the rows are right, but rank 0 waits for block 2 of 3 before it works on the current one")
 answers.mistake("forgets_to_wait", {
     """
             for handle in handles:
@@ -309,7 +309,7 @@ def gathers_all_blocks_first(fabric, task):
     return parts[2] / parts[1]
 
 
-@answers.is_wrong("the rows are right, but rank 0 holds", "Does a list keep blocks, or their parts, that are over?")
+@answers.is_wrong("the rows are right, but rank 0 holds", "Does a list keep used blocks or their parts?")
 def keeps_every_block(fabric, task):
     n, rank, kept, parts = fabric.world_size, fabric.rank, [], []
     k, v = task["k"], task["v"]

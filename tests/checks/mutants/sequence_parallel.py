@@ -98,17 +98,17 @@ answers.twin("with_a_class_that_gathers_in_autograd", {
 answers.mistake("lets_all_ranks_drift_apart", {
     "shared(fabric, scale), shared(fabric, shift)": "scale, shift",
     "shared(fabric, down_bias)": "down_bias",
-}, "step 2", "Of a weight that all ranks hold whole, each sees the gradient of its own", "Add the parts up (f)")
+}, "step 2", "All ranks hold the weight whole, but each rank has only its own", "Add the parts up (f)")
 answers.mistake("averages_what_all_ranks_hold", {
     "shared(fabric, scale), shared(fabric, shift)": "averaged(fabric, scale), averaged(fabric, shift)",
     "shared(fabric, down_bias)": "averaged(fabric, down_bias)",
-}, "(its tokens of y in step 2)", "a summand: these are added up, not averaged")
+}, "(its tokens of y in step 2)", "Add the summands up, do not average them")
 answers.mistake("adds_a_share_of_the_bias_and_forgets_the_way_back", {
     "F.linear(hidden, down)) + shared(fabric, down_bias)": "F.linear(hidden, down, down_bias / fabric.world_size))",
 }, "(its tokens of y in step 2)", "down_bias moves by 1/n of its gradient")
 answers.mistake("sends_where_autograd_does_not_follow", {
     "F.linear(gather(fabric, normed)": "F.linear(gathered(fabric, normed)",
-}, "A weight has no gradient", "applied inside forward")
+}, "A weight has no gradient", "Inside forward, apply a Function or TwoWays")
 answers.mistake("applies_f_before_the_first_step", {
     "def forward(x):": """
         scale, shift, down_bias = (shared(fabric, w.requires_grad_()) for w in (scale, shift, down_bias))
@@ -119,15 +119,15 @@ answers.mistake("applies_f_before_the_first_step", {
     "shared(fabric, down_bias)": "down_bias",
 }, "apply f to them inside forward, at each step anew")
 answers.mistake("forgets_the_bias_alone", {"shared(fabric, down_bias)": "down_bias"},
-    "(its tokens of y in step 2)", "the gradient of its own tokens:", "down_bias")
+    "(its tokens of y in step 2)", "only its own tokens' gradient:", "down_bias")
 answers.mistake("forgets_the_norm_alone", {"shared(fabric, scale), shared(fabric, shift)": "scale, shift"},
-    "(its tokens of y in step 2)", "the gradient of its own tokens: scale")
+    "(its tokens of y in step 2)", "only its own tokens' gradient: scale")
 answers.mistake("cuts_the_gradient_of_what_was_gathered", {
     "hidden = F.linear(gather(fabric, normed)": """
         whole = TwoWays.apply(normed, lambda x: gathered(fabric, x), lambda grad: own(fabric, grad).clone())
         hidden = F.linear(whole
     """,
-}, "x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter it")
+}, "x's gradient in step 1", "The gathered tokens' gradient was cut, not added up", "Reduce-scatter them")
 answers.mistake("cuts_the_products", {
     "return x + scatter(fabric, F.linear(hidden, down))": """
         cut = TwoWays.apply(F.linear(hidden, down), lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
@@ -159,7 +159,7 @@ answers.mistake("keeps_f_and_g_and_cuts_afterwards", {
         cut = TwoWays.apply(y, lambda x: own(fabric, x).clone(), lambda grad: gathered(fabric, grad))
         return x + cut
     """,
-}, "the values are right, but all ranks together sent", "half of an all-reduce does")
+}, "the values are right, but all ranks together sent", "half of an all-reduce is enough")
 # It also adds up a zero for up_bias, which is a rank's own.
 answers.mistake("adds_up_what_is_its_own", {
     "return train(forward, task)": """
@@ -186,9 +186,10 @@ answers.mistake("returns_its_tokens", {"train(forward, task)": 'train(forward, t
 answers.mistake("norms_all_tokens_on_every_rank", {
     "F.layer_norm(x, x.shape": "F.layer_norm(gather(fabric, x), x.shape",
     "F.linear(gather(fabric, normed)": "F.linear(normed",
-}, "the values are right, but rank 0 keeps 2 tensors of all ranks' tokens for backward", "Norm its own, and gather those")
+}, "the values are right, but rank 0 keeps 2 tensors of all ranks' tokens for backward",
+    "Norm a rank's own tokens, and gather those")
 answers.mistake("adds_the_norms_output", {"return x + scatter": "return normed + scatter"},
-    "its tokens of y in step 1", "What is added to the MLP's output is norm(x)")
+    "its tokens of y in step 1", "norm(x) is added to the MLP's output")
 answers.mistake("adds_all_tokens_before_the_sum", {"return x + scatter(fabric, F.linear(hidden, down))":
     "return scatter(fabric, gather(fabric, x) + F.linear(hidden, down))"},
     "its tokens of y in step 1", "x is in it once for every rank")

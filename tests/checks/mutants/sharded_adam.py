@@ -122,7 +122,7 @@ answers.mistake("keeps_the_full_state", {
     "own(fabric, weights)": "weights",
     "reduce_scatter(fabric, gradient)": "all_reduce(fabric, gradient)",
     "all_gather(fabric, weights)": "",
-}, "its state holds 16 numbers, as large as for all weights: nothing is saved; its own part needs 8")
+}, "its state holds 16 numbers, enough for all weights: nothing is saved; its own part needs 8")
 answers.mistake("all_reduces_the_gradient",
     {"reduce_scatter(fabric, gradient)": "own(fabric, all_reduce(fabric, gradient))"},
     "the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
@@ -131,14 +131,14 @@ answers.mistake("forgets_to_divide",
     {"reduce_scatter(fabric, gradient) / fabric.world_size": "reduce_scatter(fabric, gradient)"},
     "It was made from the sum of the gradients: divide by the number of ranks")
 answers.mistake("gathers_once_at_the_end", {"    all_gather(fabric, weights)": "all_gather(fabric, weights)"},
-    "(the weights)", "The weights were gathered once, in the end", "gather in the loop")
+    "(the weights)", "The weights were gathered once, at the end", "gather in the loop")
 answers.mistake("asks_for_all_gradients_first", {"weights, gradients = replica": """
     weights, gradients = replica
     gradients = list(gradients)
 """}, "(the weights)", "All gradients were asked for before the first step", "then ask for the next")
 answers.mistake("counts_the_gradients",
     {"for gradient in gradients:": "for gradient, _ in zip(gradients, range(len(gradients))):"},
-    "has no len()", "`gradients` yields one gradient after the other, each when it is asked for")
+    "has no len()", "`gradients` yields one gradient at a time, when you ask for it")
 answers.mistake("takes_them_by_number", {
     "for gradient in gradients:": "for number in range(2):\n    gradient = gradients[number]",
 }, "not subscriptable", "for gradient in gradients")
@@ -149,7 +149,7 @@ WHOLE = {
     """,
 }
 answers.mistake("returns_slices_of_a_whole_state", WHOLE,
-    "rank 0: what it returns are slices of tensors of 16 numbers, which stay in memory whole; its own part needs 8")
+    "rank 0: its state consists of slices of tensors of 16 numbers, which stay in memory whole; its own part needs 8")
 answers.mistake("keeps_a_whole_state_inside", WHOLE | {
     "return state": "return {name: state[name].clone() for name in NAMES}",
 }, "rank 0: between two steps it holds 2 tensors as large as all weights, besides the weights and the gradient")
@@ -173,7 +173,7 @@ answers.mistake("averages_the_weights", {
         all_reduce(fabric, weights).div_(fabric.world_size)
     """,
     "return state": 'return {name: own(fabric, state[name]) for name in ("mean", "square")}',
-}, "got nan", "The check puts NaN in what belongs to other ranks, and rank 0 has computed with it")
+}, "got nan", "The check puts NaN in other ranks' parts, and rank 0 has computed with it")
 # The whole of Adam on every rank: as many bytes as ZeRO's, the same weights, and all of the state.
 answers.mistake("steps_everywhere_and_returns_a_part", {
     "own(fabric, weights)": "weights",
@@ -183,7 +183,7 @@ answers.mistake("steps_everywhere_and_returns_a_part", {
 }, "(the weights)", "Only this rank's part has moved", "gather the weights of all parts")
 
 
-@answers.is_wrong("(the weights)", "gather the weights of all parts, not what changed in them")
+@answers.is_wrong("(the weights)", "gather the weights of all parts, not their changes")
 def gathers_the_changes(fabric, replica, learning_rate):
     weights, gradients = replica
     mine = own(fabric, weights).clone()
@@ -198,7 +198,7 @@ def gathers_the_changes(fabric, replica, learning_rate):
 
 answers.mistake("works_on_a_copy",
     {"mine = own(fabric, weights)": "weights = weights.clone()\nmine = own(fabric, weights)"},
-    "on every rank the weights are as they were: change them in place")
+    "the weights have not changed on any rank: change them in place")
 answers.mistake("begins_anew_at_every_step", {"state = new_state(mine)": "", "adam(": "state = new_state(mine)\nadam("},
     "Every step began with a new state")
 answers.mistake("returns_the_weights", {"return state": "return weights"},
@@ -225,7 +225,7 @@ answers.mistake("gathers_by_an_all_reduce_of_zeros", {
     """,
 }, "the weights are right, but all ranks together sent 3 x", "An all-reduce is a reduce-scatter and an all-gather")
 answers.mistake("steps_in_a_copy", {"own(fabric, weights)": "own(fabric, weights).clone()"},
-    "(the weights)", "the steps went into a copy of the rank's part")
+    "(the weights)", "the steps changed a copy of the rank's part")
 # torch.chunk's parts are others than tensor_split's where the ranks do not divide.
 answers.mistake("cuts_by_chunk", {"own(fabric, weights)": "weights.chunk(fabric.world_size)[fabric.rank]"},
     "3 ranks, 7 weights", "must match the size of tensor")

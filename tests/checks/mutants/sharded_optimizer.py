@@ -187,15 +187,15 @@ answers.mistake("keeps_the_whole_state", {
     "p.data.view(-1).tensor_split(n)[rank] for p": "p.data.view(-1) for p",
     "reduce_scatter(fabric, p.grad.flatten())": "all_reduce(fabric, p.grad.flatten())",
     "for p, _ in pairs:\n    all_gather(fabric, p.data.view(-1))": "",
-}, "rank 0 keeps 3712 bytes of state, that of all parameters: nothing is saved")
+}, "rank 0 keeps 3712 bytes of state, as much as for all parameters: nothing is saved")
 answers.mistake("deals_parameters_out_by_number", {"owner[p] = load.index(min(load))": "owner[p] = len(owner) % n",
     "sorted(group[\"params\"], key=lambda p: p.numel(), reverse=True)": "group[\"params\"]"},
     "2 ranks, six layers", "Deal whole parameters out by size, not by number", of=WHOLE)
 answers.mistake("gives_all_to_rank_0", {"owner[p] = load.index(min(load))": "owner[p] = 0"},
-    "rank 0 keeps 3712 bytes of state, that of all parameters", of=WHOLE)
+    "rank 0 keeps 3712 bytes of state, as much as for all parameters", of=WHOLE)
 
 
-@answers.is_wrong("that of all parameters: nothing is saved")
+@answers.is_wrong("as much as for all parameters: nothing is saved")
 def cuts_slices_of_a_whole_state(fabric, parameters, kind, **options):
     parameters = list(parameters)
     sharded = flat_pieces(fabric, parameters, kind, **options)
@@ -225,7 +225,7 @@ answers.mistake("sums_the_gradients", {"p.grad.flatten()) / n": "p.grad.flatten(
     "It stepped by the sum of the gradients: divide by the number of ranks")
 answers.mistake("steps_by_its_own_gradients", {
     "reduce_scatter(fabric, p.grad.flatten()) / n": "p.grad.flatten().tensor_split(n)[rank].clone()",
-}, "Are its gradients the mean over all ranks")
+}, "Are the gradients averaged over all ranks")
 answers.mistake("zeroes_the_pieces_alone", {"return Sharded()": """
     sharded = Sharded()
     sharded.zero_grad = sharded.inner.zero_grad
@@ -242,7 +242,7 @@ answers.mistake("takes_none_for_zeros", {
 }, "A parameter without a gradient was stepped with zeros")
 answers.mistake("keeps_old_gradients_of_pieces", {
     "self.inner.zero_grad()": "", "piece.grad = reduce_scatter": "piece.grad = 0 + reduce_scatter",
-}, "frozen and unused layers", "left on a piece, or was it taken for zeros")
+}, "frozen and unused layers", "left on a piece, or is a missing one taken for zeros")
 answers.mistake("takes_none_for_zeros_on_its_pieces", {
     " if pair[0].grad is not None]": "]",
     "reduce_scatter(fabric, p.grad.flatten())":
@@ -251,9 +251,9 @@ answers.mistake("takes_none_for_zeros_on_its_pieces", {
 
 # ---- weights ---------------------------------------------------------------------------------
 answers.mistake("gathers_nothing", {"for p, _ in pairs:\n    all_gather(fabric, p.data.view(-1))": ""},
-    "Ranks hold different weights: after a step each owner's weights have to reach all ranks")
+    "Ranks hold different weights: after a step send each owner's weights to all ranks")
 answers.mistake("steps_copies", {"tensor_split(n)[rank] for p": "tensor_split(n)[rank].clone() for p"},
-    "These are the weights of the start: a step changes the parameters in place")
+    "These are the initial weights: change the parameters in place")
 answers.mistake("broadcasts_from_rank_0", {
     """
     for p in trained:
@@ -265,7 +265,7 @@ answers.mistake("broadcasts_from_rank_0", {
         if owner[p] == rank:
             for handle
     """,
-}, "and each parameter that of its owner", of=WHOLE)
+}, "does each parameter come from its owner", of=WHOLE)
 answers.mistake("orders_by_what_is_there", {
     "key=lambda p: p.numel(), reverse=True": "key=lambda p: p.numel(), reverse=rank % 2 == 0",
 }, "deadlock", of=WHOLE)
@@ -277,18 +277,18 @@ answers.mistake("steps_twice", {"self.inner.step()": "self.inner.step()\nself.in
 
 # ---- groups ----------------------------------------------------------------------------------
 answers.mistake("is_deaf_to_the_scheduler", {"own.update({**group, \"params\": own[\"params\"]})": ""},
-    "does not reach the steps: hand the groups' options on at every step")
+    "do not reach the steps: hand the groups' options on at every step")
 answers.mistake("hands_on_the_rate_alone", {"own.update({**group, \"params\": own[\"params\"]})": "own[\"lr\"] = group[\"lr\"]"},
-    "the rate alone reaches the steps, and not the weight decay and betas")
+    "the rate alone reaches the steps, not the weight decay and betas")
 answers.mistake("hands_on_the_options_of_the_start", {
     "own.update({**group, \"params\": own[\"params\"]})": "own.update((name, group[name]) for name in (\"lr\", *options))",
-}, "the rate alone reaches the steps, and not the weight decay and betas")
+}, "the rate alone reaches the steps, not the weight decay and betas")
 answers.mistake("hands_on_rate_and_decay_alone", {"own.update({**group, \"params\": own[\"params\"]})": """
     own.update((name, group[name]) for name in (\"lr\", \"weight_decay\") if name in group)
-"""}, "the rate and the weight decay reach the steps, and not the betas")
+"""}, "the rate and the weight decay reach the steps, not the betas")
 answers.mistake("leaves_the_defaults_to_the_inner_groups", {
     "group.update({**self.inner.param_groups[-1], \"params\": group[\"params\"]})": "",
-}, "2 ranks, six layers", "A group of the optimizer has all options of its class")
+}, "2 ranks, six layers", "Give every group of the optimizer all options of its class")
 answers.mistake("drops_the_groups_options", {
     "own = {**group, \"params\": [p": "own = {\"params\": [p",
     "own.update({**group, \"params\": own[\"params\"]})": "",
@@ -297,10 +297,10 @@ answers.mistake("forgets_the_added_group", {"self.inner.add_param_group(own)": "
     if len(self.inner.param_groups) == len(self.param_groups) - 1 and not self.inner.state:
         self.inner.add_param_group(own)
 """, "zip(self.param_groups, self.inner.param_groups, strict=True)": "zip(self.param_groups, self.inner.param_groups)"},
-    "a group added later", "The group that came by add_param_group is not stepped")
+    "a group added later", "The group added by add_param_group is not stepped")
 
 
-@answers.is_wrong("a class that inherits torch.optim.Optimizer: schedulers want one")
+@answers.is_wrong("whose class inherits torch.optim.Optimizer: schedulers need one")
 def returns_something_like_an_optimizer(fabric, parameters, kind, **options):
     base = flat_pieces(fabric, parameters, kind, **options)
 
@@ -318,7 +318,7 @@ answers.mistake("goes_through_the_parameters_twice", {
         n, rank = fabric.world_size, fabric.rank
         numbers = sum(p.numel() for p in parameters)
     """,
-}, "may be an iterator, which can be gone through once")
+}, "may be an iterator, which you can read only once")
 
 # ---- messages --------------------------------------------------------------------------------
 answers.mistake("all_reduces_the_gradients", {
@@ -327,7 +327,7 @@ answers.mistake("all_reduces_the_gradients", {
 answers.mistake("gathers_what_has_not_changed", {"for p, _ in pairs:\n    all_gather": """
     for p in (p for group in self.param_groups for p in group[\"params\"]):
         all_gather
-"""}, "frozen and unused layers", "What has no gradient in a step does not change, and need not be gathered")
+"""}, "frozen and unused layers", "A parameter without a gradient in a step does not change: do not gather it")
 answers.mistake("goes_through_float32", {
     "reduce_scatter(fabric, p.grad.flatten()) / n": "reduce_scatter(fabric, p.grad.flatten().float()).double() / n",
-}, "So far off are numbers that went through float32")
+}, "Numbers that went through float32 are off by this much")

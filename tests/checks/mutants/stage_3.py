@@ -118,7 +118,7 @@ answers.mistake("gathers_when_its_turn_has_come", {
     "weight, coming = coming.wait(), begin(k - 1)": "weight = begin(k).wait()",
     "inputs, coming = [], begin(0)": "inputs = []",
     "grad, coming = x - target, begin(layers[-1])": "grad = x - target",
-}, "the weights are right, but rank 0 begins to gather layer 1 (forwards in step 1)", "nothing of it is hidden")
+}, "the weights are right, but rank 0 begins to gather layer 1 (forwards in step 1)", "no part of it is hidden")
 answers.mistake("gathers_ahead_forwards_alone", {
     "grad, coming = x - target, begin(layers[-1])": "grad = x - target",
     "weight, coming = coming.wait(), begin(k - 1)": "weight = begin(k).wait()",
@@ -138,20 +138,20 @@ answers.mistake("waits_at_once", {
         "return gather_now(fabric, parts[k], shapes[k]) if k in layers else None",
     "weight, coming = coming.wait(), begin(k + 1)": "weight, coming = coming, begin(k + 1)",
     "weight, coming = coming.wait(), begin(k - 1)": "weight, coming = coming, begin(k - 1)",
-}, "waits for layer 1 (forwards in step 1) before it works on the layer at hand", "only then wait")
+}, "waits for layer 1 (forwards in step 1) before it works on the current layer", "only then wait")
 answers.mistake("keeps_what_it_gathered", {
     "inputs, coming = [], begin(0)": "inputs, wholes, coming = [], [], begin(0)",
     "inputs.append(x)": "inputs.append(x)\nwholes.append(weight)",
     "grad, coming = x - target, begin(layers[-1])": "grad = x - target",
     "weight, coming = coming.wait(), begin(k - 1)": "weight = wholes[k]",
-}, "all ranks together sent 2 x the weights", "kept whole from the forward to the backward pass, as in stage 2")
+}, "all ranks together sent 2 x the weights", "weights stay whole between forward and backward, as in stage 2")
 # In each pass all gathers begin at its start.
 answers.mistake("gathers_everything_at_once", {
     "inputs, coming = [], begin(0)": "inputs, coming = [], [begin(k) for k in layers]",
     "weight, coming = coming.wait(), begin(k + 1)": "weight = coming[k].wait()",
     "x - target, begin(layers[-1])": "x - target, [begin(k) for k in reversed(layers)]",
     "weight, coming = coming.wait(), begin(k - 1)": "weight = coming[layers[-1] - k].wait()",
-}, "begins to gather layer 2 (forwards in step 1) before the work of two", "Gather one ahead")
+}, "begins to gather layer 2 (forwards in step 1) before the work of two", "Gather only one layer ahead")
 answers.mistake("gathers_two_ahead", {
     "inputs, coming = [], begin(0)": "inputs, coming = [], {k: begin(k) for k in layers[:2]}",
     "weight, coming = coming.wait(), begin(k + 1)": "weight, coming[k + 2] = coming.pop(k).wait(), begin(k + 2)",
@@ -162,12 +162,12 @@ answers.mistake("gathers_two_ahead", {
 answers.mistake("gathers_twice_and_keeps_everything", {
     "inputs, coming = [], begin(0)": "inputs, wholes, coming = [], [], begin(0)",
     "inputs.append(x)": "inputs.append(x)\nwholes.append(weight)",
-}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "a list, or the")
+}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "in a list, or in")
 answers.mistake("lets_autograd_keep_the_weights", {
     "weight, coming = coming.wait(), begin(k + 1)": "weight, coming = coming.wait().requires_grad_(), begin(k + 1)",
     "grad, coming = x - target, begin(layers[-1])": "grad, coming = (x - target).detach(), begin(layers[-1])",
     "weight, inputs[k], grad)": "weight, inputs[k].detach(), grad)",
-}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "the graph of autograd")
+}, "the weights are right, but rank 0, forwards at layer", "holds 5 tensors as large as a weight", "autograd's graph")
 answers.mistake("keeps_all_gradients_until_the_end", {
     "inputs, coming = [], begin(0)": "inputs, gradients, coming = [], {}, begin(0)",
     "parts[k] -= task[\"rate\"] * mean_part(fabric, of_weight)": """
@@ -175,7 +175,7 @@ answers.mistake("keeps_all_gradients_until_the_end", {
         for j in gradients if k == 0 else ():
             parts[j] -= task["rate"] * mean_part(fabric, gradients[j])
     """,
-}, "the weights are right, but rank 0, backwards at layer", "Step by a layer's gradient before the next one works")
+}, "the weights are right, but rank 0, backwards at layer", "Step by a layer's gradient before the next layer works")
 answers.mistake("all_reduces_the_gradients", {
     "mean_part(fabric, of_weight)":
         "all_reduce(fabric, of_weight.flatten()).tensor_split(fabric.world_size)[fabric.rank] / fabric.world_size",
@@ -187,7 +187,7 @@ answers.mistake("steps_by_its_own_gradient",
     "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks")
 
 
-@answers.is_wrong("its part of layer 0 in the end")
+@answers.is_wrong("its part of layer 0 at the end")
 def steps_after_everything(fabric, task):
     """Gathered ahead from one step to the next: the first layer's old weight."""
     parts, shapes = task["parts"], task["shapes"]
@@ -228,17 +228,17 @@ def updates_what_is_on_its_way(fabric, task):
 answers.mistake("begins_a_gather_too_many", {
     "return Gather(fabric, parts[k], shapes[k]) if k in layers else None":
         "return Gather(fabric, parts[k % len(parts)], shapes[k % len(parts)])",
-}, "Is a gather begun that nobody waits for?", "begin each gather once, none after a pass's last layer")
+}, "Do you begin a gather and never wait for it?", "begin each gather once, none after a pass's last layer")
 answers.mistake("begins_the_next_steps_gather_and_forgets_it", {
     "parts[k] -= task[\"rate\"] * mean_part(fabric, of_weight)": """
         parts[k] -= task["rate"] * mean_part(fabric, of_weight)
         if k == 0:
             Gather(fabric, parts[0].clone(), shapes[0])
     """,
-}, "Is a gather begun that nobody waits for?", "and wait for every one")
+}, "Do you begin a gather and never wait for it?", "and wait for every one")
 answers.mistake("gathers_the_first_layer_once_more",
     {"grad, coming = x - target, begin(layers[-1])": "begin(0).wait()\ngrad, coming = x - target, begin(layers[-1])"},
-    "A gather too many: of a step each weight is gathered twice")
+    "One gather too many: gather each weight twice a step")
 answers.mistake("climbs", {"parts[k] -=": "parts[k] +="}, "The step went up: subtract rate times the gradient")
 answers.mistake("takes_one_step", {'task["batches"]:': 'task["batches"][:1]:'}, "Only one step was taken")
 answers.mistake("works_on_copies", {

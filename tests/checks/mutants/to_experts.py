@@ -145,7 +145,7 @@ answers.mistake("mixes_up_who_sent_what", {"home = exchange(fabric, made,": "hom
 answers.mistake("lets_its_own_expert_do_all", {
     "made = list(work(torch.cat(came)).split([len(rows) for rows in came]))": "made = [work(x[own]) for own in places]",
     "home = exchange(fabric, made, [x.new_empty(len(own), x.shape[1]) for own in places])": "home = made",
-}, ("its tokens' rows", "The gradient takes the way that the tokens took"))
+}, ("its tokens' rows", "Send the gradient the way that the tokens took"))
 
 # ---- capacity --------------------------------------------------------------------------------
 answers.mistake("drops_nothing", {
@@ -221,7 +221,7 @@ answers.mistake("lets_the_expert_work_rank_by_rank", {
 }, "the rows are right, but rank 0's expert worked 3 times")
 answers.mistake("sends_all_tokens_to_all", {
     "made = list(": "exchange(fabric, [x[[p for own in places for p in own]]] * n, everything(fabric, x, task))\nmade = list(",
-}, "the rows are right, but rank 0 sent rank", "A row goes to its expert's rank alone")
+}, "the rows are right, but rank 0 sent rank", "Send a row to its expert's rank alone")
 
 
 def everything(fabric, x, task):

@@ -166,14 +166,14 @@ answers.mistake("the_last_rank_writes_over_the_others", {
         average = torch.zeros_like(total)
         average[indices] = values / n
     """,
-}, "the average of step 1", "wrong where several ranks chose one index, and only there", "index_add_", of=with_both_gathered)
+}, "the average of step 1", "wrong only where several ranks chose one index", "index_add_", of=with_both_gathered)
 # x[index] += values takes one of the values of an index.
 answers.mistake("adds_with_repeated_indices", {
     "average = torch.zeros_like(total).index_add_(0, indices, values) / n": """
         average = torch.zeros_like(total)
         average[indices] += values / n
     """,
-}, "the average of step 1", "wrong where several ranks chose one index, and only there", "index_add_", of=with_both_gathered)
+}, "the average of step 1", "wrong only where several ranks chose one index", "index_add_", of=with_both_gathered)
 answers.mistake("forgets_to_divide", {"index, gradient)": "index, gradient) * fabric.world_size"},
     "the average of step 1", "These are sums: divide by the number of ranks")
 answers.mistake("divides_by_the_senders", {
@@ -191,23 +191,23 @@ answers.mistake("all_reduces_zeros", {
 answers.mistake("gathers_zeros", {
     "averaged(fabric, total[index], index, gradient)":
         "gathered(fabric, total - without(total, index)).view(fabric.world_size, -1).mean(0)",
-}, "average and residual are right, but", "Every rank has sent its whole tensor to every other, zeros and all")
+}, "average and residual are right, but", "Every rank sent its whole tensor to every other, zeros and all")
 answers.mistake("adds_up_buffers_of_pairs", {
     "indices, values = gathered(fabric, index.to(torch.int32)), gathered(fabric, total[index])": """
         values, places = total.new_zeros(n, k), torch.zeros(n, k, dtype=torch.int32)
         values[fabric.rank], places[fabric.rank] = total[index], index.int()
         indices, values = all_reduce(fabric, places).flatten(), all_reduce(fabric, values).flatten()
     """,
-}, "average and residual are right, but", "2 x", "buffers with zeros for the other ranks' pairs added up",
+}, "average and residual are right, but", "2 x", "Do you add up buffers with zeros for the other ranks' pairs",
     of=with_both_gathered)
 answers.mistake("sends_all_in_8_bytes", {
     "indices, values = gathered(fabric, index.to(torch.int32)), gathered(fabric, total[index])": """
         pairs = gathered(fabric, torch.stack([total[index].double(), index.double()], 1).flatten()).view(-1, 2)
         indices, values = pairs[:, 1].long(), pairs[:, 0].to(total.dtype)
     """,
-}, "average and residual are right, but", "1.3 x", "Have the indices 8 bytes?", of=with_both_gathered)
+}, "average and residual are right, but", "1.3 x", "Do the indices take 8 bytes?", of=with_both_gathered)
 answers.mistake("sends_indices_of_8_bytes", {"index.to(torch.int32)": "index"},
-    "are right, but", "1.3 x", "Have the indices 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
+    "are right, but", "1.3 x", "Do the indices take 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
 
 
 @answers.is_wrong("the average of step 1", "All ranks have sent what rank 0 chose")
@@ -241,17 +241,18 @@ answers.mistake("gathers_into_float32", {
         values.tensor_split(n)[fabric.rank].copy_(total[index])
         values = all_gather(fabric, values).to(total.dtype)
     """,
-}, "3 ranks, 14 numbers", "numbers that went through float32: a buffer needs the dtype of what comes in", of=with_both_gathered)
+}, "3 ranks, 14 numbers",
+    "Numbers that went through float32 are off by this much: give buffers the dtype of the input", of=with_both_gathered)
 answers.mistake("gathers_nothing",
     {"averaged(fabric, total[index], index, gradient)": "(total - without(total, index)) / fabric.world_size"},
     "the average of step 1", "what the rank has sent itself, divided: nothing of the others is in it")
 answers.mistake("takes_all_of_the_size_of_the_last", {
     "chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())": "chosen |= sizes == last",
-}, "3 ranks, 12 numbers", "taken 6 numbers off its residual, expected k = 4", "a comparison with >= takes all", of=by_a_threshold)
+}, "3 ranks, 12 numbers", "took 6 numbers off its residual, expected k = 4", "a comparison with >= takes all", of=by_a_threshold)
 answers.mistake("takes_none_of_the_size_of_the_last", {
     "sizes.kthvalue(len(total) - k + 1).values": "sizes.topk(min(k + 1, len(sizes))).values[-1] * (k < len(sizes))",
     "chosen |= (sizes == last) & ((sizes == last).cumsum(0) <= k - chosen.sum())": "",
-}, "3 ranks, 12 numbers", "taken 2 numbers off its residual, expected k = 4", of=by_a_threshold)
+}, "3 ranks, 12 numbers", "took 2 numbers off its residual, expected k = 4", of=by_a_threshold)
 answers.mistake("adds_to_the_residual_in_place", {"gradient + residual": "residual.add_(gradient)"},
     "are right, but rank 0: in step 1 the residual was changed in place", "Work on a copy")
 answers.mistake("adds_to_the_gradient_in_place", {"gradient + residual": "gradient.add_(residual)"},
@@ -261,11 +262,11 @@ answers.mistake("sends_values_of_8_bytes", {
         indices = gathered(fabric, index.to(torch.int32))
         values = gathered(fabric, total[index].double()).to(total.dtype)
     """,
-}, "3 ranks, 20 numbers of float32", "are right, but", "Have the values 8 bytes? They go in the gradient's dtype",
+}, "3 ranks, 20 numbers of float32", "are right, but", "Do the values take 8 bytes? Send them in the gradient's dtype",
     of=with_both_gathered)
 answers.mistake("sends_values_in_bfloat16",
     {"gathered(fabric, total[index])": "gathered(fabric, total[index].bfloat16()).to(total.dtype)"},
-    "the average of step 1", "So far off are numbers that went through bfloat16", of=with_both_gathered)
+    "the average of step 1", "Numbers that went through bfloat16 or float16 are off by this much", of=with_both_gathered)
 answers.mistake("returns_the_average_alone", {
     "return averaged(fabric, total[index], index, gradient), without(total, index)": """
         return averaged(fabric, total[index], index, gradient)
@@ -315,7 +316,7 @@ def sends_before_it_receives(fabric, gradient, residual, k):
     return average / n, without(total, index)
 
 
-@answers.is_wrong("average and residual are right, but all ranks together sent", "Of each rank k values and k int32 indices")
+@answers.is_wrong("average and residual are right, but all ranks together sent", "Send k values and k int32 indices")
 def a_server_hands_out_what_it_got(fabric, gradient, residual, k):
     """Rank 0 gathers the ranks' pairs and sends all of them to each: to the ranks that sent them, too."""
     n, total = fabric.world_size, gradient + residual

@@ -197,7 +197,7 @@ answers.mistake("counts_from_the_last_save", {
 answers.mistake("saves_the_number_of_the_next_step", {"saved(training, done, save)": "saved(training, done + 1, save)"},
     "resumed", "4 steps are done, but the checkpoint says one more")
 answers.mistake("steps_the_schedule_too", {"done += 1": "done += 1\ntraining.schedule.step()"},
-    "a part of the training has state_dict() and load_state_dict(state), and no step", "the schedule's too")
+    "a part of the training has state_dict() and load_state_dict(state), but no step", "the schedule's part too")
 answers.mistake("asks_a_process_group", {
     "saved(training, done, save)": """
         rows = [None] * training.world_size

@@ -103,7 +103,7 @@ answers.mistake("subtracts_nothing", {
 }, "3 ranks with 31, 30, 30 words", "got inf", "subtract each token's highest logit before exp", of=REDUCED)
 answers.mistake("subtracts_its_own_maximum_alone", {
     "highest = all_reduce(fabric, shared).max(dim=0).values": "highest = shared[fabric.rank]",
-}, "the sums were added as they are: bring them to one scale first", of=REDUCED, harmless_at=(1,))
+}, "the sums were added as they are: first bring them to one scale", of=REDUCED, harmless_at=(1,))
 answers.mistake("adds_sums_of_different_scales", {"(sums * (highest - top).exp())": "sums"}, "expected a loss of")
 answers.mistake("subtracts_the_highest_of_all_tokens", {
     "highest = all_reduce(fabric, shared).max(dim=0).values":
@@ -138,7 +138,7 @@ answers.mistake("gives_the_clamped_word_to_all", {
 
 # ---- means and forms -------------------------------------------------------------------------
 answers.mistake("sums_over_the_tokens", {"(log_sum - right.sum(dim=0)).mean()": "(log_sum - right.sum(dim=0)).sum()"},
-    "This is the sum over the tokens: the loss is their mean")
+    "This is the sum over the tokens: divide by the number of tokens")
 answers.mistake("takes_a_mean_of_means", {
     "loss = (highest + sums.log() - right).mean()": """
         own_loss = (highest + sums.log() - right)[hot.sum(dim=1) > 0]
@@ -151,11 +151,11 @@ answers.mistake("returns_the_loss_alone", {"return loss, gradient / len(targets)
     "expected two things, the loss and the gradient of its logits")
 answers.mistake("goes_through_float32", {
     "(logits - highest[:, None]).exp().sum": "(logits - highest[:, None]).float().exp().sum",
-}, "expected a loss of", "So far off are numbers that went through float32")
+}, "expected a loss of", "Numbers that went through float32 are off by this much")
 answers.mistake("sends_float32", {
     "all_gather(fabric, facts.view(-1))":
         "facts = all_gather(fabric, facts.float().view(-1)).view(facts.shape).to(logits.dtype)",
-}, "expected a loss of", "So far off are numbers that went through float32")
+}, "expected a loss of", "Numbers that went through float32 are off by this much")
 answers.mistake("stumbles_over_a_rank_without_words", {
     "logits.max(dim=1).values if own else -math.inf": "logits.max(dim=1).values",
 }, "5 ranks with 1, 1, 1, 0, 0 words", "A rank may have no word", of=REDUCED)
@@ -165,17 +165,17 @@ answers.mistake("works_in_the_logits", {"gradient = (logits - log_sum[:, None]).
 
 # ---- gradient --------------------------------------------------------------------------------
 answers.mistake("gives_the_gradient_of_the_sum", {"gradient / len(targets)": "gradient"},
-    "the loss is a mean, so divide by them")
-answers.mistake("gives_the_softmax", {"gradient[mine, local[mine]] -= 1": ""}, "This is the softmax alone: 1 is missing")
+    "the sum of the tokens' losses: divide by the number of tokens")
+answers.mistake("gives_the_softmax", {"gradient[mine, local[mine]] -= 1": ""}, "This is the softmax alone: subtract 1")
 answers.mistake("takes_1_off_in_every_row", {
     "gradient[mine, local[mine]] -= 1": """
         if logits.shape[1]:
             gradient[range(len(local)), local.clamp(0, logits.shape[1] - 1)] -= 1
     """,
-}, "1 was taken off in every row, also where the right word is another rank's")
+}, "1 was subtracted in every row, even where the right word is another rank's")
 answers.mistake("takes_the_softmax_of_its_own_words", {"(logits - log_sum[:, None]).exp()": "logits.softmax(dim=1)"},
     "The softmax is over this rank's own words")
-answers.mistake("turns_the_sign_round", {"gradient / len(targets)": "-gradient / len(targets)"}, "The sign is turned round")
+answers.mistake("turns_the_sign_round", {"gradient / len(targets)": "-gradient / len(targets)"}, "The sign is reversed")
 answers.mistake("returns_the_gradient_transposed", {"gradient / len(targets)": "gradient.T / len(targets)"},
     "of shape [5, 31], got shape")
 

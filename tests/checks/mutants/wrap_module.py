@@ -177,44 +177,44 @@ answers.twin("means_put_into_the_gradients_that_are_there", {
 })
 
 answers.mistake("forgets_the_broadcast", {"broadcast(fabric, [*module.parameters(), *module.buffers()])": ""},
-    "drawn for itself: broadcast rank 0's")
+    "its own random values: broadcast rank 0's")
 answers.mistake("forgets_the_buffers", {"[*module.parameters(), *module.buffers()]": "module.parameters()"},
-    "4 ranks, a conv net with BatchNorm", "It is a buffer")
+    "4 ranks, a conv net with BatchNorm", "This buffer is still rank")
 answers.mistake("broadcasts_the_state_dict",
     {"[*module.parameters(), *module.buffers()]": "module.state_dict().values()"},
-    "3 ranks, layers used in turn", "It is not persistent, so a state_dict lacks it")
+    "3 ranks, layers used in turn", "It is not persistent, so state_dict() lacks it")
 answers.mistake("broadcasts_only_buffers_of_floats", {
     "*module.buffers()]": "*[b for b in module.buffers() if b.is_floating_point()]]",
-}, "4 ranks, a conv net with BatchNorm", "`1.num_batches_tracked`", "It is a buffer")
+}, "4 ranks, a conv net with BatchNorm", "`1.num_batches_tracked`", "This buffer is still rank")
 answers.mistake("broadcasts_only_what_learns", {
     "[*module.parameters(), *module.buffers()]":
     "[*[p for p in module.parameters() if p.requires_grad], *module.buffers()]",
-}, "2 ranks, a frozen embedding", "It is frozen, and still rank 1's own")
+}, "2 ranks, a frozen embedding", "This frozen weight is still rank 1's own")
 answers.mistake("broadcasts_only_what_a_gradient_can_reach", {
     "[*module.parameters(), *module.buffers()]": "[p for p in module.parameters() if p.requires_grad]",
-}, "4 ranks, a conv net with BatchNorm", "It is a buffer")
+}, "4 ranks, a conv net with BatchNorm", "This buffer is still rank")
 answers.mistake("averages_the_starts", {
     "broadcast(fabric, [*module.parameters(), *module.buffers()])": """
         for p in module.parameters():
             p.data = all_reduce(fabric, p.detach().clone()) / fabric.world_size
         broadcast(fabric, module.buffers())
     """,
-}, "All ranks begin with what rank 0 has")
+}, "All ranks begin with rank 0's values")
 answers.mistake("hooks_on_frozen_weights",
     {"[p for p in module.parameters() if p.requires_grad]": "list(module.parameters())"},
-    "2 ranks, a frozen embedding", "can have no hook")
+    "2 ranks, a frozen embedding", "takes no hook")
 answers.mistake("counts_a_tied_weight_twice", {
     "[p for p in module.parameters() if p.requires_grad]":
     "[p for part in module.modules() for p in part.parameters(recurse=False) if p.requires_grad]",
 }, "3 ranks, an embedding tied to the output", "the tied weight is added up twice a step")
-answers.mistake("adds_up", {"flat / fabric.world_size": "flat"}, "nobody divided by the number of ranks")
-answers.mistake("divides_twice", {"flat / fabric.world_size": "flat / fabric.world_size**2"}, "Divided twice by")
+answers.mistake("adds_up", {"flat / fabric.world_size": "flat"}, "times the mean gradient: divide by the number of ranks")
+answers.mistake("divides_twice", {"flat / fabric.world_size": "flat / fabric.world_size**2"}, "The sum is divided twice by")
 answers.mistake("divides_by_two", {"flat / fabric.world_size": "flat / 2"}, "3 ranks, an LSTM with a projection", "expected")
 answers.mistake("adds_the_mean_to_the_gradient", {
     "p.grad = piece.view_as(p)": "p.grad = piece.view_as(p) + (0 if p.grad is None else p.grad)",
 }, "2 ranks, a TransformerEncoderLayer", "expected")
 answers.mistake("never_waits", {"work.wait()": ""},
-    ("no sum is in it", "is something left over", "expected", "isend"), chance=True)
+    ("the sum over the ranks is missing", "left over from the step before", "expected", "isend"), chance=True)
 answers.mistake("leaves_the_mean_in_the_bucket", {"p.grad = piece.view_as(p)": "pass"},
     "steps by its own gradient alone")
 answers.mistake("averages_the_weights_after_backward", {
@@ -224,7 +224,7 @@ answers.mistake("averages_the_weights_after_backward", {
 answers.mistake("always_in_float32", {
     ".flatten() for p in bucket])": ".flatten() for p in bucket]).float()",
     "piece.view_as(p)": "piece.view_as(p).to(p.dtype)",
-}, "does a bucket have the dtype of its gradients?")
+}, "does each bucket have the dtype of its gradients?")
 # torch.cat makes float64 of both, and no float32 weight takes such a gradient.
 answers.mistake("dtypes_share_a_bucket", {
     """
@@ -246,7 +246,7 @@ answers.mistake("dtypes_share_a_bucket_and_are_cast_back", {
             buckets +=
     """,
     "piece.view_as(p)": "piece.view_as(p).to(p.dtype)",
-}, "2 ranks, weights of two dtypes", "share a bucket, and travel in the larger one")
+}, "2 ranks, weights of two dtypes", "share a bucket, and travel in the wider one")
 answers.mistake("a_missing_gradient_stays_missing", {
     "p.grad = piece.view_as(p)": "p.grad = None if p.grad is None else piece.view_as(p)",
 }, "3 ranks, layers used in turn", "It has not moved, and one process moves it")
@@ -267,7 +267,7 @@ answers.mistake("begins_in_the_order_in_which_buckets_are_full", {
     "ends.clear()": "ends.clear()\nbegun.clear()",
 }, "3 ranks, layers used in turn", ("counts as zeros", "expected"), chance=True)
 answers.mistake("stays_ready_for_ever", {"fired.clear()": ""}, ("left over from the step before", "A gradient"), chance=True)
-answers.mistake("keeps_the_ends_of_the_first_step", {"ends.clear()": ""}, "is something left over from the step before")
+answers.mistake("keeps_the_ends_of_the_first_step", {"ends.clear()": ""}, "a gradient left over from the step before")
 answers.mistake("one_bucket_for_everything", {"cap_bytes)]": "1 << 60)]"}, "takes part in 1 all-reduce a step; expected")
 answers.mistake("a_bucket_for_each_tensor", {"cap_bytes)]": "1)]"}, "takes part in 12 all-reduces a step; expected")
 answers.mistake("counts_numbers_for_bytes", {"[p.nbytes for p in own]": "[p.numel() for p in own]"},

@@ -42,7 +42,7 @@ def drive(fn: Callable, own: dict) -> dict:
         return {**noted, "waited": str(error)}
     except Exception:
         if noted.get("runs", 0) > own["steps"] + TOO_MANY:
-            raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: has it the hooks?") from None
+            raise RuntimeError(f"{TOO_MANY} steps after a hook said stop, the session still runs: does it have hooks?") from None
         raise
 
     weights = _weights_on("grpc://" + config["cluster"]["ps"][0], noted["variables"][0]) if noted["built"] else None

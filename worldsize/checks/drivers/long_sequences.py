@@ -46,6 +46,6 @@ class _Expert:
         if made.shape != grad.shape:
             raise ValueError(
                 f"work on rank {self._rank}, the way back: the expert had rows of shape {list(made.shape)} forwards, and now "
-                f"{list(grad.shape)}. The gradient takes the way that the tokens took."
+                f"gets {list(grad.shape)}. Send the gradient the way that the tokens took."
             )
         return (grad * (1 - made**2)) @ self._weight

@@ -60,8 +60,8 @@ class StatefulPart:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"a part of the training has state_dict() and load_state_dict(state), and no {name}: training.step(epoch, batch) "
-            f"does all of a step, the schedule's too."
+            f"a part of the training has state_dict() and load_state_dict(state), but no {name}: training.step(epoch, batch) "
+            f"does all of a step, the schedule's part too."
         )
 
 

@@ -160,7 +160,7 @@ def _case(arena: Arena, fn: Callable, what: str, task: LocalTraining) -> Case:
             for rank, given in enumerate(ended.inputs)
         )
         if kept and task.in_place:
-            kept += " train_locally may work in its argument: hand it one."
+            kept += " train_locally may change its argument: hand it a copy."
         sent = wrong_bytes(ended.trace, _needed(task))
         return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
 
@@ -220,24 +220,24 @@ def _steps(gradients: ByRank, buffers: ByRank, momentum: float, mistake: OuterMi
 
 _NAMED = {
     OuterMistake(start_moves=True): (
-        "The round's start was changed: train_locally may work in its argument. Keep a copy of the start, and hand out another."
+        "The round's start was changed: train_locally may change its argument. Keep the start, and hand out a copy."
     ),
     OuterMistake(rate=1.0, momentum=0.0): "This is plain averaging: rate and momentum were left out.",
     OuterMistake(momentum=0.0): "There is no momentum in it: the buffer carries the outer gradients from round to round.",
     OuterMistake(rate=1.0): "The rate was left out.",
-    OuterMistake(keeps=0.0): "The buffer began anew in every round: it has to last.",
+    OuterMistake(keeps=0.0): "The buffer began anew in every round: keep it from round to round.",
     OuterMistake(nesterov=False): (
-        "This is plain momentum: weights −= rate · buffer. Nesterov's step is rate · (gradient + momentum · buffer), with the "
-        "buffer that this round's gradient is in."
+        "This is plain momentum: weights −= rate · buffer. Nesterov's step is rate · (gradient + momentum · buffer), with "
+        "this round's gradient already in the buffer."
     ),
-    OuterMistake(dampened=True): "The gradient came into the buffer as (1 − momentum) · gradient: torch's SGD adds it whole.",
+    OuterMistake(dampened=True): "The buffer got (1 − momentum) · gradient: torch's SGD adds the whole gradient.",
     OuterMistake(shared=Shared.SUM_OF_GRADIENTS): "The outer gradient is n times too large: divide by the number of ranks.",
-    OuterMistake(shared=Shared.SUM): "The ends were added up and not divided: their mean is their sum over the number of ranks.",
+    OuterMistake(shared=Shared.SUM): "The ends were added up and not divided: divide their sum by the number of ranks.",
     OuterMistake(uphill=True): "The step went the wrong way: the outer gradient is the start minus the mean of the ends.",
-    OuterMistake(from_mean=True): "The outer step began at the mean of the ranks' ends: it begins at the round's start.",
-    OuterMistake(shared=Shared.NOTHING): "Every rank went its own way: the ends of a round were not averaged over the ranks.",
+    OuterMistake(from_mean=True): "The outer step began at the mean of the ranks' ends: begin it at the round's start.",
+    OuterMistake(shared=Shared.NOTHING): "Every rank went its own way: average the ends of a round over the ranks.",
     OuterMistake(own_start=True): (
-        "Every rank went on from its own end: every round begins at the weights of the outer step before, the same on all ranks."
+        "Every rank went on from its own end: begin every round at the weights of the last outer step, the same on all ranks."
     ),
     OuterMistake(first_round_only=True): "train_locally was asked for round 0 each time: number the rounds from 0.",
     OuterMistake(last_ends=True): "These are the ranks' ends in the last round, averaged: its outer step was not taken.",
@@ -262,14 +262,14 @@ def _needed(task: LocalTraining) -> Needed:
         "one all-reduce of the weights a round",
         {
             2 * one * rounds: (
-                "Two all-reduces a round: every rank can keep a buffer of its own, they stay the same on all."
+                "Two all-reduces a round: let every rank keep its own buffer, since the buffers stay the same on all."
                 if task.start.dtype == "float64"  # float64 cases come first, so more bytes cannot be a wider dtype
-                else "Have the weights travelled in 8 bytes a number? They are float32, and so is what is added up."
+                else "Did the weights travel as 8 bytes a number? They are float32: add them up in float32."
             ),
-            one * (rounds + 1): "That is an all-reduce more than there are rounds: the start and the last step are alike anyway.",
-            one * rounds + one // 2: "The weights travelled once more: they are the same on all ranks at the start.",
-            n * one * rounds // 2: "Every rank has sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",
+            one * (rounds + 1): "That is one all-reduce more than rounds: all ranks have the same start and last step anyway.",
+            one * rounds + one // 2: "The weights travelled once more: they are already the same on all ranks at the start.",
+            n * one * rounds // 2: "Every rank sent its end to every other: an all-reduce sends 2 (n − 1)/n of it.",
         },
-        "In a round the mean of the ranks' ends is all that the ranks have to know of each other.",
+        "In a round, average the ranks' ends, and send nothing else.",
         TOO_FEW,
     )

@@ -105,7 +105,7 @@ def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
 
 def _with_block_of_zeros(complaint: Complaint) -> Complaint:
     if complaint and complaint.endswith(NOT_FINITE):
-        return f"{complaint} Is something divided by a scale? That of a block of zeros is 0."
+        return f"{complaint} Do you divide by a scale? A block of zeros has the scale 0."
     return complaint
 
 
@@ -138,24 +138,24 @@ def _needed(steps: list[CodedStep]) -> Needed:
         f"{count(bits, 'byte')} of signs and {count(blocks, 'scale')} from each rank to every other, in each step",
         {
             pairs * (numbers + scales): (
-                "Does each sign have a byte? bool and int8 have 8 bits a number. np.packbits puts 8 signs into one."
+                "Does each sign take a byte? bool and int8 have 8 bits a number. np.packbits puts 8 signs into a byte."
             ),
-            pairs * (8 * numbers + scales): "Each sign has 8 bytes, as an int64 has: 1 bit is enough.",
-            pairs * (numbers * item + scales): "The signs have travelled as numbers of the gradient's dtype, 1 bit in each.",
+            pairs * (8 * numbers + scales): "Each sign takes 8 bytes, as an int64 does: 1 bit is enough.",
+            pairs * (numbers * item + scales): "The signs travelled as numbers of the gradient's dtype: send 1 bit for each.",
             pairs * numbers * item: (
-                "Every rank has sent whole numbers of the gradient's dtype to every other: nothing is saved. Send bits and "
+                "Every rank sent all its numbers in the gradient's dtype to every other: nothing is saved. Send bits and "
                 "scales, and let the receiver multiply."
             ),
             2 * (n - 1) * numbers * item * len(steps): "That is an all-reduce of the gradient's numbers: nothing is saved.",
             2 * pairs * (bits + scales): (
-                "Were buffers with zeros for the other ranks' codes added up? Each rank fills its own part, and an all-gather "
+                "Do you add up buffers with zeros for the other ranks' codes? Each rank fills its own part, and an all-gather "
                 "sends it once to each."
             ),
             pairs * (by_blocks + scales): (
-                "Was each block packed on its own? Its last byte is not full: pack all signs in one row."
+                "Do you pack each block on its own? Its last byte is not full: pack all signs in one row."
             ),
-            pairs * (bits + 8 * blocks): "Have the scales 8 bytes? They go in the gradient's dtype, here float32.",
-            pairs * (bits + numbers * item): "The scale has travelled once for each number: it is one for each block.",
+            pairs * (bits + 8 * blocks): "Do the scales take 8 bytes? Send them in the gradient's dtype, here float32.",
+            pairs * (bits + numbers * item): "A scale travelled with each number: send one for each block.",
         },
-        "Of each rank 8 signs a byte, all in one row, and one scale a block have to reach every other rank, and nothing else.",
+        "Send each rank's signs, 8 to a byte and all in one row, and one scale a block to every other rank, and nothing else.",
     )  # fmt: skip

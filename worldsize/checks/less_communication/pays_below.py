@@ -66,7 +66,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
     yield _case(arena, fn, *drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1)), "more steps, more work, far fewer bytes")
     yield _case(arena, fn, *drawn((1, 1), (1.2, 4.0), (0.1, 0.5)), "as many steps, more work")
-    yield _case(arena, fn, *drawn((1.3, 3.0), (1, 1), (0.05, 0.3)), "as long a step, more of them")
+    yield _case(arena, fn, *drawn((1.3, 3.0), (1, 1), (0.05, 0.3)), "steps of the same length, more of them")
     yield _case(arena, fn, *drawn((0.5, 0.8), (2.5, 4.0), (0.5, 1.0)), "fewer steps, each far longer")
     yield _case(arena, fn, *drawn((3.5, 5.0), (0.4, 0.6), (0.02, 0.1)), "many more steps, each shorter")
 
@@ -74,7 +74,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, *drawn((1, 1), (1, 1), (0.1, 0.5)), "fewer bytes, and nothing else")
     yield _case(arena, fn, *drawn((0.2, 0.4), (0.5, 1.5), (1.2, 1.8)), "more bytes a step, and far fewer steps")
     yield _case(arena, fn, *drawn((1, 1), (1.2, 2.0), (1.2, 2.0)), "more work, more bytes")
-    yield _case(arena, fn, *drawn((5.0, 9.0), (1.0, 1.5), (0.3, 0.6)), "fewer bytes a step, and so many more steps")
+    yield _case(arena, fn, *drawn((5.0, 9.0), (1.0, 1.5), (0.3, 0.6)), "fewer bytes a step, but many more steps")
     yield _case(arena, fn, *drawn((1, 1), (1, 1), (1.2, 2.0)), "as much work, more bytes")
     yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1.2, 2.0)), "less work, more bytes")
     yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1, 1)), "less work, as many bytes")
@@ -174,15 +174,15 @@ def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
 
     wins = "first at any bandwidth"
     if right == 0:
-        wins = "first above a bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
+        wins = "first above some bandwidth, and below none" if other.all_work_s < plain.all_work_s else "never first"
         if (other.all_work_s, other.all_bytes) == (plain.all_work_s, plain.all_bytes):
-            wins = "never before plain: both take as long at any bandwidth"
+            wins = "never before plain: both take equally long at any bandwidth"
     told = (
-        f": in all the other sends {in_words(other.all_bytes)} bytes, plain {in_words(plain.all_bytes)}, and it works "
-        f"{other.all_work_s:.4g} s, plain {plain.all_work_s:.4g} s, so it is {wins}"
+        f": in all, the other sends {in_words(other.all_bytes)} bytes and works {other.all_work_s:.4g} s, plain sends "
+        f"{in_words(plain.all_bytes)} and works {plain.all_work_s:.4g} s, so the other is {wins}"
     )
     if found < 0:
-        told += ". A bandwidth is not negative: ask first whether there is one at which they meet"
+        told += ". A bandwidth is never negative: ask first whether both tie at any bandwidth"
     return told
 
 
@@ -196,7 +196,7 @@ def _slip(found: float, plain: TimedWay, other: TimedWay) -> str:
 def _beside(found: float, plain: TimedWay, other: TimedWay) -> str:
     """Tell how long both ways take at the bandwidth that came back."""
     if not 0 < found < math.inf:
-        return ". There is one bandwidth at which both take as long"
+        return ". There is one bandwidth at which both take equally long"
     return f". At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"
 
 

@@ -220,8 +220,8 @@ def _leaves_less(average: np.ndarray, mean: np.ndarray) -> bool:
 
 
 _LOWER_RANK = (
-    "Where M has a lower rank than r, Gram-Schmidt leaves a column of zeros, or of rounding. Divided by its length, which is 0, "
-    "that is NaN; and by a tiny length, a direction that counts twice. Leave such a column at 0, or use torch.linalg.qr."
+    "Where M has a lower rank than r, Gram-Schmidt leaves a column of zeros, or of rounding errors. Dividing it by a length "
+    "of 0 gives NaN, and by a tiny length a direction that counts twice. Leave such a column at 0, or use torch.linalg.qr."
 )
 
 
@@ -289,15 +289,15 @@ def _needed(steps: list[LowRankStep]) -> Needed:
         small,
         "two all-reduces of r (rows + columns) numbers",
         {
-            each * rows * columns: "That is an all-reduce of M itself: nothing is saved. Only M q and Mᵀ P travel.",
-            small + each * rows * columns: "M itself travelled too. Only M q and Mᵀ P travel.",
+            each * rows * columns: "That is an all-reduce of M itself: nothing is saved. Send only M q and Mᵀ P.",
+            small + each * rows * columns: "M itself travelled too. Send only M q and Mᵀ P.",
             2 * small: (
-                "Does everything have 8 bytes? M q and Mᵀ P travel in the gradient's dtype, here float32."
+                "Does each number take 8 bytes? Send M q and Mᵀ P in the gradient's dtype, here float32."
                 if item == 4
-                else "That is each of the two once more."
+                else "Each of the two is sent twice."
             ),
-            n * small // 2: "Every rank has sent its part to every other: an all-reduce sends 2 (n − 1)/n of it.",
+            n * small // 2: "Every rank sent its part to every other: an all-reduce sends 2 (n − 1)/n of it.",
         },
-        "Only M q, [rows, r], and Mᵀ P, [columns, r], have to be added up over the ranks.",
+        "Add up only M q, [rows, r], and Mᵀ P, [columns, r], over the ranks.",
         TOO_FEW,
     )

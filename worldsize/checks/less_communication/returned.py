@@ -64,13 +64,13 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         return ""
     if got.dtype != expected.dtype and got.dtype.itemsize > expected.dtype.itemsize:
-        return "Something on the way had a wider dtype: buffers have the dtype of what comes in."
+        return "Something on the way had a wider dtype: give buffers the dtype of the input."
     if not np.isfinite(got).all():
         return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
     if same(got, expected, SINGLE, SINGLE * float(np.abs(expected).max(initial=0.0))):
-        return "So far off are numbers that went through float32: a buffer needs the dtype of what comes in."
+        return "Numbers that went through float32 are off by this much: give buffers the dtype of the input."
     if same(got, expected, HALF, HALF * float(np.abs(expected).max(initial=0.0))):
-        return "So far off are numbers that went through bfloat16 or float16: they travel in the dtype that came in."
+        return "Numbers that went through bfloat16 or float16 are off by this much: send them in the dtype of the input."
     return ""
 
 
@@ -127,7 +127,7 @@ class Needed:
     fewer: str = ""
 
 
-TOO_FEW = "With fewer no sum over the ranks is whole: a buffer needs the dtype of what comes in."
+TOO_FEW = "Fewer bytes cannot hold the sums over the ranks: give buffers the dtype of the input."
 
 
 def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
@@ -140,7 +140,7 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
     share = f"{times(got / right)} x" if right else "many x"
     if share == "1 x":
         share = "slightly more than" if got > right else "slightly fewer than"
-    told = f"all ranks together sent {got:,} bytes, {share} those of {needed.what} ({right:,} bytes). "
+    told = f"all ranks together sent {got:,} bytes, {share} the {right:,} bytes of {needed.what}. "
     if got < right:
         return told + needed.fewer
     return told + needed.slips.get(got, needed.advice)

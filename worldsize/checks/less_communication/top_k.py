@@ -94,7 +94,7 @@ def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
     return with_advice(ended, _ADVICE) if steps[0].totals[0].size > LAST_OF_INT16 else ended
 
 
-_SHORT = "Can the indices' dtype count so far? int16 ends at 32,767, and goes on at −32,768; int32 is enough."
+_SHORT = "Can the indices' dtype count this far? int16 ends at 32,767, and goes on at −32,768; int32 is enough."
 _ADVICE = {"index out of range in self": _SHORT, "is out of bounds for dimension 0": _SHORT}
 
 
@@ -142,15 +142,15 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
     for rank, (own, residual) in enumerate(zip(sent, kept, strict=True)):
         found = np.count_nonzero(own)
         if found != step.k:
-            return {FEEDBACK: f"rank {rank} has taken {count(found, 'number')} off its residual, expected k = {step.k}. {_TIES}"}
+            return {FEEDBACK: f"rank {rank} took {count(found, 'number')} off its residual, expected k = {step.k}. {_TIES}"}
         if np.abs(own[own != 0]).min() < np.abs(residual).max():
-            return {FEEDBACK: f"rank {rank} keeps a number that is larger than one that it sends: the k largest travel."}
+            return {FEEDBACK: f"rank {rank} keeps a larger number than one that it sends: send the k largest."}
 
-    wanted = Awaited("the average of what the ranks have taken off their residuals", [np.mean(sent, axis=0)] * len(sent))
+    wanted = Awaited("the average of the numbers that the ranks took off their residuals", [np.mean(sent, axis=0)] * len(sent))
     return {AVERAGE: wrong(averages, wanted)}
 
 
-_TIES = "Where several numbers have the size of the k-th, so many of them go as make k: a comparison with >= takes all, > none."
+_TIES = "Where several numbers have the size of the k-th, send only enough to make k: a comparison with >= takes all, > none."
 
 
 def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
@@ -177,8 +177,8 @@ def _wrong_average(held: Sequence, step: SparseStep, number: int) -> Complaint:
 
 
 _SHARED = (
-    "It is wrong where several ranks chose one index, and only there: their numbers have to add up, and x[index] = values "
-    "or x[index] += values takes one of them. See index_add_."
+    "It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or x[index] += values "
+    "takes one of them. See index_add_."
 )
 
 
@@ -186,8 +186,8 @@ _SHARED = (
 
 
 _EIGHT_BYTES = {  # by the item size of the gradient; a float64 case comes first
-    8: "Have the indices 8 bytes? torch gives them as int64; int32 is enough.",
-    4: "Have the values 8 bytes? They go in the gradient's dtype, here float32: is the buffer that they are gathered in of it?",
+    8: "Do the indices take 8 bytes? torch gives them as int64; int32 is enough.",
+    4: "Do the values take 8 bytes? Send them in the gradient's dtype, here float32: does the buffer of the gather have it?",
 }
 
 
@@ -201,12 +201,12 @@ def _needed(steps: list[SparseStep]) -> Needed:
         "k numbers and k indices of 4 bytes from each rank to every other",
         {
             2 * each * (item + INDEX_BYTES): (
-                "Were buffers with zeros for the other ranks' pairs added up? Each rank fills its own part, and an all-gather "
+                "Do you add up buffers with zeros for the other ranks' pairs? Each rank fills its own part, and an all-gather "
                 "sends it once to each."
             ),
             each * (item + 8): _EIGHT_BYTES[item],
-            n * whole: "Every rank has sent its whole tensor to every other, zeros and all: nothing is saved. Send k pairs.",
+            n * whole: "Every rank sent its whole tensor to every other, zeros and all: nothing is saved. Send k pairs.",
             2 * whole: "That is an all-reduce of the whole tensor, with zeros in it: nothing is saved. Send what is not zero.",
         },
-        "Of each rank k values and k int32 indices have to reach every other rank, and nothing else.",
+        "Send k values and k int32 indices from each rank to every other, and nothing else.",
     )

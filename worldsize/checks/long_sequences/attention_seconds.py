@@ -69,9 +69,9 @@ def attention_seconds(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for ranks, heads, sent_over_work, what in (
-        (4, 8, (0.05, 0.5), "the work is longer than a block's way"),
-        (8, 16, (2.0, 9.0), "a block's way is longer than the work"),
-        (16, 16, (0.5, 2.0), "a head a rank"),
+        (4, 8, (0.05, 0.5), "the work takes longer than a block's way"),
+        (8, 16, (2.0, 9.0), "a block's way takes longer than the work"),
+        (16, 16, (0.5, 2.0), "one head per rank"),
         (6, 16, (0.3, 3.0), "6 ranks do not divide 16 heads"),
         (64, 16, (0.3, 3.0), "more ranks than heads"),
         (1, 8, (0.3, 3.0), "nothing travels"),

@@ -175,7 +175,7 @@ def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     if n > 1:
         for words, numbered_as in (
             ("Every block was masked as if it were the rank's own: say whose block it is.", lambda rank, source: rank),
-            ("A block was masked as if blocks came from the next rank: they come from the one before.",
+            ("A block was masked as if blocks came from the next rank: they come from the previous one.",
              lambda rank, source: (2 * rank - source) % n),
             ("A block was masked as the one that comes after it: say whose block is at hand, not whose is on its way.",
              lambda rank, source: (source - 1) % n),

@@ -72,14 +72,14 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
     missing = sorted(set(range(length)) - set(owner))
     if missing:
         over = len(missing) < n and missing == list(range(length - len(missing), length))
-        lost = " The last tokens are left over where the ranks do not divide them." if over else ""
-        return f"without an owner: {count(len(missing), 'token')} of {length}, the first is {missing[0]}.{lost}"
+        lost = " Where the ranks do not divide the tokens, the last ones are left over." if over else ""
+        return f"no rank owns {count(len(missing), 'token')} of {length}; the first is {missing[0]}.{lost}"
     sizes = [len(got) for got in returned]
     if max(sizes) - min(sizes) > 2:
         most, least = (sizes.index(f(sizes)) for f in (max, min))
         return (
-            f"rank {most} owns {sizes[most]} tokens and rank {least} {sizes[least]}: keys and values take memory on each, so "
-            f"share them out evenly."
+            f"rank {most} owns {sizes[most]} tokens and rank {least} {sizes[least]}: keys and values take memory on each rank, "
+            f"so share the tokens out evenly."
         )
     return None
 
@@ -104,5 +104,5 @@ def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
 
 def _why(tokens: Sequence[Sequence[int]]) -> str:
     if all(max(one) < min(other) for one, other in pairwise(sorted(tokens, key=min))):
-        return "Each rank has one stretch: who has the first sees next to nothing, who has the last sees all."
+        return "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."
     return "Late tokens see more keys: give every rank early and late tokens in the same mix."

@@ -87,8 +87,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 _ADVICE = {
     "which is what `out` is": (
-        "Blocks differ in length where the ranks do not divide the tokens: how many rows the next one has is "
-        'len(task["tokens"][its rank]).'
+        "Blocks differ in length where the ranks do not divide the tokens: the block of a rank has "
+        'len(task["tokens"][that rank]) rows.'
     ),
 }
 
@@ -126,7 +126,7 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     # a grader weighs the work on each block, so rows made with other work cannot be compared
     unread = _wrong_work(ended.trace, sequence.world_size)
     wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
-    sent = none_sent(ended.trace, "The keys of other ranks come over the fabric alone.") or _wrong_blocks(ended.trace, sequence)
+    sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
     if wrong or sent or sequence.world_size == 1:
         return found | ({TWO: wrong or sent, AHEAD: wrong or sent} if wrong or sent else {})
@@ -161,8 +161,8 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
         )
         if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
             slip = (
-                "NaN comes of ∞/∞, where exp is taken of scores whose greatest was not subtracted, or of 0/0, where a query sees "
-                "no key of a block."
+                "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no "
+                "key of a block."
             )
         if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
             slip = SINGLE_WORDS
@@ -207,9 +207,9 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
 
 def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
     if got in {2 * e for e in expected} or got in {e // 2 for e in expected}:
-        return "Does what travels have the dtype of the task, and do both travel, keys and values?"
+        return "Do you send both keys and values, in the dtype of the task?"
     if got > max(expected):
-        return "Each block passes a link once, queries stay where they are, and the last round sends nothing: no block goes home."
+        return "Send each block over a link once, send no queries, and send nothing in the last round: no block goes home."
     return "Each rank sends its own block, and passes on every other one but the last."
 
 
@@ -241,8 +241,8 @@ class _RingRounds:
                 if received > sum(blocks[1 : work + 2]):
                     held = _whole_blocks(received, blocks[1:])
                     return (
-                        f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of {len(spans)}: "
-                        f"it holds more than the one at hand and the next. Receive one, work on one, let one go."
+                        f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
+                        f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
                     )
         return None
 
@@ -255,8 +255,8 @@ class _RingRounds:
             for work, span in enumerate(spans[:-1]):
                 if self._bytes(span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
                     return (
-                        f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: nothing "
-                        f"of its way is hidden. isend it first, then work, then receive the next one."
+                        f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: no "
+                        f"part of the way is hidden. isend it first, then work, then receive the next one."
                     )
         for rank, spans, blocks in self._each():
             early = [
@@ -264,8 +264,8 @@ class _RingRounds:
             ]
             if slow and 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
                 return (
-                    f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the one at hand: work first, "
-                    f"and receive then."
+                    f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
+                    f"first, then receive."
                 )
         return None
 
@@ -292,9 +292,9 @@ def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
     for rank, held in enumerate(metered):
         if max(held, default=0) > MOST_HELD:
             return (
-                f"rank {rank} holds {max(held)} tensors as large as a block of keys while it works, and {MOST_HELD} are enough: "
-                f"keys and values of two blocks, what is on its way, and the sums. Does a list keep blocks, or their parts, that "
-                f"are over?"
+                f"rank {rank} holds {max(held)} tensors as large as a block of keys while it works; {MOST_HELD} are enough: "
+                f"keys and values of two blocks, messages on their way, and the sums. Does a list keep used blocks or their "
+                f"parts?"
             )
     return None
 

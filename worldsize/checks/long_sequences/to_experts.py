@@ -123,7 +123,7 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     found = {VALUES: wrong}
     if mixture.capacity is not None or lost:
         found[DROPPED] = lost
-    sent = none_sent(ended.trace, "A token goes to the rank of its expert.") or _wrong_bytes(ended.trace, mixture)
+    sent = none_sent(ended.trace, "Send each token to the rank of its expert.") or _wrong_bytes(ended.trace, mixture)
     found[BYTES] = wrong or though_right("the rows", sent or _worked_often(ended.returned))
     return found
 
@@ -177,7 +177,7 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
     if got == _last_kept(own, most):
         return "An expert takes the first tokens of a rank, and drops the later ones."
     if got == _over_all(rank, mixture):
-        return "The capacity is for each rank's tokens: each rank's first ones are taken, whatever others send."
+        return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
         return "The capacity is for each expert, not for all of a rank's tokens."
     if set(got) < set(range(len(own))) - set(mixture.kept(rank)):
@@ -204,7 +204,7 @@ def _over_all(rank: int, mixture: Mixture) -> list[int]:
 def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for way, whole_of, what in (
         ("forward", mixture.forward, "its tokens' rows"),
-        ("backward", mixture.backward, "the gradient of its tokens, which takes the same way"),
+        ("backward", mixture.backward, "the gradient of its tokens, which travels the same way"),
     ):
         for rank, told in enumerate(returned):
             whole, kept = whole_of(rank), mixture.kept(rank)
@@ -258,7 +258,7 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
                 continue
             told = (
                 f"rank {src} sent rank {dst} {sent} bytes in a forward and a backward pass; expected {rows} for "
-                f"{count(rows // (width * item), 'row')}, there and back, and up to {said} to say how many. "
+                f"{count(rows // (width * item), 'row')}, there and back, and up to {said} for their number. "
             )
             return told + _known_bytes(sent, rows, src, mixture)
     return None
@@ -267,19 +267,19 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
 def _known_bytes(sent: int, rows: int, src: int, mixture: Mixture) -> str:
     row = mixture.x[0][0].nbytes
     if 2 * sent in range(rows, rows + row):
-        return "Does what travels have the dtype of the tokens?"
+        return "Do you send rows in the dtype of the tokens?"
     if mixture.capacity is not None and sent > rows:
-        return "What is dropped does not travel, and nothing is padded up to the capacity."
+        return "Do not send dropped tokens, and do not pad up to the capacity."
     if sent > rows:
-        return "A row goes to its expert's rank alone: not to all ranks, and not padded."
-    return "Rows go straight to the expert's rank, and straight back."
+        return "Send a row to its expert's rank alone: not to all ranks, and not padded."
+    return "Send rows straight to the expert's rank, and straight back."
 
 
 def _worked_often(returned: Sequence[Any]) -> Complaint:
     for rank, told in enumerate(returned):
         if told["calls"] > 1:  # counted in the function's own process: it can only cost points
             return (
-                f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, one product of "
-                f"matrices is faster than many."
+                f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, since one "
+                f"matrix product is faster than many."
             )
     return None

@@ -40,11 +40,11 @@ MANY, MANY_STEPS = 5, 3
 TIMED = ((EARLY, 300, [[3, 2], [1, 0]]), (STEADY, 100, [[3], [2], [1], [0]]))  # caps; a weight has 120 to 200 bytes
 
 HINTS = {
-    "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and can have no hook. Rank 0's is still "
-    "needed.",
+    "a frozen embedding": "A frozen weight (p.requires_grad is False) has no gradient and takes no hook. Broadcast rank 0's "
+    "anyway.",
     "layers used in turn": "A layer that this rank did not use has no gradient (p.grad is None), and its hook does not fire. "
-    "All ranks have to begin the same buckets in the same order, so what is missing counts as zeros.",
-    "weights of two dtypes": "A flat tensor has one dtype: gradients of two dtypes need buckets of their own.",
+    "All ranks must begin the same buckets in the same order, so a missing gradient counts as zeros.",
+    "weights of two dtypes": "A flat tensor has one dtype: put gradients of two dtypes in separate buckets.",
 }  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complai
         for rank, told in enumerate(returned):
             for name, expected in training.expected[when].items():
                 near = training.near(expected)
-                complaint = first_difference(told[when].get(name), expected, rank, f"`{name}`, as one process has it", near, near)
+                complaint = first_difference(told[when].get(name), expected, rank, f"`{name}`, as in one process", near, near)
                 if complaint:
                     return f"{complaint}. {_mistake(told, training, rank, name, when)}".rstrip()
     return None
@@ -229,9 +229,9 @@ def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: s
     if name not in training.learning:
         return "It does not learn: no step changes it."
     if same(told[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
-        return "It is off by as much as float32 rounds: does a bucket have the dtype of its gradients?"
+        return "It is off by a rounding error of float32: does each bucket have the dtype of its gradients?"
     if when == "end":
-        return "The first step was right: is something left over from the step before, a set, a list, a gradient?"
+        return "The first step was right: is a set, a list or a gradient left over from the step before?"
 
     step = (told["start"][name] - told["first"][name]) / training.tasks[0]["rate"]
     near = 10 * training.near(step)
@@ -243,14 +243,14 @@ def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: s
 
 def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str) -> str:
     if not same(got, training.starts[rank][name]):
-        return "All ranks begin with what rank 0 has: broadcast it."
+        return "All ranks begin with rank 0's values: broadcast them."
     if name in training.learning:
-        return f"It is what rank {rank} has drawn for itself: broadcast rank 0's before the first step."
+        return f"Rank {rank} still has its own random values: broadcast rank 0's before the first step."
     if any(name == known for known, _ in torch_modules.module(training.tasks[0]).named_buffers()):
         lacks = name not in torch_modules.module(training.tasks[0]).state_dict()
-        more = " It is not persistent, so a state_dict lacks it." * lacks
-        return f"It is a buffer, and still rank {rank}'s own: module.buffers() are needed from rank 0 too.{more}"
-    return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too."
+        more = " It is not persistent, so state_dict() lacks it." * lacks
+        return f"This buffer is still rank {rank}'s own: broadcast module.buffers() from rank 0 too.{more}"
+    return f"This frozen weight is still rank {rank}'s own: broadcast frozen weights from rank 0 too."
 
 
 def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
@@ -263,13 +263,13 @@ def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarr
         return {}
     slips = {
         "It has not moved, and one process moves it.": zeros,
-        f"The step is {number(n)} times the mean gradient: nobody divided by the number of ranks.": whole,
-        f"Divided twice by {n}, the number of ranks.": whole / n**2,
-        f"Rank {rank} steps by its own gradient alone: finish() leaves the mean of all ranks in p.grad.": own[rank],
-        f"Rank {rank} steps by its own gradient, divided by {n}: no sum is in it.": own[rank] / n,
+        f"The step is {number(n)} times the mean gradient: divide by the number of ranks.": whole,
+        f"The sum is divided twice by {n}, the number of ranks.": whole / n**2,
+        f"Rank {rank} steps by its own gradient alone: let finish() leave the mean over all ranks in p.grad.": own[rank],
+        f"Rank {rank} steps by its own gradient, divided by {n}: the sum over the ranks is missing.": own[rank] / n,
     }
     if having < n:
-        slips[f"The sum is divided by {having} ranks that use it, not by all {n}."] = whole / max(1, having)
+        slips[f"The sum is divided by the {having} ranks that use it: divide by all {n}."] = whole / max(1, having)
     return slips
 
 
@@ -309,16 +309,16 @@ def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[Mo
     known = {
         2 * steps * twice: "the tied weight is added up twice a step: it is one tensor under two names, with one gradient.",
         each: "every gradient is added up twice a step.",
-        2 * steps * frozen: "what does not learn is added up at every step, although it has no gradient.",
+        2 * steps * frozen: "frozen weights or buffers are added up at every step, although they have no gradient.",
         steps * buffers: "the weights travel at every step too: once at the start is enough.",
-        2 * steps * cast: "gradients of two dtypes share a bucket, and travel in the larger one: a bucket has one dtype.",
-        -each / 2: "the sums have half of the gradients' bytes: a bucket has the dtype of its gradients.",
+        2 * steps * cast: "gradients of two dtypes share a bucket, and travel in the wider one: give each bucket one dtype.",
+        -each / 2: "the sums have half of the gradients' bytes: give each bucket the dtype of its gradients.",
     }
     words = known.get(extra) or known.get(extra - twice)
     if words and extra:
         return words
     more = f"{abs(extra):.0f} bytes {'more' if extra > 0 else 'fewer'}"
-    return f"for each rank but one, {more} travelled than rank 0's state at the start and one all-reduce of each gradient a step."
+    return f"per rank but one, {more} travel than a broadcast of rank 0's state and one all-reduce of each gradient a step."
 
 
 # ---- the timed network -----------------------------------------------------------------------

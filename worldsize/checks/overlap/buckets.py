@@ -49,7 +49,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(got: Any, sizes: Sequence[int], cap: int) -> dict[str, Complaint]:
     order, closing = POINTS
     if not isinstance(got, tuple) or not all(map(_is_bucket, got)):
-        return {order: f"expected a list of lists of numbers of tensors, got {shown(got)}"}
+        return {order: f"expected a list of lists of tensor numbers, got {shown(got)}"}
 
     complaint = _wrong_order(got, sizes)
     if complaint:
@@ -76,12 +76,12 @@ def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:
 
     missing = sorted(set(wanted) - set(flat))
     if missing:
-        return f"{buckets} leaves tensor {missing[0]} out: is the last bucket, which may not be full, among them?"
+        return f"{buckets} leaves tensor {missing[0]} out: did you keep the last bucket, which may not be full?"
     if flat == wanted[::-1]:
         return f"{buckets} begins with the first layer, whose gradient is ready last: go from the last tensor to the first"
     if len(flat) > length:
         return f"{buckets} has a tensor twice"
-    return f"{buckets} is not in the order in which backward ends with them: {wanted}"
+    return f"{buckets} is not in the order in which backward finishes the tensors: {wanted}"
 
 
 def _wrong_close(got: tuple, sizes: Sequence[int], cap: int) -> Complaint:
@@ -92,6 +92,6 @@ def _wrong_close(got: tuple, sizes: Sequence[int], cap: int) -> Complaint:
             why = " (a tensor that goes over the cap still goes in)" * (after > cap)
             return f"bucket {place} closes with {held}, before it holds the cap of {cap}{why}"
         if held - last >= cap:
-            return f"bucket {place} holds {held}; it had the cap of {cap} already before its last tensor came in"
+            return f"bucket {place} holds {held}; it had reached the cap of {cap} before its last tensor came in"
 
     return None

@@ -68,7 +68,7 @@ PLAIN = TrainingKind("all layers learn", 3, {})
 TIED = TrainingKind("layers 1 and 2 are tied", 2, {"tied": [[1, 2]]})
 FROZEN = TrainingKind("layer 1 is frozen", 4, {"frozen": [1]})
 UNUSED = TrainingKind("rank 1 does not use layer 2", 3, {"unused": {"1": [2]}})
-NEVER = TrainingKind("nobody uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
+NEVER = TrainingKind("no rank uses layer 2", 2, {"unused": {"0": [2], "1": [2]}})
 LONGER = TrainingKind("3 steps", 2, {"steps": 3})
 ALONE = TrainingKind("alone", 1, {"steps": 2})
 EVERY = (PLAIN, TIED, FROZEN, UNUSED, LONGER, ALONE)
@@ -87,23 +87,23 @@ ONE_BY_ONE = TrainingKind(
 )  # fmt: skip
 
 HINTS = {
-    "frozen": "A frozen tensor (p.requires_grad is False) has no gradient: p.grad is None, and it can have no hook.",
+    "frozen": "A frozen tensor (p.requires_grad is False) has no gradient: p.grad is None, and it takes no hook.",
     "tied": "Tied layers share one tensor, which has one gradient: model.parameters() gives it once.",
-    "unused": "A loss that passes a layer by leaves its p.grad None. All ranks have to begin the same all-reduces in the "
-    "same order, so it counts as zeros{}.",
+    "unused": "A loss that skips a layer leaves the layer's p.grad None. All ranks must begin the same all-reduces in the "
+    "same order, so a missing gradient counts as zeros{}.",
 }
-IN_TURN = "; and a bucket that is full waits for those before it in the list"
-MIXED = "Is every sum begun by one Background, made before the first step? The messages of two get mixed up."
+IN_TURN = "; and a full bucket waits for the buckets before it in the list"
+MIXED = "Does one Background, made before the first step, begin every sum? The messages of two get mixed up."
 
 ON_ITS_WAY = (
-    "Where you wrote no isend it is that of a sum that was begun: between start and wait() its gradient is left alone. Wait for "
-    "all handles of a step before it ends, and forget them then: those of the step before are over."
+    "If you wrote no isend, it belongs to a sum that you began: leave the sum's gradient alone between start and wait(). "
+    "Before a step ends, wait for all its handles, then drop them: the next step has new ones."
 )
 
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _sums_of(1, "one all-reduce of all of them")}))
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _sums_of(1, "one all-reduce of all gradients")}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
@@ -149,7 +149,7 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
     def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _wrong_bytes(trace, training) or _sums_of(1, "one all-reduce of all of them")(trace, training)
+        return _wrong_bytes(trace, training) or _sums_of(1, "one all-reduce of all gradients")(trace, training)
 
     return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
 
@@ -227,7 +227,7 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
         return None
 
     if extra == -steps * others * learning:
-        return "the sums have half of the gradients' bytes: a buffer needs their dtype."
+        return "the sums have half of the gradients' bytes: give the buffer the gradients' dtype."
     if extra < 0:
         return (
             f"all ranks together sent {sent} bytes, fewer than {at_the_start} for the weights at the "
@@ -264,7 +264,7 @@ def _sums_of(expected: int, wanted: str) -> Examine:
         tensors = sum(training.learns)
         why = ""
         if round(each) == tensors:
-            why = f" The network has {tensors} learning tensors: is that one for each?"
+            why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"
         return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
 
     return examine

@@ -39,8 +39,8 @@ def too_many(trace: Trace, training: InParts) -> Complaint:
         at_once = -(-most // layers)  # rounded up: one layer into a second micro-batch makes two
         if at_once > 1:
             return (
-                f"on rank {rank} the graphs of {at_once} micro-batches were in memory at once: "
-                f"run the backward of each before you ask for the next."
+                f"on rank {rank} the graphs of {at_once} micro-batches were in memory at once: run backward for each before "
+                f"you ask for the next."
             )
 
     return None
@@ -52,8 +52,8 @@ def kept(returned: Sequence[Any]) -> Complaint:
         most = told.get("graphs", 1) if isinstance(told, dict) else 1
         if most > 1:
             return (
-                f"on rank {rank} autograd kept the tensors of {most} micro-batches at once, though each went backward before "
-                f"the next came: backward frees them, unless it is told retain_graph=True."
+                f"on rank {rank} autograd kept the tensors of {most} micro-batches at once, though each ran backward before "
+                f"the next came: backward frees them, unless you pass retain_graph=True."
             )
     return None
 

@@ -96,7 +96,7 @@ def _in_some_step(
 def _wrong_work(rank: int, work: Sequence[Span], training: OverlapTraining) -> Complaint:
     expected = _layers(training) * training.task["steps"]
     if len(work) != expected:
-        return f"rank {rank} did the declared work of a backward {len(work)} times; expected {expected}."
+        return f"rank {rank} did the declared work of a layer's backward {len(work)} times; expected {expected}."
 
     long_s = training.task["backward_s"]
     shortest_s = min(span.end_s - span.start_s for span in work)
@@ -161,8 +161,8 @@ def _too_early(record: StepRecord) -> Complaint:
         sent_bytes += message.size_bytes
         if sent_bytes > ready_bytes:
             return (
-                f"{record.name}, {sent_bytes} bytes were sent when the work of {over} layers was over, whose sums have "
-                f"{ready_bytes}: a gradient is there after the work of its layer, and a bucket's after that of all its layers."
+                f"{record.name}, {sent_bytes} bytes were sent when the work of {over} layers was over; their sums have "
+                f"{ready_bytes}: a gradient is ready after its layer's work, and a bucket after the work of all its layers."
             )
 
     return None
@@ -185,8 +185,8 @@ def _too_late(record: StepRecord) -> Complaint:
                     f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook.{numbered}"
                 )
             return (
-                f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: "
-                f"begin each sum in the hook that makes it whole."
+                f"{record.name}, the sum of {one.name} had not begun when the work after its last gradient was over: begin "
+                f"each sum in the hook of its last gradient."
             )
 
     return None
@@ -204,8 +204,8 @@ def _stands_still(record: StepRecord) -> Complaint:
             break
 
     return (
-        f"on rank {record.rank} backward stands still while messages travel: begin a sum in the hook, and wait for "
-        f"it after backward."
+        f"on rank {record.rank} backward stands still while messages travel: begin each sum in the hook, and wait for it after "
+        f"backward."
     )
 
 
@@ -216,6 +216,6 @@ def _wrong_sums(record: StepRecord) -> Complaint:
         return None
 
     return (
-        f"{record.name}, {sent_bytes} bytes were sent before the next step's backward began; the sums of a step have "
-        f"{expected_bytes}. They belong to it: wait for them before the weights change."
+        f"{record.name}, {sent_bytes} bytes were sent before the next step's backward began; expected {expected_bytes}. Wait "
+        f"for all sums of a step before the weights change."
     )

@@ -192,8 +192,8 @@ def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]
     i = int(differing(got, expected, near_zero=NEAR_ZERO)[0])
     whose = " and ".join(map(str, layers))
     return (
-        f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, which one process "
-        f"comes to, got {got.reshape(-1)[i]:.6g}"
+        f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, as in one process, got "
+        f"{got.reshape(-1)[i]:.6g}"
     )
 
 
@@ -204,7 +204,7 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
     starts, got = training.starts, held[rank][k]
     if not training.learns[k]:
         if _same(got, starts[rank][k]):
-            return f"It is frozen, and still rank {rank}'s own: frozen weights have to begin as rank 0's too. Broadcast all."
+            return f"This frozen weight is still rank {rank}'s own: broadcast all weights from rank 0, frozen ones too."
         return "It is frozen: no step should change it."
 
     if training.world_size > 1:
@@ -216,9 +216,9 @@ def _mistake(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining, ra
 
     started = _other_start(held, training)
     if started:
-        return f"The ranks agree, but they began with {started}: they are to begin with rank 0's weights, broadcast them."
+        return f"The ranks agree, but they began with {started}: broadcast rank 0's weights."
     if training.task["steps"] > SIGNATURES_AFTER_STEPS:
-        return "Is one step right and the next not? Something may be left over from the step before: a handle, a set, a sum."
+        return "Is one step right and the next one wrong? A handle, a set or a sum may be left over from the step before."
     return _first_step(training, rank, k, (starts[0][k] - got) / training.task["rate"])
 
 
@@ -251,14 +251,14 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
 
     if n > 1 and _same(step, own[rank] / n):
         return (
-            f"Rank {rank} steps by its own gradient, divided by {n}: no sum is in it. Was the sum waited for before the step, "
-            f"and was it p.grad itself that was added up, not a copy of it?"
+            f"Rank {rank} steps by its own gradient, divided by {n}: the sum over the ranks is missing. Do you wait for the "
+            f"sum before the step, and add up p.grad itself, not a copy?"
         )
     if n > 1 and _same(step, own[rank]):
         return (
-            f"Rank {rank} steps by its own gradient alone. If anything was averaged, it was not p.grad: weights that are "
-            f"alike stay alike when they are averaged."
-            + " Do the buckets' numbers count the tensors that learn alone?"
+            f"Rank {rank} steps by its own gradient alone. If you averaged anything, it was not p.grad: averaging equal "
+            f"weights changes nothing."
+            + " Do the buckets' numbers count only the tensors that learn?"
             * bool(training.task["frozen"] and training.task["buckets"])
         )
 
@@ -270,23 +270,23 @@ def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) 
     if complaint:
         return f"{complaint}{tied}"
     if not step.any():
-        early = " Was its bucket begun before the hooks of all its tensors had fired? Then zeros travelled."
+        early = " Did its bucket begin before the hooks of all its tensors had fired? Then it sent zeros."
         return f"It has not moved, and one process moves it.{early * bool(training.task['buckets'])}{tied}"
     if parts > 1:
-        return f"{parts} micro-batches count alike: is a gradient zeroed, or averaged over the ranks, between them?"
+        return f"{parts} micro-batches count equally: do you zero a gradient, or average it over the ranks, between them?"
     return f"The gradient should be the mean over the ranks' gradients.{tied}"
 
 
 def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Complaint:
     lengths = [
-        (n, "the gradients were added up, and nobody divided by the number of ranks."),
+        (n, "the gradients were added up, but not divided by the number of ranks."),
         (1 / n, "divided twice by the number of ranks."),
-        (parts, "the micro-batches' gradients add up: divide by how many there are."),
+        (parts, "the micro-batches' gradients add up: divide by the number of micro-batches."),
         (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
         (1 / parts, "divided twice by the number of micro-batches."),
     ]
     others = [k for k in range(2, 9) if parts > 1 and k != parts]
-    lengths += [(parts / k, f"divided by {k} where there are {parts} micro-batches, task[\"parts\"].") for k in others]
+    lengths += [(parts / k, f"divided by {k}, but there are {parts} micro-batches, task[\"parts\"].") for k in others]
     for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
             return f"The step is {number(length)} times the mean gradient: {complaint}"
@@ -296,11 +296,11 @@ def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Com
 
 def _partly_unused(step: np.ndarray, own: list[np.ndarray], without: list[int], layers: list[int]) -> Complaint:
     n, missing = len(own), " and ".join(map(str, without))
-    unused = f"The loss of rank {missing} passes layer {layers[0]} by, so its p.grad is None there: it counts as zeros"
+    unused = f"The loss of rank {missing} skips layer {layers[0]}, so the layer's p.grad is None there: it counts as zeros"
     if not step.any():
-        return f"{unused}, and the others' gradients still count."
+        return f"{unused}, and the other ranks' gradients still count."
     if _same(step, np.sum(own, axis=0) / (n - len(without))):
-        return f"{unused}, and is divided by all {n} ranks, not by those that have one."
+        return f"{unused}. Divide by all {n} ranks, not by those that have a gradient."
     if _same(step, np.mean(own, axis=0)):
         return None
-    return f"{unused}. All ranks have to begin the same all-reduces in the same order."
+    return f"{unused}. All ranks must begin the same all-reduces in the same order."

@@ -72,8 +72,8 @@ class LayerGathers:
             expected, got = len(works) * self._steps, len(self._spans(rank))
             if got != expected:
                 return (
-                    f"rank {rank} did the work of a layer {got} times, expected {expected}: layer_forward and layer_backward "
-                    f"once for each layer and step, which declare their work."
+                    f"rank {rank} did the work of a layer {got} times, expected {expected}: call layer_forward and "
+                    f"layer_backward, which declare their work, once for each layer and step."
                 )
 
             order = [layer for layer, _ in self._gather_messages(rank)]
@@ -86,13 +86,14 @@ class LayerGathers:
     def _wrong_order(self, rank: int, order: list[int], works: list[int]) -> str:
         if order == works[: len(self._layers)] * self._steps:
             return (
-                f"rank {rank} sends its parts for the forward pass alone: what is not gathered again for the backward pass "
-                f"was never freed, and all layers are whole at once."
+                f"rank {rank} sends its parts for the forward pass alone: weights that are not gathered again for the backward "
+                f"pass were never freed, and all layers are whole at once."
             )
         shown = ", ".join(map(str, order[: len(works)])) or "none"
         return (
             f"rank {rank} sends its parts of whole weights in the order of layers {shown}; expected in each step "
-            f"{', '.join(map(str, works))}: gathered for its forward pass, freed, and gathered again for its backward pass."
+            f"{', '.join(map(str, works))}: gather each for its forward pass, free it, and gather it again for its backward "
+            "pass."
         )
 
     def _gathers(self, rank: int) -> list[_Gather]:
@@ -129,8 +130,8 @@ class LayerGathers:
         if before < 0 or gather.begun_s >= spans[before].end_s:
             return None
         return (
-            f"{self._named(gather)} before the work of two layers "
-            f"earlier is over: three layers or more are whole at once. Gather one ahead."
+            f"{self._named(gather)} before the work of two layers earlier is over: three layers or more are whole at once. "
+            f"Gather only one layer ahead."
         )
 
     def _too_late(self, gather: _Gather, spans: list[Span]) -> Complaint:
@@ -140,8 +141,8 @@ class LayerGathers:
 
         if gather.begun_s > spans[gather.work - 1].start_s:
             return (
-                f"{self._named(gather)} only after the work of the "
-                f"layer before it has begun: nothing of it is hidden. Begin the gather first, then work, then wait for it."
+                f"{self._named(gather)} only after the work of the layer before it has begun: no part of it is hidden. Begin "
+                f"the gather first, then work, then wait for it."
             )
         return None
 
@@ -153,8 +154,8 @@ class LayerGathers:
             early = [g for g in ahead if g.arrived_s < spans[g.work - 1].start_s]
             if 2 * len(early) > len(ahead):  # most, not any: a helper thread may receive some early
                 return (
-                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the layer "
-                    f"at hand: begin the gather, work, and only then wait."
+                    f"rank {rank} waits for layer {early[0].layer} ({self._where(early[0].work)}) before it works on the "
+                    f"current layer: begin the gather, work, and only then wait."
                 )
 
         return None

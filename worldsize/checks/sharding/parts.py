@@ -17,7 +17,7 @@ from worldsize.checks.verdict import Complaint
 
 NEAR, NEAR_ZERO = 1e-9, 1e-11  # relative to the value, and to the largest: float64 sums in another order
 SINGLE = 1e-5  # relative error after some steps in float32
-SINGLE_WORDS = "So far off are numbers that went through float32: all is float64 here, and so is what travels."
+SINGLE_WORDS = "Numbers that went through float32 are off by this much: compute and send in float64 here."
 
 ByRank = Sequence[np.ndarray]
 
@@ -79,8 +79,8 @@ def _foreign(got: Any, rank: int) -> str:
     if not isinstance(got, np.ndarray) or not np.isnan(got).any():
         return ""
     return (
-        f"The check puts NaN in what belongs to other ranks, and rank {rank} has computed with it: cut its own part out "
-        f"(NaN times 0 is NaN), and let the ranks add up or gather what they have."
+        f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN times 0 is "
+        f"NaN), and let the ranks add up or gather their results."
     )
 
 

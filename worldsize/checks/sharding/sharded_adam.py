@@ -101,7 +101,7 @@ def _case(arena: Arena, fn: Callable, task: Replicas) -> Case:
     return Case(str(task), run, lambda ended: _examine(ended, task))
 
 
-_ITERATOR = "`gradients` yields one gradient after the other, each when it is asked for: for gradient in gradients."
+_ITERATOR = "`gradients` yields one gradient at a time, when you ask for it: write for gradient in gradients."
 _ADVICE = {"'generator' has no len()": _ITERATOR, "'generator' object is not subscriptable": _ITERATOR}
 
 
@@ -172,7 +172,7 @@ def _gathered(held: list[np.ndarray]) -> np.ndarray:
 def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
     n = len(held)
     if all(np.array_equal(got, start, equal_nan=True) for got, start in zip(held, own_alone(weights, n), strict=True)):
-        return "on every rank the weights are as they were: change them in place, weights[…] -= … or a view of them."
+        return "the weights have not changed on any rank: change them in place, by weights[…] -= … or through a view of them."
     return None
 
 
@@ -184,28 +184,28 @@ def _filled(weights: np.ndarray, task: Replicas) -> np.ndarray:
 _SLIPS = {
     AdamSlip(gathers="never"): (
         "Only this rank's part has moved. The other ranks' parts are NaN when the check begins: after every step gather the "
-        "weights of all parts, not what changed in them."
+        "weights of all parts, not their changes."
     ),
     AdamSlip(gathers_first=True): (
-        "The weights were gathered before the first step: there the other ranks' parts are NaN, and nobody needs them. Gather "
+        "The weights were gathered before the first step, when the other ranks' parts are NaN and no rank needs them. Gather "
         "after each step."
     ),
-    AdamSlip(gathers="before"): "The gather came before the step: of the other ranks' parts these are the values before it.",
+    AdamSlip(gathers="before"): "The gather came before the step: the other ranks' parts have the values from before it.",
     AdamSlip(gathers="in the end"): (
-        "The weights were gathered once, in the end: after every step each rank needs all of them for its next gradient, so "
+        "The weights were gathered once, at the end: after every step each rank needs all of them for its next gradient, so "
         "gather in the loop."
     ),
     AdamSlip(ahead=True): (
-        "All gradients were asked for before the first step: each is that of the weights as they are by then. Take a step, and "
-        "then ask for the next."
+        "All gradients were asked for before the first step: a gradient is computed from the weights at that moment. Take a "
+        "step, and then ask for the next."
     ),
     AdamSlip(gradient="own"): "Each part was updated with the gradient of one rank alone, not with the mean over the ranks.",
     AdamSlip(gradient="own", gathers="never"): "It was updated with this rank's own gradient alone, and nothing was gathered.",
-    AdamSlip(anew=True): "Every step began with a new state: the state has to last from step to step.",
+    AdamSlip(anew=True): "Every step began with a new state: keep the state from step to step.",
     AdamSlip(gradient="sum"): SUMMED,
     AdamSlip(into_a_copy=True): (
-        "These are the weights of the start, gathered: the steps went into a copy of the rank's part. Take them in a view, "
-        "such as tensor_split gives."
+        "These are the initial weights, gathered: the steps changed a copy of the rank's part. Change a view instead, such as "
+        "tensor_split returns."
     ),
 }
 
@@ -237,7 +237,7 @@ def _too_large(states: Sequence[Any], right: list[Trained]) -> Complaint:
         if numbers > own:
             everything = ""
             if numbers >= whole > own:
-                everything = ", as large as for all weights: nothing is saved"
+                everything = ", enough for all weights: nothing is saved"
             return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
 
     return None
@@ -256,14 +256,14 @@ def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Com
         stored = told["storage"] // own.itemsize
         if stored > 2 * len(own):
             return (
-                f"rank {rank}: what it returns are slices of tensors of {stored} numbers, which stay in memory whole; its own "
-                f"part needs {2 * len(own)}. Make the state for its own part alone."
+                f"rank {rank}: its state consists of slices of tensors of {stored} numbers, which stay in memory whole; its "
+                f"own part needs {2 * len(own)}. Make the state for its own part alone."
             )
         most = max(told["held"])
         if most > 1:
             return (
                 f"rank {rank}: between two steps it holds {most} tensors as large as all weights, besides the weights and the "
-                f"gradient: a state of its own part alone has none."
+                f"gradient; expected none. Keep the state of its own part alone."
             )
     return None
 
@@ -293,7 +293,7 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> 
 
 def _message_slip(got: int, one: int) -> str:
     if got == 3 * one:
-        return "An all-reduce is a reduce-scatter and an all-gather; of the sum a rank needs its own part alone."
+        return "An all-reduce is a reduce-scatter and an all-gather; a rank needs only its own part of the sum."
     if got < 2 * one:
         return "After every step each rank needs all weights, for its next gradient."
     return "Reduce-scatter the gradient, gather the weights, and send nothing else."

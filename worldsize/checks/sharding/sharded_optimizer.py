@@ -97,8 +97,8 @@ def trainings(seed: int, rate: float) -> list[TrainedModel]:
     ]
 
 
-_ALL_OPTIONS = "A group of the optimizer has all options of its class, as a script expects: those of `kind`'s defaults too."
-_AN_OPTIMIZER = "Return an optimizer as torch has it, a class that inherits torch.optim.Optimizer: schedulers want one."
+_ALL_OPTIONS = "Give every group of the optimizer all options of its class, `kind`'s defaults included: scripts expect them."
+_AN_OPTIMIZER = "Return an optimizer whose class inherits torch.optim.Optimizer: schedulers need one."
 _ADVICE = {
     "is not an Optimizer": _AN_OPTIMIZER,
     "has no attribute 'zero_grad'": _AN_OPTIMIZER,
@@ -107,7 +107,7 @@ _ADVICE = {
     "KeyError: 'lr'": _ALL_OPTIONS,
     "KeyError: 'weight_decay'": _ALL_OPTIONS,
     "KeyError: 'betas'": _ALL_OPTIONS,
-    "empty parameter list": "`parameters` may be an iterator, which can be gone through once: make a list of it first.",
+    "empty parameter list": "`parameters` may be an iterator, which you can read only once: make a list of it first.",
     "got an empty parameter list": "A rank may own no parameter of a group: give it an empty piece, or no group.",
     "'NoneType' object": "A parameter may have no gradient in a step: frozen, or not used. Leave it out.",
 }
@@ -200,19 +200,19 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
 
 _SLIPS = {
     OptimizerSlip(heard=("lr",)): (
-        "Of what is set in `param_groups` after the start the rate alone reaches the steps, and not the weight decay and betas: "
-        "hand on all options but \"params\"."
+        "Of the options set in `param_groups` after the start, the rate alone reaches the steps, not the weight decay and "
+        "betas: hand on all options but \"params\"."
     ),
     OptimizerSlip(heard=("lr", "weight_decay")): (
-        "Of what is set in `param_groups` after the start the rate and the weight decay reach the steps, and not the betas: hand "
-        "on all options but \"params\"."
+        "Of the options set in `param_groups` after the start, the rate and the weight decay reach the steps, not the betas: "
+        "hand on all options but \"params\"."
     ),
     OptimizerSlip(deaf=True): (
-        "What is set in `param_groups` after the start, as a scheduler sets \"lr\", does not reach the steps: hand the groups' "
-        "options on at every step."
+        "Options set in `param_groups` after the start, such as a scheduler's \"lr\", do not reach the steps: hand the "
+        "groups' options on at every step."
     ),
     OptimizerSlip(one_rate=True): "All parameters were stepped with one rate: a group may have its own.",
-    OptimizerSlip(adds_nothing=True): "The group that came by add_param_group is not stepped.",
+    OptimizerSlip(adds_nothing=True): "The group added by add_param_group is not stepped.",
     OptimizerSlip(never_zeroed=True): "zero_grad leaves the parameters' own gradients, which then add up from step to step.",
     OptimizerSlip(zeros=True): (
         "A parameter without a gradient was stepped with zeros: weight decay and momentum move it all the same. Leave it out of "
@@ -228,7 +228,7 @@ _SLIPS = {
 
 def _examine(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> dict[str, Complaint]:
     wrong = _wrong_weights([told["weights"] for told in ended.returned], task, right)
-    sent = none_sent(ended.trace, "The owners' weights have to reach all ranks.")
+    sent = none_sent(ended.trace, "Send the owners' weights to all ranks.")
     return {
         WEIGHTS: wrong,
         STATE: _too_large(ended.returned, task, right),
@@ -263,21 +263,21 @@ def _off(held: Sequence[Any], right: OneProcess) -> float:
 def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
     start = [p.detach().numpy() for p in any_optimizer.model_of(task.model, task.seed).parameters()]
     if _first_wrong(held, start) is None:
-        return "These are the weights of the start: a step changes the parameters in place."
+        return "These are the initial weights: change the parameters in place at every step."
     summed = {OptimizerSlip(scale=task.world_size): "It stepped by the sum of the gradients: divide by the number of ranks."}
     for slip, words in (summed | _SLIPS).items():
         if _first_wrong(held, one_process(task, slip).weights) is None:
             return words
     if task.model == UNUSED:
         return (
-            "A parameter without a gradient in a step stays as it is, also where it had one in the step before: is an old "
-            "gradient left on a piece, or was it taken for zeros?"
+            "A parameter without a gradient in a step stays as it is, even if it had one in the step before: is an old "
+            "gradient left on a piece, or is a missing one taken for zeros?"
         )
     if any(_first_wrong([of_rank], list(held[0])) is not None for of_rank in held):
-        return "Ranks hold different weights: after a step each owner's weights have to reach all ranks."
+        return "Ranks hold different weights: after a step send each owner's weights to all ranks."
     if all(same(got, w, SINGLE, SINGLE) for of_rank in held for got, w in zip(of_rank, right.weights, strict=True)):
         return SINGLE_WORDS
-    return "Are its gradients the mean over all ranks, and each parameter that of its owner?"
+    return "Are the gradients averaged over all ranks, and does each parameter come from its owner?"
 
 
 def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: OneProcess) -> Complaint:
@@ -285,17 +285,17 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
     most = whole / n + max(right.state)  # parameters are dealt out whole, so one more may fall to a rank
     for rank, told in enumerate(returned):
         if not told["made"]:
-            return f"rank {rank} made no optimizer of the class `kind`: it takes the steps of that class."
+            return f"rank {rank} made no optimizer of the class `kind`: let one take the steps."
         if n > 1 and told["state"] > most:
-            everything = ", that of all parameters: nothing is saved" * (told["state"] >= whole)
+            everything = ", as much as for all parameters: nothing is saved" * (told["state"] >= whole)
             why = (
-                "Adagrad makes its state as soon as it has a parameter: hand it this rank's part alone."
+                "Adagrad makes its state as soon as it has a parameter: give it this rank's part alone."
                 if task.kind == "Adagrad"
-                else "Deal whole parameters out by size, not by number; and what a slice is cut from stays in memory whole."
+                else "Deal whole parameters out by size, not by number; and note that a slice keeps its whole tensor in memory."
             )
             return (
-                f"rank {rank} keeps {told['state']} bytes of state{everything}; 1/{n} of the whole and the largest parameter's "
-                f"are {most:.0f}. {why}"
+                f"rank {rank} keeps {told['state']} bytes of state{everything}; expected at most {most:.0f}, 1/{n} of the "
+                f"whole and the largest parameter's. {why}"
             )
     return None
 
@@ -310,5 +310,5 @@ def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complain
         return None
     told = f"all ranks together sent {times(got / needed)} x an all-reduce of the gradients; expected 1 x. "
     if got <= needed + without:
-        return told + "What has no gradient in a step does not change, and need not be gathered."
-    return told + "An owner needs the sum of its own part alone, and the others its part's weights."
+        return told + "A parameter without a gradient in a step does not change: do not gather it."
+    return told + "An owner needs only its own part of the sum, and the other ranks need that part's weights."

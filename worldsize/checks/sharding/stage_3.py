@@ -117,8 +117,8 @@ def _with_words(ended: ArenaResult) -> ArenaResult:
 
 
 _UNTAKEN = (
-    "Is a gather begun that nobody waits for? Its parts stay on the way, and the next gather takes them for its own: begin each "
-    "gather once, none after a pass's last layer, and wait for every one."
+    "Do you begin a gather and never wait for it? Its parts stay on the way, and the next gather takes them for its own: "
+    "begin each gather once, none after a pass's last layer, and wait for every one."
 )
 
 
@@ -143,15 +143,15 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
             step, k = divmod(work, 2 * layers)
             way = f"forwards at layer {k}" if k < layers else f"backwards at layer {2 * layers - 1 - k}"
             return (
-                f"rank {rank}, {way} in step {step + 1}, holds {held} tensors as large as a weight: {MOST_WHOLE} are enough, the "
-                f"weight, the next one, a gradient and its copy. {_HELD[k >= layers]}"
+                f"rank {rank}, {way} in step {step + 1}, holds {held} tensors as large as a weight; {MOST_WHOLE} are enough: "
+                f"the weight, the next one, a gradient and its copy. {_HELD[k >= layers]}"
             )
     return None
 
 
 _HELD = {
-    False: "What holds the others: a list, or the graph of autograd, which keeps each weight that x has gone through?",
-    True: "Step by a layer's gradient before the next one works, and drop the name of what is not needed any more.",
+    False: "Are the others in a list, or in autograd's graph, which keeps each weight that x has gone through?",
+    True: "Step by a layer's gradient before the next layer works, and delete names that are no longer needed.",
 }
 
 
@@ -185,7 +185,7 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
     slips = _slips(stack)
     for k in range(layers):
         named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
-        part = Part(f"its part of layer {k} in the end", cut(right[k].reshape(-1), n), named)
+        part = Part(f"its part of layer {k} at the end", cut(right[k].reshape(-1), n), named)
         complaint = wrong_part([got[k] for got in returned], part)
         if complaint:
             return complaint
@@ -284,11 +284,11 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
 
 def _known(each: float, whole: int, last: int) -> str:
     if each == 2 * whole:
-        return "One gather is missing: a weight is kept whole from the forward to the backward pass, as in stage 2, or none sums."
+        return "One gather is missing: weights stay whole between forward and backward, as in stage 2, or nothing is summed."
     if 3 * whole < each < 4 * whole - last:
-        return "A gather too many: of a step each weight is gathered twice, for its forward and for its backward pass."
+        return "One gather too many: gather each weight twice a step, for its forward and for its backward pass."
     if each in (4 * whole, 4 * whole - last):
-        return "An all-reduce has two halves: of the sum of gradients a rank needs its own part alone."
+        return "An all-reduce has two halves: a rank needs only its own part of the sum of gradients."
     if each < 3 * whole:
-        return "Each weight is gathered for the forward and for the backward pass, each gradient reduce-scattered."
+        return "Gather each weight for the forward and for the backward pass, and reduce-scatter each gradient."
     return "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."

@@ -136,20 +136,20 @@ def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Co
         if each >= 2:
             return (
                 f"rank {rank} keeps {each:g} tensors of all ranks' tokens for backward, {list(shards.tokens)}; expected one, "
-                f"what up works on. Is the norm behind the gather, so that every rank norms all tokens? Norm its own, and gather "
-                f"those."
+                f"the input of up. Is the norm behind the gather, so that every rank norms all tokens? Norm a rank's own "
+                f"tokens, and gather those."
             )
     return None
 
 
 _ADVICE = {
     "shapes cannot be multiplied": (
-        "A rank has its own shard: rows of up, which are hidden units, and the columns of down for the same hidden units. "
-        "Nothing is left to cut."
+        "A rank has its own shard already: rows of up, which are hidden units, and the columns of down for the same hidden "
+        "units. Do not cut it again."
     ),
     "'float' and 'NoneType'": (
-        "A weight has no gradient: autograd does not follow what a rank sends unless a Function or TwoWays says the way back, "
-        "applied inside forward."
+        "A weight has no gradient: autograd does not follow messages. Inside forward, apply a Function or TwoWays that "
+        "defines the way back."
     ),
     "modified inplace": "train changes the weights in place after each step: apply f to them inside forward, at each step anew.",
 }
@@ -195,10 +195,10 @@ def _wrong_count(lists: Sequence[Any], key: str, expected: int) -> Complaint:
 # ---- messages --------------------------------------------------------------------------------
 
 _TOO_MANY = (
-    "Weights stay where they are, what a rank can work out from its own shard needs no message, and where a rank needs its "
-    "own part of a sum alone, half of an all-reduce does."
+    "Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of a sum, "
+    "half of an all-reduce is enough."
 )
-_HOW = "Each rank holds a shard: what many have to know is added up or gathered over the fabric."
+_HOW = "Each rank holds a shard: add up or gather over the fabric what several ranks need."
 
 
 def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
@@ -212,11 +212,11 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
         return None
 
     share = times(got / needed) if needed else "many"
-    told = f"all ranks together sent {got} bytes, {share} x those of {shards.collectives} ({needed} bytes). "
+    told = f"all ranks together sent {got} bytes, {share} x the {needed} bytes of {shards.collectives}. "
     if 2 * got == needed:
-        return f"{told}Has what travels been made float32? All is float64 here."
+        return f"{told}Do you send float32? All tensors are float64 here."
     if got < needed:
-        return f"{told}Something that has to be added up was not."
+        return f"{told}A sum over the ranks is missing."
     return f"{told}{_TOO_MANY}"
 
 
@@ -224,33 +224,33 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
 
 _SLIPS = {
     Mistake(bias_times_ranks=True): (
-        "The bias is in it once for every rank: each added it, and then all were summed. Add it once, after the sum."
+        "The bias is in it once for every rank: each rank added it before the sum. Add it once, after the sum."
     ),
     Mistake(bias_in_parts=True): (
-        "down_bias moves by 1/n of its gradient: where each rank adds down_bias / n before the sum, y is right, and backwards "
-        "the n stays. Add it once, after the sum."
+        "down_bias moves by 1/n of its gradient: if each rank adds down_bias / n before the sum, y is right, but the 1/n "
+        "stays backwards. Add it once, after the sum."
     ),
     Mistake(no_bias=True): "down_bias was left out.",
-    Mistake(y_divided=True): "It was divided by the number of ranks: parts add up, nothing is to be divided.",
+    Mistake(y_divided=True): "It was divided by the number of ranks: add the parts up without dividing.",
 }
 MLP_SLIPS = _SLIPS | {
     Mistake(y_is_a_summand=True): (
-        "This is a rank's part alone: down, cut by its columns, leaves summands. All ranks' have to be added up (g, forwards)."
+        "This is one rank's part alone: down, cut by its columns, leaves summands. Add up all ranks' summands (g, forwards)."
     ),
     Mistake(relu_last=True): "There is no ReLU between the layers.",
     Mistake(gradient_is_a_summand=True): (
-        "This is a rank's part alone: x went to all ranks, so all ranks' gradients of it have to be added up (f, backwards)."
+        "This is one rank's part alone: x went to all ranks, so add up all ranks' gradients of x (f, backwards)."
     ),
     Mistake(gradient_divided=True): (
-        "It was divided by the number of ranks: each rank's gradient of x is a summand, so they are added up, not averaged (f, "
-        "backwards)."
+        "It was divided by the number of ranks: each rank's gradient of x is a summand. Add the gradients up, do not average "
+        "them (f, backwards)."
     ),
     Mistake(bias_times_ranks_backwards=True): (
-        "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. f is for x alone here."
+        "down_bias moves by n times its gradient: all ranks hold the whole y and its gradient. Apply f to x alone here."
     ),
     Mistake(gradient_times_ranks=True): (
-        "Gradients are too large by the number of ranks: all ranks hold the whole y and so its whole gradient. Backwards g "
-        "passes it on as it is."
+        "Gradients are n times too large: all ranks hold the whole y and so its whole gradient. Backwards, let g pass it on "
+        "as it is."
     ),
 }
 BLOCK_SLIPS = _SLIPS | {
@@ -258,13 +258,13 @@ BLOCK_SLIPS = _SLIPS | {
         "Each rank's product was cut, not added up: down, cut by its columns, leaves summands. Reduce-scatter them."
     ),
     Mistake(gradient_is_a_summand=True): (
-        "The gathered tokens' gradient was cut, not added up: they went to all ranks, so all ranks' gradients of them have to "
-        "come back. Reduce-scatter it."
+        "The gathered tokens' gradient was cut, not added up: the tokens went to all ranks, so all ranks' gradients must come "
+        "back. Reduce-scatter them."
     ),
     **{
         Mistake(shared_alone=names): (
-            f"Of a weight that all ranks hold whole, each sees the gradient of its own tokens: {said} apart. "
-            f"Add the parts up (f)."
+            f"All ranks hold the weight whole, but each rank has only its own tokens' gradient: {said} apart. Add the parts up "
+            f"(f)."
         )
         for names, said in (
             (SHARED, "scale, shift and down_bias drift"),
@@ -273,13 +273,13 @@ BLOCK_SLIPS = _SLIPS | {
         )
     },
     Mistake(shared_divided=True): (
-        "Of a weight that all ranks hold whole, each has the gradient of its own tokens, a summand: these are added up, not "
-        "averaged."
+        "All ranks hold the weight whole, and each rank's own tokens give a summand of its gradient. Add the summands up, do "
+        "not average them."
     ),
     Mistake(residual="none"): "x itself is missing: the block is x + mlp(norm(x)).",
-    Mistake(residual="normed"): "What is added to the MLP's output is norm(x), and should be x itself: x + mlp(norm(x)).",
+    Mistake(residual="normed"): "norm(x) is added to the MLP's output. Add x itself: x + mlp(norm(x)).",
     Mistake(residual="of all ranks"): (
-        "x is in it once for every rank: each added it, and then all were summed. Add a rank's own tokens once, after the sum."
+        "x is in it once for every rank: each rank added it before the sum. Add a rank's own tokens once, after the sum."
     ),
 }
 

@@ -97,11 +97,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-_NO_WORDS = "A rank may have no word: its highest logit is then -inf, and its sum 0."
+_NO_WORDS = "A rank may have no word: then its highest logit is -inf, and its sum is 0."
 _ADVICE = {
     "Expected reduction dim": _NO_WORDS,
     "max(): Expected": _NO_WORDS,
-    "out of bounds": "`targets` are words of the whole vocabulary; this rank has those from `first` on, maybe not this one.",
+    "out of bounds": "`targets` are words of the whole vocabulary; this rank has the words from `first` on, maybe not this one.",
 }
 
 
@@ -119,7 +119,7 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
 def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
     wrong = _wrong_shape(ended.returned, task) or _changed(ended.inputs, task) or _wrong_loss(ended.returned, task)
     slope = wrong or _wrong_gradient(ended.returned, task)
-    sent = none_sent(ended.trace, "A maximum, a sum and the right word's logit are needed of all ranks.")
+    sent = none_sent(ended.trace, "Exchange a maximum, a sum and the right word's logit over all ranks.")
     return {LOSS: wrong, GRADIENT: slope, BYTES: slope or though_right("the loss and its gradient", sent or _dear(ended, task))}
 
 
@@ -183,25 +183,25 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
 
 _LOSS_SLIPS = {
     WordsSlip(maximum="own"): (
-        "Each rank has subtracted its own words' highest logit, and the sums were added as they are: bring them to one scale "
-        "first, that of the highest of all ranks."
+        "Each rank subtracted its own words' highest logit, and the sums were added as they are: first bring them to one "
+        "scale, the highest logit of all ranks."
     ),
-    WordsSlip(sums="own"): "The sum has this rank's own words alone: exponentials of all ranks' words have to be added up.",
+    WordsSlip(sums="own"): "The sum has this rank's own words alone: add up the exponentials of all ranks' words.",
     WordsSlip(sums="own", right="own"): "Nothing was exchanged: this is the loss of a vocabulary of this rank's words.",
     WordsSlip(right="own"): (
-        "The right word's logit is missing where another rank has that word: one rank has it, and all need it."
+        "The right word's logit is missing where another rank has that word: send it to all ranks."
     ),
     WordsSlip(right="above"): (
-        "A right word on the border of two parts was counted on both: a rank has the words from first up to, not including, "
-        "first + its words."
+        "A right word on the border of two parts was counted on both: a rank has the words from first up to, but not "
+        "including, first + its number of words."
     ),
     WordsSlip(right="below"): "The right word's logit is missing where it is the first of a rank's words.",
     WordsSlip(right="unshifted"): (
         "`targets` are words of the whole vocabulary: column 0 of `logits` is the word `first`, so look at targets - first."
     ),
-    WordsSlip(mean="sum"): "This is the sum over the tokens: the loss is their mean.",
+    WordsSlip(mean="sum"): "This is the sum over the tokens: divide by the number of tokens.",
     WordsSlip(mean="of own"): (
-        "This is a mean of the ranks' means, each over the tokens whose right word it has: ranks have different counts."
+        "This is a mean of the ranks' means, each over the tokens whose right word that rank has: the ranks' counts differ."
     ),
 }
 _OVERFLOW = (
@@ -246,19 +246,19 @@ def gradients(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.nd
 
 
 _GRADIENT_SLIPS = {
-    WordsSlip(divided=False): "This is the gradient of the sum of the tokens' losses: the loss is a mean, so divide by them.",
-    WordsSlip(hot="none"): "This is the softmax alone: 1 is missing where a token's right word is this rank's.",
-    WordsSlip(hot="none", divided=False): "This is the softmax: the right word's 1 is missing, and the division by the tokens.",
-    WordsSlip(hot="clamped"): "1 was taken off in every row, also where the right word is another rank's.",
+    WordsSlip(divided=False): "This is the gradient of the sum of the tokens' losses: divide by the number of tokens.",
+    WordsSlip(hot="none"): "This is the softmax alone: subtract 1 where a token's right word is this rank's.",
+    WordsSlip(hot="none", divided=False): "This is the softmax: subtract 1 at the right word; divide by the number of tokens.",
+    WordsSlip(hot="clamped"): "1 was subtracted in every row, even where the right word is another rank's.",
     WordsSlip(sums="own"): "The softmax is over this rank's own words: divide by the sum over all ranks' words.",
-    WordsSlip(maximum="own"): "The softmax has a sum whose parts have different scales.",
+    WordsSlip(maximum="own"): "The softmax was divided by a sum whose parts have different scales.",
 }
 
 
 def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     dtype = str(task.logits.dtype)
     named = {words: gradients(task, slip) for slip, words in _GRADIENT_SLIPS.items()}
-    named["The sign is turned round: softmax less 1 at the right word."] = [-slope for slope in gradients(task)]
+    named["The sign is reversed: the gradient is softmax minus 1 at the right word."] = [-slope for slope in gradients(task)]
     for rank, right in enumerate(gradients(task)):
         got, expected = returned[rank][1], right.astype(dtype)
         complaint = first_difference(got, expected, rank, "the gradient of its logits", NEAR[dtype], NEAR[dtype])
@@ -297,12 +297,12 @@ def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     if got <= MOST_NUMBERS * a_number_each:
         return None
     return (
-        f"all ranks together sent {got} bytes, {times(got / a_number_each)} numbers a token from each rank to each other one; "
+        f"all ranks together sent {got} bytes, {times(got / a_number_each)} numbers a token from each rank to every other; "
         f"{MOST_NUMBERS} are enough. {_known(got, task)}"
     )
 
 
 def _known(got: int, task: VocabularyCase) -> str:
     if got >= task.logits.nbytes:
-        return "Do the logits travel? Of its words a rank tells the highest logit, a sum of exponentials and the right logit."
-    return "Put what a rank has to tell of a token in one tensor, and gather that once."
+        return "Do the logits travel? Send only the highest logit of a rank's words, a sum of exponentials and the right logit."
+    return "Put a rank's numbers for all tokens in one tensor, and gather it once."
