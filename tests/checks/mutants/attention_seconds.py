@@ -64,7 +64,7 @@ answers.mistake("a_latency_for_each_peer", {"latencies = 2": "latencies = 2 * (n
 answers.mistake("no_latency_of_an_exchange", {"latencies = 2": "latencies = 0"},
     "Each of the two exchanges costs a latency")
 answers.mistake("whole_rows_to_each", {"rows_bytes * (n - 1) / n": "rows_bytes * (n - 1)"},
-    "To each of the others goes 1/n of the rows")
+    "Each other rank gets 1/n of the rows")
 answers.mistake("all_the_work", {'layer["work_s"] / n\n': 'layer["work_s"]\n'}, "Each rank has 1/n of the work")
 answers.mistake("hides_the_exchanges", {
     """

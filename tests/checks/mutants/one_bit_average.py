@@ -104,7 +104,7 @@ def in_one_message_of_bytes(fabric, gradient, residual, block):
 
 # ---- the code --------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"gradient + residual": "gradient", "total - said[fabric.rank]": "residual"},
-    "the average of step 1", "coded from the gradients alone: the residual was not added", "lost for ever")
+    "the average of step 1", "coded from the gradients alone: add the residual", "lost for ever")
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
     "the average of step 1", "coded from the gradients alone")
 answers.mistake("adds_the_residual_twice", {"gradient + residual": "gradient + 2 * residual"},
@@ -182,10 +182,10 @@ answers.mistake("divides_twice", {
 answers.mistake("sends_scales_that_are_divided", {"gathered(fabric, scales)": "gathered(fabric, scales / fabric.world_size)",
     "sum(said) / fabric.world_size": "sum(said)"}, "the residual of step 1", "A part of what was sent was taken off, divided")
 answers.mistake("has_its_own_scales_for_all", {"gathered(fabric, scales)": "[scales] * fabric.world_size"},
-    "the average of step 1", "Another rank's signs have got this rank's scales")
+    "the average of step 1", "Another rank's signs got this rank's scales")
 answers.mistake("has_the_mean_of_all_scales", {
     "gathered(fabric, scales)": "[all_reduce(fabric, scales) / fabric.world_size] * fabric.world_size",
-}, "the average of step 1", "have got the mean of all ranks' scales")
+}, "the average of step 1", "got the mean of all ranks' scales")
 answers.mistake("does_not_decode_its_own", {
     "sum(said) / fabric": "sum(total if rank == fabric.rank else own for rank, own in enumerate(said)) / fabric",
 }, "the average of step 1", "A rank's own numbers went in as they are")
@@ -203,7 +203,7 @@ answers.mistake("codes_the_average_once_more", {
     """,
 }, "the average of step 1", "The average was coded once more")
 answers.mistake("returns_its_own_code", {"return average": "return said[fabric.rank]"},
-    "the average of step 1", "This is what the rank has sent itself")
+    "the average of step 1", "This is the rank's own code alone")
 answers.mistake("adds_up_its_own_first", {
     "sum(said)": "sum(said[(fabric.rank + k) % len(said)] for k in range(len(said)))",
 }, "the average of step 1 differs by rank in its last bits", "Add up in one order on all ranks")
@@ -216,9 +216,9 @@ answers.mistake("takes_its_own_from_where_it_was_not_rounded", {
 
 # ---- the residual ----------------------------------------------------------------------------
 answers.mistake("drops_what_the_bits_do_not_say", {"total - said[fabric.rank]": "torch.zeros_like(total)"},
-    "the residual of step 1", "It is empty: all that the bits do not say is lost for ever")
+    "the residual of step 1", "It is empty: the rest that the bits leave out is lost for ever")
 answers.mistake("keeps_what_it_has_sent", {"total - said[fabric.rank]": "total"},
-    "the residual of step 1", "What was sent is still in it")
+    "the residual of step 1", "It still has the numbers that were sent")
 answers.mistake("forgets_to_hand_on_the_residual", {"total - said[fabric.rank]": "residual"},
     "the residual of step 1", "It is as it was before the step")
 answers.mistake("keeps_of_the_last_gradient_alone", {"total - said[fabric.rank]": "gradient - said[fabric.rank]"},

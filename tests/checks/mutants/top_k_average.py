@@ -115,11 +115,11 @@ def with_indices_of_the_fewest_bytes(fabric, gradient, residual, k):
 
 # ---- wrong -----------------------------------------------------------------------------------
 answers.mistake("without_error_feedback", {"gradient + residual": "gradient", "without(total, index)": "residual"},
-    "the average of step 1", "chosen from the gradients alone: the residual was not added", "lost for ever")
+    "the average of step 1", "chosen from the gradients alone: add the residual", "lost for ever")
 answers.mistake("keeps_a_residual_that_nobody_reads", {
     "total = gradient + residual": "total = gradient",
     "without(total": "without(gradient + residual",
-}, "the average of step 1", "chosen from the gradients alone: the residual was not added")
+}, "the average of step 1", "chosen from the gradients alone: add the residual")
 answers.mistake("drops_what_it_does_not_send", {"without(total, index)": "torch.zeros_like(total)"},
     "the residual of step 1", "It is empty: all that was not sent is lost for ever")
 answers.mistake("keeps_what_it_has_sent", {"without(total, index)": "total"},
@@ -182,7 +182,7 @@ answers.mistake("divides_by_the_senders", {
         average = n * average / senders.clamp(min=1)
         return average
     """,
-}, "the average of step 1", "Divided by how many ranks sent the index", of=with_both_gathered)
+}, "the average of step 1", "divided by the number of ranks that sent the index", of=with_both_gathered)
 # The right numbers, in a tensor that is as large as ever.
 answers.mistake("all_reduces_zeros", {
     "averaged(fabric, total[index], index, gradient)":
@@ -210,7 +210,7 @@ answers.mistake("sends_indices_of_8_bytes", {"index.to(torch.int32)": "index"},
     "are right, but", "1.3 x", "Do the indices take 8 bytes? torch gives them as int64; int32 is enough", of=with_both_gathered)
 
 
-@answers.is_wrong("the average of step 1", "All ranks have sent what rank 0 chose")
+@answers.is_wrong("the average of step 1", "All ranks sent rank 0's choice")
 def all_send_what_rank_0_chose(fabric, gradient, residual, k):
     total = gradient + residual
     index = largest(total, k)
@@ -229,7 +229,7 @@ answers.mistake("chooses_after_the_average", {
         index = largest(mean, k)
         return mean - without(mean, index), without(total, index)
     """,
-}, "the average of step 1", "The k largest of the mean were chosen, which nobody can know")
+}, "the average of step 1", "The k largest of the mean were chosen, which no rank can know")
 answers.mistake("averages_everything",
     {"averaged(fabric, total[index], index, gradient)": "all_reduce(fabric, total.clone()) / fabric.world_size"},
     "the average of step 1", "This is the mean of everything")

@@ -151,7 +151,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         return of_all(lambda t, _: signs(t) * by_block(t, size, scale_of))
 
     everywhere = {
-        "It was coded from the gradients alone: the residual was not added, so what the bits do not say is lost for ever.":
+        "It was coded from the gradients alone: add the residual, or the rest that the bits leave out is lost for ever.":
             np.mean([step.coded(g) for g in gradients], axis=0),
         "The scales are of gradient + residual, but the signs are the gradient's.":
             np.mean([signs(g) * s for g, s in zip(gradients, step.scales, strict=True)], axis=0),
@@ -159,14 +159,14 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
             np.mean([signs(t) * step.scaled(g) for g, t in zip(gradients, totals, strict=True)], axis=0),
         "The residual is in the code twice: gradient + residual has it once.":
             np.mean([step.coded(t + e) for t, e in zip(totals, step.residuals, strict=True)], axis=0),
-        "The packed bytes were added up: a sum of two bytes is no byte of sums. Each rank's are unpacked before.":
+        "The packed bytes were added up: a sum of two bytes is no byte of sums. Unpack each rank's bytes first.":
             _signs_of_summed_bytes(totals) * mean_scale,
         "These are sums: divide by the number of ranks.": right * n,
         "It was divided by the number of ranks twice.": right / n,
         "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
-        "All ranks' signs have got the mean of all ranks' scales: each rank's signs go with its own scales.":
+        "All ranks' signs got the mean of all ranks' scales: multiply each rank's signs by its own scales.":
             np.mean(own_signs, axis=0) * mean_scale,
-        "This is a vote: the sign that most ranks have, and not the mean of what they sent.": np.sign(votes) * mean_scale,
+        "This is a vote: the sign that most ranks have. Take the mean of the decoded codes.": np.sign(votes) * mean_scale,
         "The scale is the largest size of a block: the mean size is the scale that leaves the least behind.":
             scaled_by(lambda part: np.abs(part).max()),
         "The scale is the root of a block's mean square: it is the mean size.": scaled_by(lambda part: np.sqrt((part**2).mean())),
@@ -190,20 +190,20 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "A −1 came as 255: uint8 has no numbers below 0, so change the dtype before you subtract.":
             of_all(lambda t, s: np.where(t >= 0, s, 255 * s)),
         "A bit of 0 came as the number 0: it stands for −1.": of_all(lambda t, s: np.where(t >= 0, s, 0)),
-        "The average was coded once more: it is no sign times a scale, and goes out as it is.": step.coded(right),
-        "This is the code of the mean, which nobody can know before all numbers have travelled.": step.coded(mean),
+        "The average was coded once more: return it as it is.": step.coded(right),
+        "This is the code of the mean, which no rank can know before all numbers have travelled.": step.coded(mean),
     }  # fmt: skip
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | {
-        "Another rank's signs have got this rank's scales: scales travel, too.": [
+        "Another rank's signs got this rank's scales: send the scales too.": [
             np.mean(own_signs, axis=0) * scale for scale in step.scales
         ],
         "A rank's own numbers went in as they are, and the others' as coded: decode your own code, too.": [
             right + kept / n for kept in step.kept
         ],
         "This is the residual: the average comes first.": step.kept,
-        "This is what the rank has sent itself: nothing of the others is in it.": sent,
-        "This is what the rank has sent itself, divided: nothing of the others is in it.": [own / n for own in sent],
+        "This is the rank's own code alone: the other ranks' codes are missing.": sent,
+        "This is the rank's own code alone, divided: the other ranks' codes are missing.": [own / n for own in sent],
     }
 
 
@@ -224,9 +224,9 @@ def residual_slips(step: CodedStep) -> dict[str, ByRank]:
     n, totals, sent, residuals = len(step.totals), step.totals, step.sent, step.residuals
     mean_scale = np.mean(step.scales, axis=0)
     return {
-        "What was sent is still in it, and will be sent again.": totals,
+        "It still has the numbers that were sent, and will send them again.": totals,
         "It is as it was before the step.": residuals,
-        "It is empty: all that the bits do not say is lost for ever. Error feedback keeps it.": [
+        "It is empty: the rest that the bits leave out is lost for ever. Error feedback keeps it.": [
             np.zeros_like(t) for t in totals
         ],
         "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
@@ -235,10 +235,10 @@ def residual_slips(step: CodedStep) -> dict[str, ByRank]:
         "The old residual is in it twice: gradient + residual − sent has it once.": [
             kept + residual for kept, residual in zip(step.kept, residuals, strict=True)
         ],
-        "This is what was sent: the rest should stay.": sent,
+        "These are the numbers that were sent: keep the rest.": sent,
         "What was sent was added, not taken off.": [t + own for t, own in zip(totals, sent, strict=True)],
         "It has the wrong sign: it is gradient + residual − sent.": [-kept for kept in step.kept],
-        "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.": [
+        "The average was taken off. Take off only the numbers that the rank itself sent.": [
             t - step.average for t in totals
         ],
         "It was divided by the number of ranks: the residual is this rank's own.": [kept / n for kept in step.kept],

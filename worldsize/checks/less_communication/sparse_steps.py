@@ -139,7 +139,7 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     first = [_only(t, step.places[0]) for t in totals]
     sizes = [np.abs(own) for own in sent]
     everywhere = {
-        "It was chosen from the gradients alone: the residual was not added, so what is not sent is lost for ever.": np.mean(
+        "It was chosen from the gradients alone: add the residual, or numbers that are not sent are lost for ever.": np.mean(
             alone, axis=0
         ),
         "What was sent has the residual in it, but it was chosen by the gradient's size alone: a small number that is due "
@@ -147,13 +147,13 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
         "It was chosen by value, not by size: −9 is larger than 3 here.": np.mean(signed, axis=0),
         "The values came without their signs: choose by size, and send the numbers as they are.": np.mean(sizes, axis=0),
         "These are sums: divide by the number of ranks.": right * n,
-        "Divided by how many ranks sent the index; who did not send it counts as 0, and all ranks divide.": right
+        "It was divided by the number of ranks that sent the index: divide by the number of all ranks.": right
         * n / senders,
         "This is the mean of everything: the k largest of each rank travel, the rest stays.": mean,
-        "The k largest of the mean were chosen, which nobody can know before everything has travelled.": _only(
+        "The k largest of the mean were chosen, which no rank can know before everything has travelled.": _only(
             mean, _largest(np.abs(mean), k)
         ),
-        "All ranks have sent what rank 0 chose: each has k largest of its own.": np.mean(first, axis=0),
+        "All ranks sent rank 0's choice: each has k largest of its own.": np.mean(first, axis=0),
     }  # fmt: skip
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | {

@@ -174,7 +174,7 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
         "A round's work is that on one block: 1/n of the queries with 1/n of the keys.": (
             (n - 1) * max(n * block_s, sent_s) + n * block_s
         ),
-        "Only the work was counted: where a block's way is longer, the rank waits for it.": n * block_s,
+        "Only the work was counted: where a block's way takes longer, the rank waits for it.": n * block_s,
         "A block holds all heads.": (n - 1) * max(block_s, alpha + 2 * head_s) + block_s,
         "Only the way was counted.": (n - 1) * sent_s + block_s,
     }
@@ -190,8 +190,8 @@ def _heads_slips(layer: Layer) -> dict[str, float]:
         "A rank keeps its own part: (n − 1)/n of the rows travel.": 2 * alpha + 4 * rows_s + work_s,
         "Each of the two exchanges costs a latency.": 4 * share * rows_s + work_s,
         "Queries, keys and values leave together: two exchanges, two latencies.": 4 * alpha + 4 * share * rows_s + work_s,
-        "To every other rank goes a message, and their latencies overlap.": 2 * (n - 1) * alpha + 4 * share * rows_s + work_s,
-        "To each of the others goes 1/n of the rows.": 2 * alpha + 4 * (n - 1) * rows_s + work_s,
+        "A message goes to every other rank, and their latencies overlap.": 2 * (n - 1) * alpha + 4 * share * rows_s + work_s,
+        "Each other rank gets 1/n of the rows.": 2 * alpha + 4 * (n - 1) * rows_s + work_s,
         "Each rank has 1/n of the work.": 2 * alpha + 4 * share * rows_s + layer.work_s,
         "It cannot work on its heads before all tokens are there: nothing hides.": max(2 * alpha + 4 * share * rows_s, work_s),
     }
