@@ -32,7 +32,7 @@ def tail_lines(world_size: int) -> int:
 
 
 def curve_points(world_size: int) -> int:
-    """Return how many points of each rank's curves are kept at most."""
+    """Return how many points of each rank's curves the state of a live run keeps at most."""
     return max(64, min(1000, 8000 // world_size))
 
 

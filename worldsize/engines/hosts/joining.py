@@ -1,5 +1,6 @@
-"""`worldsize join`: make this machine a host, if a person agrees, until Ctrl-C or until the head hangs up.
+"""`worldsize join`: make this machine a host of the notebook that invited it, if a person agrees.
 
+It stays one until Ctrl-C or until the head hangs up.
 The host is a separate process (`member.py`), which gets the invitation over a pipe and ends with that pipe.
 """
 

@@ -27,7 +27,8 @@ def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) 
 def _end_with_fork_server() -> None:
     """Let the operating system kill this process when its fork server ends.
 
-    A call into TensorFlow can hold Python's lock while it waits, so no thread here would notice that the agent is gone.
+    A call into TensorFlow can hold Python's lock while it waits, so no thread here would notice that the
+    agent is gone. The fork server is not held up.
     """
     import ctypes
     from multiprocessing import forkserver
