@@ -72,7 +72,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Class]:
     with LabServer(tmp_path_factory.mktemp("formgrader")) as server:
         made = Class(server, folder)
         said = made.books().output
-        assert "wrote 45 notebooks for formgrader" in said and "wrote 225 scores, 0 were there" in said
+        assert "wrote 45 notebooks for formgrader" in said and "wrote 225 scores, 0 unchanged" in said
         yield made
 
 
@@ -172,7 +172,7 @@ def test_what_was_given_stays_when_the_books_are_written_again(tab, grader, grad
     open_submission(grader, TOO_LONG)
     enter(tab, grader, "#check_ring_all_reduce", "1.5", "grade")
     done = graded.books().output
-    assert "wrote 0 scores, 225 were there" in done
+    assert "wrote 0 scores, 225 unchanged" in done
     open_submission(grader, TOO_LONG)
     expect(grader.locator("#check_ring_all_reduce")).to_have_value("1.5", timeout=WAIT_MS)
 

@@ -54,7 +54,7 @@ def test_cut_matrices_have_a_part_for_each_rank_and_tell_what_is_sent(n: int) ->
 
 @pytest.mark.parametrize("n", [0, 5, 9])
 def test_a_world_that_does_not_divide_the_matrix_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match="divides hidden = 84"):
+    with pytest.raises(ValueError, match="dividing hidden = 84 evenly"):
         figures.matrix_cuts(5, 6, 84, 10, n)
 
 

@@ -245,7 +245,7 @@ def test_the_gradebook_is_not_written_to(gradebook):
 def test_where_formgrader_and_the_file_differ_the_file_counts_and_a_person_is_told(grades, gradebook):
     (grades / "overrides.csv").write_text(f"{HEADS}anna_1,06,6,x\nben_2,06,2,same\n")
     answer = worldsize("export", grades, "--gradebook", gradebook, "--course", ROOT)
-    assert answer.stderr.count("those of overrides.csv count") == 1
+    assert answer.stderr.count("formgrader 5.5: overrides.csv counts") == 1
     assert f"anna_1, {RING}: overrides.csv says 6 points, formgrader 5.5" in answer.stderr
     assert canvas_lines(grades)["anna"][-1] == "6"
 

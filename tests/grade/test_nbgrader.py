@@ -315,7 +315,7 @@ def test_the_command_says_what_it_wrote_and_where_the_backup_is(path, tmp_path):
     write(row("anna"), tmp_path / "grades" / "rows")
     write(row("ben", state="timeout"), tmp_path / "grades" / "rows")
     answer = CliRunner().invoke(cli.app, ["books", str(tmp_path / "grades"), "--gradebook", str(path)])
-    assert answer.exit_code == 0 and "wrote 10 scores, 0 were there" in answer.output
+    assert answer.exit_code == 0 and "wrote 10 scores, 0 unchanged" in answer.output
     assert "needs a person (by hand): 'ben, 06_ring_all_reduce:" in answer.output and ".backup)" in answer.output
 
 

@@ -217,7 +217,7 @@ def spin() -> None:
 
 
 def test_a_time_limit_holds_on_every_host(opened: Path) -> None:
-    with pytest.raises(RunTimedOut, match="ranks were not done"):
+    with pytest.raises(RunTimedOut, match="these ranks of 2 were not done"):
         launch(spin, 2, timeout_s=2)
     assert launch(add_up, 2, args=(0.0,)).state == "done"
 

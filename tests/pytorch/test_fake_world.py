@@ -149,7 +149,7 @@ def test_a_model_that_fails_is_told_by_its_own_error():
 
 
 def test_a_rank_outside_the_world_is_refused():
-    with pytest.raises(ValueError, match="rank 4 of 4; expected a rank from 0 to 3"):
+    with pytest.raises(ValueError, match="expected a rank from 0 to 3, got rank 4 of 4"):
         fake_rank(build, example, 4, 4)
 
 

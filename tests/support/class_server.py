@@ -27,6 +27,7 @@ class Student:
 
     server: float
     idle: float
+    without_kernel: float
     warm: float
     torch_lab: float
     tensorflow_lab: float
@@ -42,7 +43,8 @@ def student(record: dict[str, Any]) -> Student:
         return record[lab]["most_bytes"]["sum"] / 1e9
 
     server = sum(record["server alone"].values()) / 1e9
-    return Student(server, middle("idle, each of all"), middle("warm, each of all"), most("lab 06"), most("lab 07"))
+    states = map(middle, ("idle, each of all", "kernels ended, each of all", "warm, each of all"))
+    return Student(server, *states, most("lab 06"), most("lab 07"))
 
 
 def server_gb(students: int, working: int, idle_gb: float, lab_gb: float, system_gb: float = SYSTEM_GB) -> int:
@@ -86,6 +88,7 @@ def memory_table(record: dict[str, Any]) -> str:
         "a kernel that has run nothing, besides": kernel,
         "a notebook that has launched, its helper ready": one.warm,
         "the same after the idle minutes": one.idle,
+        "the same once the server has ended the kernel": one.without_kernel,
         "lab 06 from top to bottom, at most": one.torch_lab,
         "then lab 07 from top to bottom, at most": one.tensorflow_lab,
     }

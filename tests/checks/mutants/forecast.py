@@ -160,12 +160,12 @@ for name, edits, words in (
     ("one_k_for_both", {"line = parts(measured)": """
         line = parts(measured)
         line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / len(measured[2]) ** 0.5 for n in (2, 4)))
-    """}, "with the k of its own ranks"),
+    """}, "with its own ranks' k"),
     ("k_of_all_steps", {"line = parts(measured)": """
         line = parts(measured)
         k = len(measured[2]) + len(measured[4])
         line = 3.5 * scatter / middle * np.hypot(*(np.mean(measured[n]) / k**0.5 for n in (2, 4)))
-    """}, "with the k of its own ranks"),
+    """}, "with its own ranks' k"),
     ("the_line_without_its_factor", {"math.hypot(scatter, line)": "math.hypot(scatter, line / 3.5)"}, "by the factor 3.5"),
     ("scatter_of_two_ranks_alone", {"line = parts(measured)": """
         line = parts(measured)

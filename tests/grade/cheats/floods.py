@@ -32,7 +32,7 @@ def flood(name: str, source: str, reached: str, *states: str) -> None:
 flood("names_the_same_bytes_many_times", """
 def floods(fabric):
     tell({"op": "done", "returned": ["l", *[["a", "<f4", [5_000_000], 0]] * 2000]}, bytes(20_000_000))
-""", "ProtocolError.*share")
+""", "ProtocolError.*overlap")
 flood("returns_a_million_lists", """
 def floods(fabric):
     tell(b'{"op": "done", "returned": ["l"' + b',["l"]' * 600_000 + b"]}")
