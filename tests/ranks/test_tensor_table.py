@@ -43,6 +43,11 @@ def test_the_first_tensor_that_differs_is_named_with_by_how_much(four, changed):
     assert "0.weight" not in repr(found) and "1.weight" in repr(found) and "0.weight" in repr(four.table("net"))
 
 
+def test_the_difference_told_is_the_largest_between_any_two_ranks(four):
+    four.run("x = torch.tensor([0.0, {1: 0.5, 2: -0.75}.get(rank, 0.0)])")
+    assert four.differ("x").difference == 1.25
+
+
 def test_a_difference_in_the_last_bit_is_one(four):
     four.run("x = torch.ones(5)\nif rank == 2:\n    x[4] = torch.nextafter(x[4], torch.tensor(2.0))")
     assert 0 < four.differ("x").difference < 1e-6

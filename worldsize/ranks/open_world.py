@@ -147,8 +147,8 @@ class OpenRanks:
         return self._table("table", expression)
 
     def differ(self, expression: str) -> TensorTable:
-        """Return the tensors that differ between ranks, and the largest difference from the first rank in the first of
-        them.
+        """Return the tensors that differ between ranks, and the largest difference between any two ranks in the first of
+        these.
 
         Raises RankFailed if a rank has no tensors there.
         """

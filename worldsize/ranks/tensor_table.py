@@ -79,7 +79,7 @@ def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
 class TensorTable:
     """The tensors of `expression` on `ranks`. `same`: whether every tensor is equal on all of them.
 
-    `difference` is the first differing tensor's largest difference from the first rank; None if there is none or if
+    `difference` is the first differing tensor's largest difference between any two ranks; None if there is none or if
     shapes differ. `left_out` is the number of tensors that were not read.
     """
 
