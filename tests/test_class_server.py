@@ -14,6 +14,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 MADE_UP = {
     "server alone": {"server": 100_000_000},
     "idle, each of all": [{"server": 100_000_000, "kernel": 200_000_000}, {"server": 100_000_000, "kernel": 400_000_000}],
+    "kernels ended, each of all": [{"server": 120_000_000}],
     "warm, each of all": [{"server": 100_000_000, "helpers": 500_000_000}],
     "lab 06": {"most_bytes": {"server": 1, "sum": 1_100_000_000}},
     "lab 07": {"most_bytes": {"server": 1, "sum": 2_000_000_000}},
@@ -31,7 +32,9 @@ def test_more_students_at_work_than_there_are_is_refused() -> None:
 
 
 def test_a_student_of_a_record_is_its_median_and_the_most_of_a_lab() -> None:
-    assert class_server.student(MADE_UP) == Student(server=0.1, idle=0.4, warm=0.6, torch_lab=1.1, tensorflow_lab=2.0)
+    assert class_server.student(MADE_UP) == Student(
+        server=0.1, idle=0.4, without_kernel=0.12, warm=0.6, torch_lab=1.1, tensorflow_lab=2.0
+    )
 
 
 def test_the_pages_quote_what_the_record_gives() -> None:

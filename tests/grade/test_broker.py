@@ -234,7 +234,7 @@ def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandb
 
 def test_a_traceback_that_names_a_file_of_the_grader_brings_none_of_it_into_the_words(sandbox, tmp_path):
     secret = tmp_path / "answers.txt"
-    secret.write_text("the answer is 42\n")
+    secret.write_text("the answer is forty-two\n")
     frame = {"op": "failed", "kind": "raised", "type": "KeyError", "message": "x", "frames": [[str(secret), 1, "f", ""]]}
     ended = arena_of(sandbox, RAW % json.dumps(frame).encode()).ranks(Submitted("raw"), [np.zeros(1)] * 2)
-    assert ended.state == "raised" and "answers.txt" in ended.message and "42" not in ended.message, ended
+    assert ended.state == "raised" and "answers.txt" in ended.message and "forty-two" not in ended.message, ended
