@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from tests.checks.mutants import ring_all_reduce
 from tests.support.conformance import RUNS, SUITE
+from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.errors import Deadlock, Interrupted, NotYet, RankFailed, RunTimedOut
 from worldsize.links import Link
 from worldsize.simulate import Nodes, simulate
@@ -289,7 +290,12 @@ def test_what_needs_processes_is_refused_with_the_way_out(fn, words):
         simulate(fn, 2)
 
 
-def test_a_thread_that_is_no_rank_may_start_threads_while_ranks_have_their_turns():
+def in_a_check(fn, world_size):
+    assert SimulatedArena(1).ranks(fn, [0] * world_size).state == "done"
+
+
+@pytest.mark.parametrize("run", [simulate, in_a_check])
+def test_a_thread_that_is_no_rank_may_start_threads_while_ranks_have_their_turns(run):
     turn, tried = threading.Event(), threading.Event()
 
     def outside():
@@ -299,14 +305,14 @@ def test_a_thread_that_is_no_rank_may_start_threads_while_ranks_have_their_turns
         finally:
             tried.set()
 
-    def has_its_turn(fabric):
+    def has_its_turn(fabric, *given):
         turn.set()
         while not tried.is_set():
             compute_s(0.001)
 
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(outside)
-        simulate(has_its_turn, 2)
+        run(has_its_turn, 2)
     assert started.result() is None
 
 

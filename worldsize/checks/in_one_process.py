@@ -23,7 +23,7 @@ from worldsize.links import Link
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.interleaving import Interleaving
-from worldsize.simulate.own_state import GeneratorsUsed, OwnState
+from worldsize.simulate.own_state import GeneratorsUsed, OwnState, turn_in_this_thread
 from worldsize.simulate.topology import Clocks
 from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
@@ -140,10 +140,11 @@ def _refusals(world: World) -> Iterator[None]:
         (os, "fork"): "a process to fork", (threading.Thread, "start"): "a thread",
     }  # fmt: skip
     real = {place: getattr(*place) for place in places}
+    turn = turn_in_this_thread(world)
 
     def refusing(way: Callable, words: str) -> Callable:
         def one(*given: Any, **more: Any) -> Any:
-            if world.current is None:  # another thread of the kernel, not a rank
+            if turn() is None:
                 return way(*given, **more)
             world.abandon(NotPlayable(words))
 

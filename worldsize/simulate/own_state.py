@@ -29,6 +29,15 @@ class GeneratorsUsed(Exception):
     """A rank drew random numbers while the generators were shared by all ranks."""
 
 
+def turn_in_this_thread(world: World) -> Callable[[], int | None]:
+    """Return a function that returns the rank whose turn it is, or None between turns and in every thread but this one.
+
+    Threads of the kernel go on while a rank has its turn: their calls are no rank's.
+    """
+    ranks_thread = threading.get_ident()
+    return lambda: world.current if threading.get_ident() == ranks_thread else None
+
+
 class OwnState:
     """Per-rank state that separate processes would isolate. `keeps_generators` includes the random generators.
 
@@ -103,14 +112,12 @@ class OwnState:
 
     @contextmanager
     def _virtual_clocks(self, fn: Callable) -> Iterator[None]:
-        world, owner = self._world, threading.get_ident()
+        world, turn = self._world, turn_in_this_thread(self._world)
 
         def virtual(real: Callable, simulated: Callable) -> Callable:
             def one(*given: Any) -> Any:
-                rank = world.current
-                if rank is None or threading.get_ident() != owner:
-                    return real(*given)
-                return simulated(rank, *given)
+                rank = turn()
+                return real(*given) if rank is None else simulated(rank, *given)
 
             return one
 
@@ -134,7 +141,7 @@ class OwnState:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        world, owner, places = self._world, threading.get_ident(), [(threading.Thread, "start", _THREAD)]
+        turn, places = turn_in_this_thread(self._world), [(threading.Thread, "start", _THREAD)]
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None:
             places.append((distributed, "init_process_group", _GROUP))
@@ -143,9 +150,10 @@ class OwnState:
 
         def refusing(way: Callable, words: str) -> Callable:
             def one(*given: Any, **more: Any) -> Any:
-                if world.current is None or threading.get_ident() != owner:  # another thread of the kernel, which is no rank
+                rank = turn()
+                if rank is None:
                     return way(*given, **more)
-                raise RuntimeError(f"rank {world.current} {words}")
+                raise RuntimeError(f"rank {rank} {words}")
 
             return one
 
@@ -172,14 +180,13 @@ class _Router(io.TextIOBase):
     """A stdout that sends a rank's prints to its log, and prints outside of a turn or from another thread to `out`."""
 
     def __init__(self, world: World, logs: dict[int, io.StringIO], out: Any) -> None:
-        self._world = world
+        self._turn = turn_in_this_thread(world)
         self._logs = logs
         self._out = out
-        self._owner = threading.get_ident()
 
     def write(self, text: str) -> int:
-        rank = self._world.current
-        if rank is None or threading.get_ident() != self._owner:
+        rank = self._turn()
+        if rank is None:
             return self._out.write(text)
         return self._logs.setdefault(rank, io.StringIO()).write(text)
 
@@ -196,7 +203,7 @@ class _Buffers:
     origin_s = 0.0
 
     def __init__(self, world: World, buffers: dict[int, report.ReportBuffer]) -> None:
-        self._world = world
+        self._turn = turn_in_this_thread(world)
         self._buffers = buffers
 
     @property
@@ -208,7 +215,7 @@ class _Buffers:
         return self._own().spans
 
     def _own(self) -> report.ReportBuffer:
-        rank = self._world.current
+        rank = self._turn()
         if rank is None:
             return report.ReportBuffer(0.0)
         return self._buffers.setdefault(rank, report.ReportBuffer(0.0))

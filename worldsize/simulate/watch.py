@@ -191,17 +191,16 @@ def _queued_s() -> float:
         return 0.0
 
 
-def _in_swallowed(frame: Any) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name in _SWALLOWED or frame.f_code is _FINALIZE:
-            return True
-        frame = frame.f_back
-    return False
+def _in_swallowed(frame: FrameType | None) -> bool:
+    return any(f.f_code.co_name in _SWALLOWED or f.f_code is _FINALIZE for f in _callers(frame))
 
 
-def _imports(frame: Any) -> bool:
+def _imports(frame: FrameType | None) -> bool:
+    return any(f.f_code.co_filename == "<frozen importlib._bootstrap>" for f in _callers(frame))
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, then its caller's, and so on."""
     while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
+        yield frame
         frame = frame.f_back
-    return False
