@@ -719,7 +719,7 @@ lab.measure("fullest", (sum(alive["default"].values()) - sum(alive["as views"].v
 figures.stacks({"PyTorch's DDP, rank 0": alive}, "What is alive at the fullest moment of a step?")
 
 # %% [markdown]
-# As views, gradients and buckets are the same bytes. On a GPU the allocator itself keeps such a list (not run here):
+# As views, gradients and buckets are the same bytes. On a GPU the allocator itself keeps such a list:
 # `torch.cuda.memory._record_memory_history()` before a step and `torch.cuda.memory._dump_snapshot("step.pickle")` after it
 # write each block with the lines of Python that asked for it, and <https://pytorch.org/memory_viz> draws them over time.
 

@@ -65,3 +65,12 @@ def test_every_body_of_the_gpu_tests_is_run_here():
     with open(__file__, encoding="utf-8") as source:
         text = source.read()
     assert [name for name in sorted(bodies - helpers) if f"gpu_work.{name}" not in text] == []
+
+
+def test_the_meter_of_a_steps_bytes():
+    assert run(gpu_work.live_bytes_of_a_step, 1, "cpu", SMALL)[0]["meter"] > 2 * sum(p.nbytes for p in mlp(SMALL).parameters())
+
+
+def test_any_module_in_a_wrapper():
+    for off in run(gpu_work.any_module_wrapped, 2, "cpu"):
+        assert all(distance < (1e-5 if "two dtypes" in name else 1e-10) for name, distance in off.items()), off

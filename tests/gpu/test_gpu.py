@@ -149,6 +149,23 @@ def test_at_its_peak_fsdp_needs_less_than_replicas():
     assert max(found["peak"] for found in sharded) < min(found["peak"] for found in replicas)
 
 
+def test_the_meter_of_living_tensors_counts_what_the_allocator_counts(tmp_path: Path):
+    found = launch(gpu_work.live_bytes_of_a_step, 1, args=("cuda", WIDE, str(tmp_path)), device="cuda")[0]
+    print(f"\nfullest moment of a step: meter {found['meter'] / 1e6:.1f} MB, allocator {found['allocator'] / 1e6:.1f} MB")
+    assert found["meter"] == pytest.approx(found["allocator"], rel=0.02)
+    assert "live_bytes_of_a_step" in found["lines"]
+
+
+# ---- any module ------------------------------------------------------------------------------
+
+
+def test_any_module_on_a_gpu_gets_the_weights_of_one_device_from_a_wrapper():
+    run = launch(gpu_work.any_module_wrapped, GPUS + 1, args=("cuda",), device="cuda", timeout_s=120)
+    for off in run.results:
+        print(f"\nfarthest weight: {max(off.values()):.1e}")
+        assert all(distance < (1e-4 if "two dtypes" in name else 1e-10) for name, distance in off.items()), off
+
+
 # ---- the lab ---------------------------------------------------------------------------------
 
 

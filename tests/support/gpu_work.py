@@ -6,7 +6,9 @@ All that comes back is plain: numbers, lists, text. Left out: what has to come o
 from __future__ import annotations
 
 import os
+import pickle
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from worldsize.fabric.collectives import all_reduce
+from worldsize.pytorch import torch_modules
 from worldsize.pytorch.models import flat, mlp
 from worldsize.pytorch.resnet import resnet
 
@@ -165,6 +168,78 @@ def memory_of_a_step(backend: str, kind: str, sizes: list[int], sharded: bool) -
     if device.type == "cuda":
         found |= {"kept": torch.cuda.memory_allocated(device), "peak": torch.cuda.max_memory_allocated(device)}
     return found
+
+
+def live_bytes_of_a_step(kind: str, sizes: list[int], folder: str | None = None) -> dict[str, Any]:
+    """The bytes of tensors at the fullest moment of a step: by the course's meter, and, on a GPU, by its allocator.
+
+    On a GPU, `folder` receives the allocator's list, step.pickle; "lines": the functions of this file that asked for its blocks.
+    """
+    from worldsize.pytorch.live_bytes import LiveBytes
+
+    device = device_of(kind)
+    model = mlp(sizes, seed=0).to(device)
+    x = torch.ones(512, sizes[0], device=device)
+    (model(x[:1]).sum() * 0).backward()  # work space is taken now, and not measured
+    model.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        finish(device)
+        extra = torch.cuda.memory_allocated(device) - sum(t.nbytes for t in [*model.parameters(), x])
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.memory._record_memory_history()
+    with LiveBytes([*model.parameters(), x]) as meter:
+        model(x).sum().backward()
+    found: dict[str, Any] = {"meter": meter.peak}
+    if device.type == "cuda":
+        finish(device)
+        path = os.path.join(folder or ".", "step.pickle")
+        torch.cuda.memory._dump_snapshot(path)
+        torch.cuda.memory._record_memory_history(enabled=None)
+        found |= {"allocator": torch.cuda.max_memory_allocated(device) - extra, "lines": _functions_in(path)}
+    return found
+
+
+def _functions_in(snapshot: str) -> list[str]:
+    with open(snapshot, "rb") as file:
+        traces = pickle.load(file)["device_traces"]
+    frames = [frame for trace in traces for event in trace for frame in event.get("frames", ())]
+    return sorted({frame["name"] for frame in frames if frame["filename"].endswith("gpu_work.py")})
+
+
+def any_module_wrapped(fabric: Any, kind: str) -> dict[str, float]:
+    """{module: the largest distance of a weight, after three steps, from one device that has all ranks' rows}."""
+    from tests.checks.mutants.wrap_module import plain
+
+    device, n = device_of(kind), fabric.world_size
+    torch.manual_seed(0)
+    off = {}
+    for name in torch_modules.MODULES:
+        tasks = [torch_modules.module_task(name, seed=20 + rank) for rank in range(n)]  # weights and rows differ by rank
+        wrapped, alone = (torch_modules.module(tasks[rank]).to(device) for rank in (fabric.rank, 0))
+        finish_gradients = plain(fabric, wrapped, 700)
+        for step in range(3):
+            _step(tasks, step, wrapped, [fabric.rank], finish_gradients)
+            _step(tasks, step, alone, range(n), lambda: None)
+        pairs = zip(wrapped.parameters(), alone.parameters(), strict=True)
+        off[name] = max(float((a - b).detach().abs().max()) for a, b in pairs)
+    return off
+
+
+def _step(tasks: list, step: int, model: nn.Module, ranks: Iterable[int], finish_gradients: Callable[[], None]) -> None:
+    device = next(model.parameters()).device
+
+    def forward(*inputs: Any) -> Any:
+        made = model(*[x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs])
+        return (made[0] if isinstance(made, tuple) else made).cpu()
+
+    model.zero_grad()
+    losses = [torch_modules.loss(tasks[rank], rank, step, forward) for rank in ranks]
+    (sum(losses) / len(losses)).backward()
+    finish_gradients()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.grad is not None:
+                p -= 0.3 * p.grad
 
 
 def _kept(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
