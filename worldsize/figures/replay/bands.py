@@ -1,4 +1,4 @@
-"""Recorded runs to play side by side on one clock: one HTML output with its data, its script and a picture.
+"""Recorded runs to play side by side on one clock: what the player and `bands.js` draw, each run a band.
 
 Ranks stand as their messages suggest, and messages travel from sender to receiver. Beside them each rank's lane fills as
 time goes on, as in L. Lamport's space-time diagram. `step_through` shows one run step by step.
@@ -16,10 +16,10 @@ from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.frame.findings import line
+from worldsize.figures.player.output import Scripted
 from worldsize.figures.replay.places import places
 from worldsize.figures.replay.racers import Absentee, Racer, finding, racers_of, standing
 from worldsize.figures.replay.still import still
-from worldsize.figures.scripted.output import Scripted
 from worldsize.trace import Span
 
 MOST_RANKS = 16
@@ -27,6 +27,8 @@ MOST_MESSAGES = 240  # drawn of one run; also the most pieces of work, and the m
 FRAMES = 20_000  # the parts into which the clock is cut
 OPENING = FRAMES // 50  # a film opens here at the earliest: before, a lane would show nothing
 FILM_S = 8.0
+BEAT = [900, FRAMES // 16]  # milliseconds and frames of a step, with motion reduced
+STRIDE = FRAMES // 50  # of an arrow key
 SLOWER = (5, 2, 1, 0.5)  # how much slower than the usual film the others are
 SCRIPT = Path(__file__).with_suffix(".js")
 CLOCK = "Every run's clock starts with its first message or marked work. Bytes count when a message has wholly arrived."
@@ -81,7 +83,7 @@ def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str
     return base.sentences(*said)
 
 
-# ---- what player.js reads --------------------------------------------------------------------
+# ---- what bands.js reads ---------------------------------------------------------------------
 
 
 def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> dict[str, Any]:
@@ -96,11 +98,14 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
         notes += _left_out(racer)
 
     return {
-        "question": _question(racers),
+        "title": _question(racers),
         "finding": title,
         "notes": [*notes, KEYS],
-        "frames": FRAMES,
+        "last": FRAMES,
         "opens": _opening(bands),
+        "slider": "time",
+        "stride": STRIDE,
+        "beat": BEAT,
         "time": [longest_s * scale, max(0, 2 - math.floor(math.log10(longest_s * scale))), unit],
         "speeds": _speeds(longest_s),
         "ticks": _ticks(longest_s * scale, unit),

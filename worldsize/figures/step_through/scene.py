@@ -1,6 +1,6 @@
-"""A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
+"""A recorded trace to step through with the arrow keys: what the player and `scene.js` draw.
 
-`steps` cuts a trace into steps, `layout` places ranks, and `scripted` makes the output.
+`steps` cuts a trace into steps, and `layout` places ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.frame.message_pattern import message_pattern
 from worldsize.figures.inputs import trace_of
-from worldsize.figures.scripted.output import Scripted
+from worldsize.figures.player.output import Scripted
 from worldsize.figures.step_through import text
 from worldsize.figures.step_through.layout import MOST_ROOMY, WIDTHS, Layout, pipeline, ring, star, tree
 from worldsize.figures.step_through.steps import Held, Notes, Step, held_first, steps_of
@@ -28,6 +28,7 @@ MOST_RANKS_WITH_CELLS = MOST_ROOMY
 MOST_CHUNKS = 16
 MOST_MESSAGES = 200
 MOST_STEPS_IN_ALT = 6
+BEAT = [1400, 1]  # milliseconds and steps
 SCRIPT = Path(__file__).with_suffix(".js")
 KEYS = "Keys: left and right arrow, Home, End."
 CHUNKS = "On an arrow: which chunk it carries{tags}."
@@ -154,7 +155,7 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
     return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
 
 
-# ---- what player.js reads --------------------------------------------------------------------
+# ---- what scene.js reads ---------------------------------------------------------------------
 
 
 def _data(
@@ -167,6 +168,11 @@ def _data(
 
     return {
         "title": title,
+        "last": len(shown),
+        "opens": 0 if before else 1,  # without chunks, nothing shows before the first step
+        "slider": "step",
+        "stride": 1,
+        "beat": BEAT,
         "start": f"{units.count(n, 'rank')}, {_totals(every)}",
         "notes": _notes(shown, every, cells=bool(before)),
         "stages": list(map(_stage, stages)),
