@@ -46,7 +46,8 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
 
     racers, absent = racers_of(runs)
     if not racers:
-        return base.notice(_why_none(absent))
+        said = [f"{one.name}: {one.why}" for one in absent]
+        return base.notice("; ".join(said) or "no run to replay yet")
 
     most = max(map(attrgetter("world_size"), racers))
     if most > MOST_RANKS:
@@ -67,12 +68,6 @@ def _question(racers: Sequence[Racer]) -> str:
     return f"Which ends first: {', '.join(names[:-1])} or {names[-1]}?"
 
 
-def _why_none(absent: Sequence[Absentee]) -> str:
-    if not absent:
-        return "no run to replay yet"
-    return "; ".join(f"{one.name}: {one.why}" for one in absent)
-
-
 def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str:
     said = [f"Replay of {units.count(len(racers), 'run')} on one clock: {found}"]
     for racer in racers:
@@ -90,7 +85,7 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
     longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
     scale, unit = units.time_unit(longest_s)
 
-    kinds = _kinds(racers)
+    kinds = list(dict.fromkeys(_kind(span) for racer in racers for span in racer.works))
     bands = [_run(racer, racers, longest_s, kinds) for racer in racers]
     notes = [f"{one.name}: {one.why}." for one in absent]
     notes += [CLOCK]
@@ -135,12 +130,13 @@ def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequenc
 
     largest = max(map(attrgetter("size_bytes"), racer.messages), default=0)
     messages = []
-    for t in _drawn_messages(racer):
+    for t in racer.messages[:: _every(len(racer.messages))]:
         share = math.sqrt(t.size_bytes / largest) if largest else 0.0
         messages.append([t.src, t.dst, frame(t.start_s), frame(t.end_s), round(3 + 4 * share, 1)])
 
     works = []
-    for span in _drawn_works(racer):
+    longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
+    for span in sorted(longest, key=attrgetter("start_s")):
         works.append([span.rank, frame(span.start_s), frame(span.end_s), kinds.index(_kind(span))])
 
     return {
@@ -158,13 +154,6 @@ def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequenc
     }
 
 
-def _kinds(racers: Sequence[Racer]) -> list[str]:
-    found: dict[str, None] = {}
-    for racer in racers:
-        found.update(dict.fromkeys(map(_kind, racer.works)))
-    return list(found)
-
-
 def _kind(span: Span) -> str:
     """Return the kind of work: the first word of its label, as in "forward 3", if it is a word; else "work"."""
     first, *_ = [*span.label.split(), ""]
@@ -174,16 +163,6 @@ def _kind(span: Span) -> str:
 def _every(count: int) -> int:
     """Return the stride at which at most `MOST_MESSAGES` of `count` are drawn."""
     return max(1, math.ceil(count / MOST_MESSAGES))
-
-
-def _drawn_messages(racer: Racer) -> list[Any]:
-    return list(racer.messages[:: _every(len(racer.messages))])
-
-
-def _drawn_works(racer: Racer) -> list[Span]:
-    """Return the longest pieces of work, in the order of their start."""
-    longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
-    return sorted(longest, key=attrgetter("start_s"))
 
 
 def _left_out(racer: Racer) -> list[str]:
