@@ -7,7 +7,7 @@ import pytest
 from worldsize import figures
 from worldsize.figures import Curve
 from worldsize.figures.frame import answers
-from worldsize.figures.measured_curves import told
+from worldsize.figures.measured_curves import unit_text
 
 pytestmark = pytest.mark.quick
 
@@ -93,7 +93,7 @@ def test_a_group_of_three_is_compared_also_where_one_is_only_predicted():
     ],
 )
 def test_a_number_is_said_with_what_its_axis_counts(value, axis, words):
-    assert told(value, axis) == words
+    assert unit_text(value, axis) == words
 
 
 def test_of_a_group_those_that_are_not_yet_written_are_left_out():

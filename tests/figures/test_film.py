@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from worldsize.figures.replay.bands import replay
 from worldsize.figures.replay.film import FILM_S, HOLD_S, MOST_CAPTIONS, film_of
-from worldsize.figures.replay.player import replay
 from worldsize.trace import Trace, Transfer
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,9 +14,9 @@ from tests.support.lab_page import chromium
 from worldsize import figures, units
 from worldsize.figures import tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.replay import places, player
+from worldsize.figures.player import output
+from worldsize.figures.replay import bands, places
 from worldsize.figures.replay.racers import finding, racers_of
-from worldsize.figures.scripted import output
 from worldsize.trace import Span, Trace, Transfer
 
 
@@ -82,7 +82,7 @@ def test_a_wait_neither_starts_nor_ends_a_run():
 
 def test_a_run_of_marked_work_alone_can_be_played():
     shown = data_of(figures.replay({"work": Trace(1, (), (Span(0, "compute", 0.0, 1.0, "forward 0"),))}))
-    assert shown["kinds"] == ["forward"] and shown["runs"][0]["works"] == [[0, 0, shown["frames"], 0]]
+    assert shown["kinds"] == ["forward"] and shown["runs"][0]["works"] == [[0, 0, shown["last"], 0]]
 
 
 def test_work_declared_within_marked_work_is_one_piece():
@@ -127,7 +127,7 @@ def test_the_alt_text_states_the_finding_and_every_runs_bytes():
 
 
 def test_before_the_end_a_question_stands_over_the_film():
-    assert data_of(figures.replay(RACE))["question"] == "Which ends first: star or ring?"
+    assert data_of(figures.replay(RACE))["title"] == "Which ends first: star or ring?"
 
 
 def test_an_exercise_not_yet_written_is_named_and_the_others_play():
@@ -193,7 +193,7 @@ def test_one_rank_or_two_have_places_of_their_own(n):
 @pytest.fixture(scope="module")
 def value_of():
     """What an expression is worth behind the scripts of a replay: by Node where it is there, else in Chromium."""
-    scripts = [output.SHARED.read_text(), player.SCRIPT.read_text()]
+    scripts = [output.PLAYER.read_text(), bands.SCRIPT.read_text()]
     if shutil.which("node"):
 
         def by_node(expression):
@@ -214,7 +214,7 @@ def state_at(value_of, runs, share, name):
     """The state of the run `name` when that share of the film is over."""
     data = data_of(figures.replay(runs))
     band = next(band for band in data["runs"] if band["name"] == name)
-    return value_of(f"stateAt({json.dumps(band)}, {share * data['frames']})")
+    return value_of(f"stateAt({json.dumps(band)}, {share * data['last']})")
 
 
 def test_at_the_start_nothing_has_arrived(value_of):
@@ -280,7 +280,7 @@ def test_the_script_has_a_colour_for_every_tone_of_a_rank(value_of):
 def test_a_large_run_is_thinned_and_says_so_and_counts_all_bytes(value_of):
     large = {"large": ring(8, 1000)}
     data = data_of(figures.replay(large))
-    assert len(data["runs"][0]["messages"]) <= player.MOST_MESSAGES
+    assert len(data["runs"][0]["messages"]) <= bands.MOST_MESSAGES
     assert "large: one of 34 of its 8,000 messages is drawn; all are counted." in data["notes"]
     assert state_at(value_of, large, 1, "large")["bytes"] == large["large"].total_bytes()
 
@@ -303,15 +303,15 @@ def test_two_runs_of_two_hundred_messages_on_eight_ranks_stay_under_100_kB(monke
 def test_the_usual_film_lasts_eight_to_twenty_seconds_and_its_speed_is_said(seconds):
     data = data_of(figures.replay({"a": lasting(seconds)}))
     rate, words = data["speeds"][2]
-    assert 8 <= data["frames"] / rate <= 20.01
-    assert words == f"1 s of the film is {units.seconds(rate * seconds / data['frames'])} of the run"
+    assert 8 <= data["last"] / rate <= 20.01
+    assert words == f"1 s of the film is {units.seconds(rate * seconds / data['last'])} of the run"
 
 
 @pytest.mark.parametrize("seconds", [3e-5, 0.0123, 0.3, 1.0, 77.0])
 def test_the_axis_has_a_few_round_numbers_within_the_film(seconds):
     data = data_of(figures.replay({"a": lasting(seconds)}))
     places_of = [at for at, _ in data["ticks"]]
-    assert 3 <= len(places_of) <= 8 and places_of == sorted(places_of) and places_of[-1] <= data["frames"]
+    assert 3 <= len(places_of) <= 8 and places_of == sorted(places_of) and places_of[-1] <= data["last"]
 
 
 # the output

@@ -17,7 +17,7 @@ from worldsize import figures
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.step_through import layout as stage
-from worldsize.figures.step_through import player, text
+from worldsize.figures.step_through import scene, text
 from worldsize.figures.step_through.steps import RankRest, steps_of
 from worldsize.figures.step_through.still import still
 from worldsize.trace import Note, Span, Trace, Transfer
@@ -345,7 +345,7 @@ def test_the_output_ends_with_its_data(make):
 
 
 def test_text_cannot_end_the_script(monkeypatch):
-    monkeypatch.setattr(player, "message_pattern", lambda trace: "</script><b>")
+    monkeypatch.setattr(scene, "message_pattern", lambda trace: "</script><b>")
     shown = figures.steps(RING)
     assert shown._repr_html_().count("</script>") == 1 and data_of(shown)["title"] == "</script><b>"
 
@@ -432,6 +432,6 @@ def test_contents_that_are_no_notes_of_every_rank_are_refused(contents):
 
 
 def test_every_rank_has_a_hatch_in_the_script():
-    script = player.SCRIPT.read_text()
+    script = scene.SCRIPT.read_text()
     table = re.search(r"const HATCHES = \[(.*?)\];", script, re.DOTALL)[1]
     assert len(set(re.findall(r'"([^"]*)"', table))) >= len(set(base.COLOURS))

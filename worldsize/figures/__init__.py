@@ -24,7 +24,7 @@ from worldsize.figures.outcome_table import outcomes
 from worldsize.figures.pipeline_timeline import pipeline
 from worldsize.figures.placement_and_route import placement, route
 from worldsize.figures.rank_timeline import timeline
-from worldsize.figures.replay.player import replay
+from worldsize.figures.replay.bands import replay
 from worldsize.figures.report_curves import reports
 from worldsize.figures.spacetime import messages
 from worldsize.figures.stacked_bars import stacks
@@ -32,7 +32,7 @@ from worldsize.figures.statistics.distributions import Sample, bands, spreads
 from worldsize.figures.statistics.fit_residuals import Line, residuals
 from worldsize.figures.statistics.held_intervals import Forecast, intervals
 from worldsize.figures.statistics.race_panels import races
-from worldsize.figures.step_through.player import steps
+from worldsize.figures.step_through.scene import steps
 from worldsize.figures.training import Descent, descents, histories
 from worldsize.figures.wait_graph import waiting
 from worldsize.figures.weight_paths import paths

@@ -80,7 +80,9 @@ def race(
 
     y, ticks = 0.0, []
     for at, members in groups.items():
-        y = _group_title(ax, y, at)
+        if at:
+            ax.text(0, y + 0.1, at, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
+            y += 0.85
         for row in members:
             _timing(ax, y, row, names.index(row.name))
             ticks.append((y, row.name))
@@ -97,19 +99,12 @@ def race(
         said.append(findings.wide({_name(row): row.repeats_s for row in rows}))
     if asks:
         said, earlier = [*earlier, *said], []
+
     finding = findings.line(*said)
     repeated = any(len(row.repeats_s) > 1 for row in rows)
     heading.head(picture, asks, finding, "bar: the middle run; thin line: from the shortest to the longest" if repeated else "")
     picture.alt = heading.alt(asks, finding, *earlier, *map(_words, rows))
     return picture
-
-
-def _group_title(ax: Axes, y: float, at: str) -> float:
-    if not at:
-        return y
-
-    ax.text(0, y + 0.1, at, fontsize=tokens.HEAD_PT, weight="bold", color=base.INK, va="center")
-    return y + 0.85
 
 
 def _timing(ax: Axes, y: float, row: Timing, index: int) -> None:
@@ -148,13 +143,16 @@ def _repeats(ax: Axes, y: float, row: Timing) -> float:
 
 def _bracket(ax: Axes, rows: Sequence[Timing], places: Sequence[float]) -> None:
     """Mark how many times as long as the other the longer of two bars is; skip bars that tie or have predictions."""
-    times = [row.measured_s for row in rows if row.predicted_s is None and findings.known({"": row.measured_s or None})]
-    if len(times) < 2 or not findings.apart(*(row.repeats_s for row in rows)) and findings.tie(
-        *times, max(findings.spread(row.repeats_s) for row in rows)
-    ):
+    times, repeats = [], []
+    for row in rows:
+        if row.predicted_s is not None or not row.measured_s or not math.isfinite(row.measured_s):
+            return
+        times.append(row.measured_s)
+        repeats.append(row.repeats_s)
+    if not findings.apart(*repeats) and findings.tie(*times, max(map(findings.spread, repeats))):
         return
 
-    x = BRACKET * max(chain(times, *(filter(math.isfinite, row.repeats_s) for row in rows)))
+    x = BRACKET * max(chain(times, filter(math.isfinite, chain(*repeats))))
     look = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "linewidth": tokens.THIN_PT, "color": base.QUIET_INK}
     ax.annotate("", (x, places[1]), (x, places[0]), arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
     said = f" {units.times(max(times) / min(times))} times"
@@ -177,13 +175,9 @@ def _finish_race(ax: Axes, rows: Sequence[Timing], ticks: Sequence[tuple[float, 
     ax.set_xlabel(f"time ({unit}), shorter is better", fontsize=tokens.LABEL_PT, color=base.INK)
 
     if any(row.predicted_s is not None for row in rows):
-        _legend(ax)
-
-
-def _legend(ax: Axes) -> None:
-    measured = Patch(facecolor=base.RULE, edgecolor=base.INK, label="measured")
-    predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
-    ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
+        measured = Patch(facecolor=base.RULE, edgecolor=base.INK, label="measured")
+        predicted = Patch(facecolor=base.PAPER, edgecolor=base.INK, linestyle=(0, (3, 2)), label="predicted")
+        ax.legend(handles=[measured, predicted], loc="upper right", fontsize=tokens.LABEL_PT, frameon=False)
 
 
 def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
@@ -200,13 +194,18 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
 
 def _foretold(rows: Sequence[Timing]) -> str:
     """Say how far measured times are from predicted ones: all within 5 %, or from the least ratio to the greatest."""
-    pairs = [(row.measured_s, row.predicted_s) for row in rows if row.measured_s and row.predicted_s]
-    pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
-    ratios = sorted(measured_s / predicted_s for measured_s, predicted_s in pairs)
+    ratios, far = [], False
+    for row in rows:
+        pair = (row.measured_s, row.predicted_s)
+        if all(pair) and all(map(math.isfinite, pair)):
+            ratios.append(row.measured_s / row.predicted_s)
+            far |= not findings.tie(*pair)
     if len(ratios) < 2:
         return ""
-    if all(findings.tie(*pair) for pair in pairs):
+    if not far:
         return "all within 5 % of what was predicted"
+
+    ratios.sort()
     least, most = units.times(ratios[0]), units.times(ratios[-1])
     if least == most:
         return f"all about {most} times what was predicted"
@@ -278,7 +277,11 @@ def _predictions(rows: Sequence[Any]) -> Picture:
     ax.set_axis_off()
     finding = _nearest(rows)
     heading.head(picture, "How near were your predictions?", finding, "each pair of bars has its own scale")
-    picture.alt = f"{finding}. " + " ".join(map(_row_words, rows))
+    told = [f"{finding}."]
+    for row in rows:
+        said = "; ".join(filter(None, [f"measured: {row.measured_text}", row.comparison]))
+        told.append(f"{row.question} Predicted: {row.predicted_text}; {said}.")
+    picture.alt = " ".join(told)
     return picture
 
 
@@ -319,11 +322,6 @@ def _pair(ax: Axes, y: float, row: Any) -> None:
         ax.text(1.8, y + 0.23, row.comparison, fontsize=tokens.LABEL_PT, color=base.INK, va="center", ha="right", style="italic")
 
 
-def _row_words(row: Any) -> str:
-    said = "; ".join(filter(None, [f"measured: {row.measured_text}", row.comparison]))
-    return f"{row.question} Predicted: {row.predicted_text}; {said}."
-
-
 @base.plain_style
 def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str = "", small: str = "") -> Picture:
     """Draw counters of several runs as bars, with a line at `expected`, which each should have reached.
@@ -352,8 +350,7 @@ def tallies(runs: Mapping[str, Mapping[str, float]], expected: float, asks: str 
     ax.set_yticks(list(ticks), list(ticks.values()))
     ax.set_ylim(y - 0.3, -0.7)
     ax.set_xlim(0, 1.3 * largest)
-    ax.grid(axis="x", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax, "x")
     ax.tick_params(axis="x", colors=base.QUIET_INK)
 
     finding = _short(runs, expected)

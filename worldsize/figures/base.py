@@ -234,6 +234,12 @@ def unframe(ax: Axes, *sides: str) -> None:
         ax.spines[side].set_visible(False)
 
 
+def grid(ax: Axes, axis: str = "y") -> None:
+    """Draw quiet lines at the ticks of an axis, behind the data."""
+    ax.grid(axis=axis, color=RULE, linewidth=tokens.HAIR_PT)
+    ax.set_axisbelow(True)
+
+
 def rank_mark(ax: Axes, rank: int, y: float, x: float = -0.012) -> None:
     """Draw a rank's marker at the left of its lane; `x` in parts of the axes' width, `y` in data."""
     ax.plot(

@@ -52,8 +52,7 @@ def kept_work(days: Mapping[str, Course | None], kills: Sequence[float], asks: s
     ax.set_yticks(ticks)
     ax.set_xlabel("hour of the day", fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel("hours of work kept so far", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=2.5)
 
     found = finding(known)

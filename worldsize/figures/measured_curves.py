@@ -100,21 +100,17 @@ def curves(
     if not places and len(computed) <= MOST_TICKS:
         places = computed
 
-    for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
-        if log:
-            scales.log_axis(axis, name)
-        else:
-            axis.set_label_text(name, fontsize=tokens.LABEL_PT)
-        _axis(axis, name)
+    _axis(ax.xaxis, x, log)
+    _axis(ax.yaxis, y, log)
     if places:
         ax.xaxis.set_ticks(_apart(sorted(places), log))
         ax.xaxis.set_minor_locator(NullLocator())
     if not log:
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # room for the top marker
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax)
+
     known = [row for row in rows if row.known]
-    at, value = partial(told, name=x), partial(told, name=y)
+    at, value = partial(unit_text, name=x), partial(unit_text, name=y)
     if known and until_level:
         found = findings.line(*(settled(row.name, row.repeats, at, value) for row in known))
     elif known and at_end:
@@ -124,8 +120,11 @@ def curves(
     heading.head(picture, asks, found, _drawn(rows))
     _name_ends(picture, ax, rows)
     _marks(ax, marks, x)
-    named = [f"{name}: {_mark(place, x)}" for name, place in marks.items()]
-    picture.alt = heading.alt(asks, found, *(_words(row, x, y) for row in rows), *named)
+
+    told = [_words(row, x, y) for row in rows]
+    for name, place in marks.items():
+        told.append(f"{name}: not yet" if place is None else f"{name}: at {_text(place, x)}")
+    picture.alt = heading.alt(asks, found, *told)
     return picture
 
 
@@ -137,7 +136,7 @@ def finding(
 
     `beside`, `growth`, `least` and `bulk` as in `curves`.
     """
-    at, value = partial(told, name=x), partial(told, name=y)
+    at, value = partial(unit_text, name=x), partial(unit_text, name=y)
     words = FASTER if y.startswith("time of") else crossings.LESS
     limits = [row for row in rows if row.limit]
     known = [row for row in rows if row.known]
@@ -220,7 +219,7 @@ def _among(
     return crossings.lowest({name: drawn[name] for name in names}, repeats, at, words)
 
 
-def told(value: float, name: str) -> str:
+def unit_text(value: float, name: str) -> str:
     """Format a value of the axis `name`: "16 images" for "images a step", "50.8 %" for "MFU (% of the peak)"."""
     if name.endswith(("(bytes)", "(s)")):
         return _text(value, name)
@@ -356,13 +355,11 @@ def _marks(ax: Axes, marks: Mapping[str, float | None], name: str) -> None:
             )  # fmt: skip
 
 
-def _mark(place: float | None, name: str) -> str:
-    if place is None:
-        return "not yet"
-    return f"at {_text(place, name)}"
-
-
-def _axis(axis, name: str) -> None:
+def _axis(axis, name: str, log: bool) -> None:
+    if log:
+        scales.log_axis(axis, name)
+    else:
+        axis.set_label_text(name, fontsize=tokens.LABEL_PT)
     axis.set_major_formatter(lambda value, _: _text(value, name))
     axis.set_tick_params(which="both", colors=base.INK, labelsize=9)
     axis.label.set_color(base.QUIET_INK)

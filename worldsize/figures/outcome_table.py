@@ -81,16 +81,18 @@ def finding(rows: Sequence[str], columns: Sequence[str], cells: Cells) -> str:
 
     said = f"{len(works)} of {len(ran)} work"
     if len(columns) == 2:
-        pairs = [[cells.get((row, column)) for column in columns] for row in rows]
-        known = [pair for pair in pairs if None not in pair]
-        alike = sum(one == other for one, other in known)
-        return findings.line(said, f"{alike} of {len(known)} alike in both columns")
+        alike = []
+        for row in rows:
+            one, other = (cells.get((row, column)) for column in columns)
+            if one is not None and other is not None:
+                alike.append(one == other)
+        return findings.line(said, f"{sum(alike)} of {len(alike)} alike in both columns")
 
-    by_column = {column: sum(place[1] == column for place in works) for column in columns}
-    used = {column: count for column, count in by_column.items() if any(place[1] == column for place in ran)}
-    best = findings.leaders(used)
-    if 0 < len(best) < len(used):
-        said += f"; most of them with {findings.both(best)}, {used[best[0]]}{findings.verb(best, '', ' each')}"
+    ran_in, works_in = [column for _, column in ran], [column for _, column in works]
+    by_column = {column: works_in.count(column) for column in columns if column in ran_in}
+    best = findings.leaders(by_column)
+    if 0 < len(best) < len(by_column):
+        said += f"; most of them with {findings.both(best)}, {by_column[best[0]]}{findings.verb(best, '', ' each')}"
     return said
 
 

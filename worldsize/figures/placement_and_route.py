@@ -48,19 +48,31 @@ def placement(devices: Devices | Any, asks: str = "") -> Picture:
     if not rows:
         return base.notice("no device holds anything yet")
 
-    laid = {name: _chips(row["variables"]) for name, row in rows.items()}
-    heights = {name: LINE_IN * (len(lines) + 1) + 0.1 for name, lines in laid.items()}
+    laid, heights = {}, {}
+    for name, row in rows.items():
+        laid[name] = _chips(row["variables"])
+        heights[name] = LINE_IN * (len(laid[name]) + 1) + 0.1
+
     found = "; ".join(filter(None, [held(rows), computes(rows)]))  # not `findings.line`: a task's name gets no capital
     picture, ax, y = _sheet(asks, found, sum(heights.values()) + 0.12 * len(rows))
 
     for index, (name, row) in enumerate(rows.items()):
-        _row(ax, y, heights[name], index, name)
+        height = heights[name]
+        _box(ax, LABEL_IN, y, base.WIDTH_IN - LABEL_IN - 0.06, height, facecolor=base.PAPER, edgecolor=base.QUIET_INK)
+        look = {"marker": base.marker(index), "color": base.algorithm(index), "markersize": 7, "markeredgecolor": base.INK}
+        ax.plot(0.16, y + height / 2, **look)
+        ax.text(0.3, y + height / 2, name, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
+
         for line, chips in enumerate(laid[name]):
+            top = y + 0.1 + LINE_IN * line
             for x, text in chips:
-                _chip(ax, x, y + 0.1 + LINE_IN * line, text)
-        below = y + heights[name] - 0.17
+                _box(ax, x, top, _width(text), CHIP_IN, facecolor=tokens.SHADE.light, edgecolor=base.INK)
+                look = {"fontsize": tokens.SMALL_PT, "color": base.INK, "ha": "center", "va": "center"}
+                ax.text(x + _width(text) / 2, top + CHIP_IN / 2, text, **look)
+
+        below = y + height - 0.17
         ax.text(LABEL_IN + PAD_IN, below, _works(row), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="center")
-        y += heights[name] + 0.12
+        y += height + 0.12
 
     picture.alt = heading.alt(asks, found, *base.of_each(_row_in_words, rows))
     return picture
@@ -77,8 +89,11 @@ def held(rows: Devices) -> str:
     leaders = findings.leaders(sums)
     if len(leaders) == len(sums):
         return findings.line(findings.ranked(sums, ("holds", "hold"), units.size))
-    first = max(sums, key=sums.get)
-    return f"{first} holds {_share(sums[first], sum(sums.values()))} of the variables' {units.size(sum(sums.values()))}"
+    first, whole = max(sums, key=sums.get), sum(sums.values())
+    share = 100  # only the whole is 100 %
+    if sums[first] < whole:
+        share = min(99, round(100 * sums[first] / whole))
+    return f"{first} holds {share} % of the variables' {units.size(whole)}"
 
 
 def computes(rows: Devices) -> str:
@@ -89,12 +104,11 @@ def computes(rows: Devices) -> str:
     return f"matrices are multiplied on {findings.both(names, len(rows))}"
 
 
-def _share(part: float, whole: float) -> str:
-    return f"{min(99, round(100 * part / whole)) if part < whole else 100} %"  # only the whole is 100 %
-
-
 def _row_in_words(row: Mapping[str, Mapping[str, int]]) -> str:
-    return f"{_held(row)}; {_works(row)}"
+    holds = "no variables"
+    if row["variables"]:
+        holds = f"variables {base.listed(row['variables'], units.size)}"
+    return f"{holds}; {_works(row)}"
 
 
 def _chips(variables: Mapping[str, int]) -> list[list[tuple[float, str]]]:
@@ -130,17 +144,6 @@ def _sheet(asks: str, finding: str, height_in: float) -> tuple[Picture, Axes, fl
     return picture, ax, top
 
 
-def _row(ax: Axes, y: float, height: float, index: int, name: str) -> None:
-    _box(ax, LABEL_IN, y, base.WIDTH_IN - LABEL_IN - 0.06, height, facecolor=base.PAPER, edgecolor=base.QUIET_INK)
-    ax.plot(0.16, y + height / 2, marker=base.marker(index), color=base.algorithm(index), markersize=7, markeredgecolor=base.INK)
-    ax.text(0.3, y + height / 2, name, fontsize=tokens.LABEL_PT, color=base.INK, va="center")
-
-
-def _chip(ax: Axes, x: float, y: float, text: str) -> None:
-    _box(ax, x, y, _width(text), CHIP_IN, facecolor=tokens.SHADE.light, edgecolor=base.INK)
-    ax.text(x + _width(text) / 2, y + CHIP_IN / 2, text, fontsize=tokens.SMALL_PT, color=base.INK, ha="center", va="center")
-
-
 def _box(ax: Axes, x: float, y: float, width: float, height: float, **look: str) -> None:
     shape = "round,pad=0,rounding_size=0.05"
     ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=shape, linewidth=tokens.THIN_PT, **look))
@@ -156,12 +159,6 @@ def _works(row: Mapping[str, Mapping[str, int]]) -> str:
     if len(types) > MOST_TYPES:
         types[MOST_TYPES:] = ["…"]
     return f"{units.count(sum(counts.values()), 'operation')}: {', '.join(types)}"
-
-
-def _held(row: Mapping[str, Mapping[str, int]]) -> str:
-    if not row["variables"]:
-        return "no variables"
-    return f"variables {base.listed(row['variables'], units.size)}"
 
 
 # ---- what moves ------------------------------------------------------------------------------
@@ -227,7 +224,8 @@ def route(moves: Iterable[Move] | Any, asks: str = "") -> Picture:
         fontsize=tokens.SMALL_PT, frameon=False, ncols=len(entries), handlelength=3,
     )  # fmt: skip
 
-    picture.alt = heading.alt(asks, said, "; ".join(map(_in_words, found)))
+    told = [f"{hop.kind} {units.size(hop.size_bytes)} from {hop.src} to {hop.dst}" for hop in found]
+    picture.alt = heading.alt(asks, said, "; ".join(told))
     return picture
 
 
@@ -284,7 +282,3 @@ def _arrow(ax: Axes, x: float, ys: Mapping[str, float], hop: Hop, index: int) ->
 
 def _dashes(index: int) -> Any:
     return ("-", (0, (4, 1.2)), (0, (1.5, 1)), (0, (4, 1, 1, 1)))[index % 4]
-
-
-def _in_words(hop: Hop) -> str:
-    return f"{hop.kind} {units.size(hop.size_bytes)} from {hop.src} to {hop.dst}"

@@ -54,7 +54,10 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
 
     `reports[rank]` are the rows of a rank; at least one of them holds a curve. `tasks` names the ranks.
     """
-    shown, x_name = names(reports)[:MOST_PANELS], _x_name(reports)
+    shown = names(reports)[:MOST_PANELS]
+    reported = set().union(*chain(*reports))
+    x_name = next((place for place in report_series.PLACES if place in reported), "time since the launch (s)")
+
     made = Picture(base.WIDTH_IN, HEIGHT_IN)
     made.set_layout_engine(None)  # layout would take half of the drawing time, and every run ends with this picture
     right = 0.98
@@ -72,8 +75,12 @@ def draw(reports: Rows, tasks: failures.TaskNames = ()) -> Picture:
     if len(reports) > 1:
         _legend(made)
 
+    ends = []
+    for rank, rows in enumerate(reports[:MOST_NAMED]):
+        if rows:
+            ends.append(_end(failures.name(rank, tasks), rows, shown))
     who = units.count(len(reports), "task" if tasks else "rank")
-    made.alt = f"Curves of {who}: {'; '.join(findings)}. {_ends(reports, shown, tasks)}"
+    made.alt = f"Curves of {who}: {'; '.join(findings)}. {' '.join(ends)}"
     return made
 
 
@@ -98,7 +105,9 @@ def _panel(ax: Axes, curves: Curves, name: str, x_name: str, tasks: failures.Tas
             marker=base.marker(rank), markevery=every, markersize=6, markeredgecolor=base.INK, markeredgewidth=0.5,
             label=failures.name(rank, tasks),
         )  # fmt: skip
-        _lost(ax, points)
+        for (x, y), (_, after) in pairwise(points):
+            if y is not None and after is None:  # the last finite number
+                ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=base.INK, zorder=5)
 
     base.unframe(ax, "top", "right")
     ax.tick_params(colors=base.INK, labelsize=9, length=0)
@@ -117,21 +126,6 @@ def _legend(made: Picture) -> None:
         handles, labels, loc="upper right", bbox_to_anchor=(1, MARGINS["top"] + 0.03), fontsize=tokens.SMALL_PT,
         frameon=False, handlelength=3.5,
     )  # fmt: skip
-
-
-def _lost(ax: Axes, points: list[ReportPoint]) -> None:
-    """Mark a rank's last finite number with a cross, if the value after it is not finite."""
-    for (x, y), (_, after) in pairwise(points):
-        if y is not None and after is None:
-            ax.plot(x, y, marker="x", markersize=11, markeredgewidth=2.5, color=base.INK, zorder=5)
-
-
-def _x_name(reports: Rows) -> str:
-    reported = set().union(*chain(*reports))
-    for place in report_series.PLACES:
-        if place in reported:
-            return place
-    return "time since the launch (s)"
 
 
 def finding(curves: Curves, name: str, x_name: str, tasks: failures.TaskNames = ()) -> str:
@@ -194,14 +188,6 @@ def _spread(curves: Curves, tasks: failures.TaskNames) -> str:
         return " on every rank"
     least, most = failures.name(low, tasks), failures.name(high, tasks)
     return f" on average ({least} lowest {units.number(ends[low])}, {most} highest {units.number(ends[high])})"
-
-
-def _ends(reports: Rows, names: Sequence[str], tasks: failures.TaskNames) -> str:
-    said = []
-    for rank, rows in enumerate(reports[:MOST_NAMED]):
-        if rows:
-            said.append(_end(failures.name(rank, tasks), rows, names))
-    return " ".join(said)
 
 
 def _end(who: str, rows: Sequence[dict[str, float]], names: Sequence[str]) -> str:

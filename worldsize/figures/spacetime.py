@@ -67,8 +67,12 @@ def _diagram(trace: Any, finding: str, in_steps: bool = False) -> Picture:
 
     arrows = [((t.start_s - start_s) * scale, (t.end_s - start_s) * scale, t) for t in shown]
     widths = _widths([transfer.size_bytes for _, _, transfer in arrows])
+    head = 6 if len(arrows) > 200 else 9
     for (begin, end, transfer), width in zip(arrows, widths, strict=True):
-        _arrow(ax, begin, end, transfer, width, len(arrows))
+        look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
+        look |= {"color": base.colour(transfer.src), "linestyle": base.dashes(transfer.src)}
+        arrow = ax.annotate("", (end, transfer.dst), (begin, transfer.src), arrowprops=look, zorder=2)
+        arrow.set_in_layout(False)
 
     ax.set_xlim(0, max((end_s - start_s) * scale, 1e-9) * 1.01)
     if in_steps:
@@ -157,14 +161,6 @@ def _widths(sizes: Sequence[int]) -> list[float]:
     return [usual * (0.6 + 1.2 * math.log(max(1, size) / least) / math.log(most / least)) for size in sizes]
 
 
-def _arrow(ax: Axes, begin: float, end: float, transfer: Any, width: float, count: int) -> None:
-    head = 6 if count > 200 else 9
-    look = {"arrowstyle": "-|>", "linewidth": width, "mutation_scale": head, "shrinkA": 0, "shrinkB": 0}
-    look |= {"color": base.colour(transfer.src), "linestyle": base.dashes(transfer.src)}
-    arrow = ax.annotate("", (end, transfer.dst), (begin, transfer.src), arrowprops=look, zorder=2)
-    arrow.set_in_layout(False)
-
-
 def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow]]:
     """Group arrows over one link that begin so soon after one another that they lie side by side."""
     found: list[list[DrawnArrow]] = []
@@ -180,7 +176,8 @@ def _bundles(arrows: Sequence[DrawnArrow], whole: float) -> list[list[DrawnArrow
     return found
 
 
-def _bundle_size(sizes: Sequence[int]) -> str:
+def _bundle_size(bundle: Sequence[DrawnArrow]) -> str:
+    sizes = [transfer.size_bytes for _, _, transfer in bundle]
     if len(sizes) == 1:
         return units.size(sizes[0])
     if len(set(sizes)) == 1:
@@ -194,7 +191,7 @@ def _size_labels(picture: Picture, ax: Axes, arrows: Sequence[DrawnArrow]) -> No
     Write none where there are too many; the limit is lower if all are equal.
     """
     bundles = _bundles(arrows, ax.get_xlim()[1])
-    sizes = [_bundle_size([transfer.size_bytes for _, _, transfer in bundle]) for bundle in bundles]
+    sizes = list(map(_bundle_size, bundles))
     if len(sizes) > MOST_LABELS or (len(set(sizes)) == 1 and len(sizes) > MOST_EQUAL_LABELS):
         return
 

@@ -68,7 +68,11 @@ def stacks(
         y += 1.0
         for label, row in labelled.get(name, {}).items():
             _bar(ax, y, row, names, scale, computed=_computed(name, label), measured=measured)
-            _sum(ax, y, sum(row.values()), limit, largest, scale)
+
+            size_bytes = end = sum(row.values())
+            if limit and end <= limit[1] < end + SUM_WIDTH * largest:  # the sum's text would cross the line
+                end = limit[1]
+            ax.text(end * scale, y, f" {units.size(size_bytes)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
             ticks.append((y, label))
             y += 1
         y += 0.25
@@ -76,9 +80,11 @@ def stacks(
     ax.set_yticks(*zip(*ticks, strict=True))
     ax.set_ylim(y - 0.6, -0.7)
     ax.set_xlim(0, largest * scale * ROOM_FOR_TEXT)
-    if limit:
-        _line(ax, limit[0], limit[1] * scale)
     ax.set_xlabel(f"{what} ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
+    if limit:
+        name, x = limit[0], limit[1] * scale
+        ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
+        ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
     _legend(ax, {name: index for index, name in enumerate(names) if name in measured})
 
     found = finding(_measured(labelled), limit, len(labelled) == 1)
@@ -154,20 +160,6 @@ def _bar(
             look |= {"facecolor": fill, "hatch": "", "linewidth": tokens.THIN_PT, "linestyle": (0, (3, 2))}
         ax.barh(y, size_bytes * scale, 0.7, left, **look)
         left += size_bytes * scale
-
-
-def _sum(ax: Axes, y: float, size_bytes: float, limit: tuple[str, float] | None, largest: float, scale: float) -> None:
-    """Write the sum at the end of its bar, or beyond the limit's line where the text would cross the line."""
-    at = size_bytes
-    if limit and size_bytes <= limit[1] < size_bytes + SUM_WIDTH * largest:
-        at = limit[1]
-    ax.text(at * scale, y, f" {units.size(size_bytes)}", fontsize=tokens.LABEL_PT, color=base.INK, va="center")
-
-
-def _line(ax: Axes, name: str, x: float) -> None:
-    """Draw a limit as a line with its name at the foot."""
-    ax.axvline(x, color=base.INK, linewidth=tokens.LINE_PT, linestyle=(0, (5, 2)))
-    ax.text(x, ax.get_ylim()[0], f" {name}", fontsize=tokens.LABEL_PT, color=base.INK, va="bottom")
 
 
 def _legend(ax: Axes, names: Mapping[str, int]) -> None:

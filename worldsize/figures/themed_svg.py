@@ -35,7 +35,11 @@ _ROOT_STYLE = f"max-width:100%;height:auto;stroke-linejoin:round;font-family:{to
 
 def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]:
     """Return `figure` as an inline `<svg>` of `width_px` pixels, labelled `alt` for screen readers, and its tones."""
-    root = ElementTree.fromstring(_drawn(figure))
+    file = io.StringIO()
+    with matplotlib.rc_context(_SETTINGS):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})  # the page's background shows through
+
+    root = ElementTree.fromstring(file.getvalue())
     ElementTree.register_namespace("", _SVG)
     _prune(root)
     for pattern in root.iter(f"{{{_SVG}}}pattern"):
@@ -52,14 +56,6 @@ def themed_svg(figure: Figure, alt: str, width_px: int) -> tuple[str, set[Tone]]
         root.attrib.pop(name, None)
     root.attrib |= {"width": str(width_px), "role": "img", "aria-label": alt, "style": _ROOT_STYLE}
     return ElementTree.tostring(root, encoding="unicode"), tones
-
-
-def _drawn(figure: Figure) -> str:
-    """Save the figure as SVG without a background, so that the page's shows through."""
-    file = io.StringIO()
-    with matplotlib.rc_context(_SETTINGS):
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return file.getvalue()
 
 
 def _prune(parent: ElementTree.Element) -> None:

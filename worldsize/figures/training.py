@@ -73,8 +73,7 @@ def histories(
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
     if log:
         _log_axis(ax, y, lowest=min(chain(*known.values()), default=FLOOR))
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     if rounding is not None:

@@ -20,6 +20,7 @@ from worldsize import failures, units
 from worldsize.failures import Outcome, Standing
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
+from worldsize.figures.frame.findings import verb
 
 MOST_RANKS = 16  # in the drawing
 MOST_ROWS = 8  # of text beside it
@@ -118,8 +119,10 @@ def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
     for place, rank in enumerate(rows):
         top = below - 0.05 - step * place
         head, where = told[rank]
+        if len(where) > ROW_CHARS:
+            where = where[: ROW_CHARS - 1] + "…"
         picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
-        picture.text(0.38, top - 0.17 / height_in, _cut(where), fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+        picture.text(0.38, top - 0.17 / height_in, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
 
     lines = [", ".join(filter(None, told[rank])) for rank in order[:MOST_RANKS] if rank in standings]
     picture.alt = base.sentences(said, *lines)
@@ -134,8 +137,10 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
         one, other = (failures.name(rank, tasks) for rank in closed)
         return f"{_capital(one)} and {other} wait for each other"
     if closed:
-        way = " → ".join(str(rank) for rank in [*closed[:MOST_ROWS], *(["…"] if len(closed) > MOST_ROWS else []), closed[0]])
-        return f"{len(closed)} ranks wait in a circle: {way}"
+        way = list(map(str, closed[:MOST_ROWS]))
+        if len(closed) > MOST_ROWS:
+            way.append("…")
+        return f"{len(closed)} ranks wait in a circle: {' → '.join([*way, str(closed[0])])}"
 
     for wait in outcome.waits or [standing.wait for standing in outcome.standings if standing.wait]:
         if wait.peer is not None and wait.peer_ended:
@@ -144,20 +149,15 @@ def finding(outcome: Outcome, world_size: int, tasks: failures.TaskNames = ()) -
         if standing.collective:
             there = [other.rank for other in outcome.standings if other.collective == standing.collective]
             missing = [rank for rank in range(world_size) if rank not in there]
-            wait, has = "waits" if len(there) == 1 else "wait", "has" if len(missing) == 1 else "have"
-            said = f"{failures.names(there, tasks)} {wait} in {standing.collective}"
-            return _capital(f"{said}; {failures.names(missing, tasks)} {has} not come")
+            said = f"{failures.names(there, tasks)} {verb(there, 'waits', 'wait')} in {standing.collective}"
+            return _capital(f"{said}; {failures.names(missing, tasks)} {verb(missing, 'has', 'have')} not come")
+
     waiting = [standing.rank for standing in outcome.standings]
-    verb = "waits" if len(waiting) == 1 else "wait"
-    return f"{_capital(failures.names(waiting, tasks))} {verb} for messages that nobody sends"
+    return f"{_capital(failures.names(waiting, tasks))} {verb(waiting, 'waits', 'wait')} for messages that nobody sends"
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= ROW_CHARS else text[: ROW_CHARS - 1] + "…"
 
 
 def _waited_s(run: Any) -> dict[int, float]:
@@ -202,13 +202,15 @@ def _circle(
     for arrow in found:
         if arrow.waiter not in places or arrow.awaited not in places:
             continue
-        heavy = following.get(arrow.waiter) == arrow.awaited and not arrow.one_of_many
+        look = {"mutation_scale": 9, "color": base.QUIET_INK, "linewidth": tokens.LINE_PT}
+        if arrow.one_of_many:
+            look["linestyle"] = (0, (4, 2))
+        elif following.get(arrow.waiter) == arrow.awaited:
+            look = {"mutation_scale": 13, "color": tokens.BAD.light, "linewidth": 2.2}
         bow = 0.28 if (arrow.awaited, arrow.waiter) in both_ways else 0.0  # two ranks' arrows bend apart
         ax.add_patch(FancyArrowPatch(
-            places[arrow.waiter], places[arrow.awaited], arrowstyle="-|>", mutation_scale=13 if heavy else 9,
-            connectionstyle=f"arc3,rad={bow}", shrinkA=size / 2 + 2, shrinkB=size / 2 + 2,
-            color=tokens.BAD.light if heavy else base.QUIET_INK, linewidth=2.2 if heavy else tokens.LINE_PT,
-            linestyle=(0, (4, 2)) if arrow.one_of_many else "-",
+            places[arrow.waiter], places[arrow.awaited], arrowstyle="-|>", connectionstyle=f"arc3,rad={bow}",
+            shrinkA=size / 2 + 2, shrinkB=size / 2 + 2, **look,
         ))  # fmt: skip
 
     for rank, (x, y) in places.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from itertools import chain, pairwise
 
 from matplotlib.axes import Axes
@@ -52,7 +51,11 @@ def lanes(
 
     found = pauses(rows, events, noun)
     heading.head(picture, asks, found, small)
-    said = base.of_each(partial(_words, noun=noun), rows)
+    said = []
+    for name, times in rows.items():
+        since, until = longest_gap(times)
+        pause = f", none from {number(since)} to {number(until)} s" if until - since > 1 else ""
+        said.append(f"{name}: {count(len(times), noun)}{pause}")
     for what, at in events.items():
         said.append(f"{what} at {number(at)} s")
     picture.alt = heading.alt(asks, found, *said)
@@ -69,30 +72,19 @@ def pauses(rows: Mapping[str, Sequence[float]], events: Mapping[str, float], nou
 
     if events:
         what = max(events, key=events.get)
-        after = {name: sum(time > events[what] for time in times) for name, times in rows.items()}
-        said.append(f'after "{what}" {base.listed(after, partial(_finished, noun=noun))}')
+        after = []
+        for name, times in rows.items():
+            ticks = sum(time > events[what] for time in times)
+            after.append(f"{name} finishes {count(ticks, noun) if ticks else 'none'}")
+        said.append(f'after "{what}" {", ".join(after)}')
     else:
         said.append(findings.ranked({name: len(times) for name, times in rows.items()}, ("finishes", "finish")))
     return findings.line(*said)
 
 
-def _finished(ticks: int, noun: str) -> str:
-    if not ticks:
-        return "finishes none"
-    return f"finishes {count(ticks, noun)}"
-
-
 def longest_gap(times: Sequence[float]) -> tuple[float, float]:
     """Return the longest time between two ticks of a worker, as (from, to); (0, 0) below two ticks."""
     return max(pairwise(sorted(times)), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
-
-
-def _words(times: Sequence[float], noun: str) -> str:
-    since, until = longest_gap(times)
-    said = count(len(times), noun)
-    if until - since > 1:
-        said += f", none from {number(since)} to {number(until)} s"
-    return said
 
 
 @base.plain_style
@@ -124,9 +116,9 @@ def shares(policies: Mapping[str, Taken | None], asks: str = "", every: Collecti
         ax.text(-0.95, y + 0.45, name, fontsize=tokens.HEAD_PT, color=base.INK, weight="bold", va="center")
         ax.text(steps, y + 0.45, found, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center", ha="right")
         y += 0.95
-        counts = _counts(taken or [])
+        repeats = {number for number, times in _counts(taken or []).items() if times > 1}
         for worker, own in enumerate(taken or []):
-            _row(ax, y, worker, own, {number for number, times in counts.items() if times > 1})
+            _row(ax, y, worker, own, repeats)
             y += ROW
         y += GAP - 0.95
 

@@ -71,7 +71,8 @@ class CellResults:
         """Replace `output` at the cell's end by `made(is_open)`, the run's result by MIME type."""
         if not self._left:
             self._pictures = 0
-            self._listen()
+            if not self._hears:
+                self._listen()
             at_cell_end(self._close)
         self._left.append((output, run, made))
 
@@ -86,7 +87,7 @@ class CellResults:
         from IPython import get_ipython
 
         register = getattr(getattr(get_ipython(), "display_pub", None), "register_hook", None)
-        if register is not None and not self._hears:
+        if register is not None:
             self._hears = True
             register(self._hear)
 

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldsize import failures, units
-from worldsize.failures import Failure
 from worldsize.figures import rank_timeline, report_curves, wait_graph
 from worldsize.figures.base import Picture
 from worldsize.launch.run import Run
-from worldsize.live.run_state import RankLife, RankRow, RunState, plain
+from worldsize.live.run_state import RankLife, RunState, plain
 
 PICTURE_BYTES = 9_500  # base64 makes 4 bytes of 3; a saved output has at most 40 kB, except with many ranks
 PICTURE_SVG_BYTES = 40_000  # the curves of 24 ranks; larger pictures are PNG only, white even in a dark theme
@@ -146,14 +145,14 @@ def ends(run: Run) -> list[RankEnd]:
     for standing in run.outcome.standings:
         found[standing.rank] = RankEnd("stopped", failures.doing(standing))
     for failure in run.outcome.failures:
-        found[failure.rank] = _failed(failure)
+        if failure.not_yet:
+            found[failure.rank] = RankEnd("not yet")
+            continue
+        words = failures.ending(failure).splitlines()[0]
+        if len(words) > WORD_CHARS:
+            words = words[: WORD_CHARS - 1] + "…"
+        found[failure.rank] = RankEnd("failed", words)
     return found
-
-
-def _failed(failure: Failure) -> RankEnd:
-    if failure.not_yet:
-        return RankEnd("not yet")
-    return RankEnd("failed", _short(failures.ending(failure).splitlines()[0]))
 
 
 @dataclass(frozen=True)
@@ -172,29 +171,29 @@ def table(run: Run, run_state: RunState) -> tuple[list[str], list[TableRow]]:
     """Return the table's heads and rows, failed ranks first. Columns that are empty or 0 in every row are left out."""
     how = ends(run)
     order = sorted(run_state.rows, key=lambda row: (how[row.rank].state != "failed", row.rank))
-    every = [_more(row) for row in order]
 
-    heads = ["host", "last report", "sent", "received", "lines"]
-    used = [place for place in range(len(heads)) if any(more[place] not in _NOTHING for more in every)]
+    columns = {
+        "host": [row.host for row in order],
+        "last report": [row.told() for row in order],
+        "sent": [_size(row.sent_bytes) for row in order],
+        "received": [_size(row.received_bytes) for row in order],
+        "lines": [f"{row.lines:,}" for row in order],
+    }
+    heads, used = ["task" if run.tasks else "rank", "end"], []
+    for head, column in columns.items():
+        if not set(column) <= {"", "0", _size(0)}:
+            heads.append(head)
+            used.append(column)
+
     rows = []
-    for row, more in zip(order, every, strict=True):
+    for place, row in enumerate(order):
         name = row.name if run.tasks else str(row.rank)
-        rows.append(TableRow(name=name, end=how[row.rank], more=tuple(more[place] for place in used)))
-
-    first = "task" if run.tasks else "rank"
-    return [first, "end", *(heads[place] for place in used)], rows
+        rows.append(TableRow(name=name, end=how[row.rank], more=tuple(column[place] for column in used)))
+    return heads, rows
 
 
-_NOTHING = ("", "0", "0\u00a0B")
-
-
-def _more(row: RankRow) -> list[str]:
-    sizes = [units.size(n).replace(" ", "\u00a0") for n in (row.sent_bytes, row.received_bytes)]
-    return [row.host, row.told(), *sizes, f"{row.lines:,}"]
-
-
-def _short(words: str) -> str:
-    return words if len(words) <= WORD_CHARS else words[: WORD_CHARS - 1] + "…"
+def _size(size_bytes: int) -> str:
+    return units.size(size_bytes).replace(" ", "\u00a0")
 
 
 def caption(run: Run) -> str:
@@ -206,32 +205,34 @@ def caption(run: Run) -> str:
 
 def _html(run: Run, heads: list[str], rows: list[TableRow]) -> str:
     top = "".join(f'<th scope="col" {_CELL}>{head}</th>' for head in heads)
-    lines = "".join(f"<tr>{_row_html(row)}</tr>" for row in rows[:MOST_ROWS])
+    lines = ""
+    for row in rows[:MOST_ROWS]:
+        end = f"{MARKS.get(row.end.state, '')} {row.end.state}"
+        if row.end.state == "failed":
+            end = f"<strong {_WRONG}>{end}</strong>"
+        if row.end.reason:
+            end += f": {html.escape(row.end.reason)}"
+
+        cells = "".join(f"<td {_CELL}>{cell}</td>" for cell in (end, *map(html.escape, row.more)))
+        lines += f'<tr><th scope="row" {_CELL}>{html.escape(row.name)}</th>{cells}</tr>'
+
     said = html.escape(caption(run))
-
-    table_html = f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
-    return table_html + "".join(f"<p>{line}</p>" for line in _left_out(rows))
-
-
-def _row_html(row: TableRow) -> str:
-    end = f"{MARKS.get(row.end.state, '')} {row.end.state}"
-    if row.end.state == "failed":
-        end = f"<strong {_WRONG}>{end}</strong>"
-    if row.end.reason:
-        end += f": {html.escape(row.end.reason)}"
-
-    cells = "".join(f"<td {_CELL}>{cell}</td>" for cell in (end, *map(html.escape, row.more)))
-    return f'<th scope="row" {_CELL}>{html.escape(row.name)}</th>{cells}'
+    page = f"<table><caption>{said}</caption><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+    if len(rows) > MOST_ROWS:
+        page += f"<p>{_left_out(rows)}</p>"
+    return page
 
 
 def _text(run: Run, heads: list[str], rows: list[TableRow]) -> str:
     shown = [heads, *(row.texts() for row in rows[:MOST_ROWS])]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
-    return "\n".join([caption(run), *lines, *_left_out(rows)])
+    lines = [caption(run)]
+    for row in shown:
+        lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+    if len(rows) > MOST_ROWS:
+        lines.append(_left_out(rows))
+    return "\n".join(lines)
 
 
-def _left_out(rows: list[TableRow]) -> list[str]:
-    if len(rows) <= MOST_ROWS:
-        return []
-    return [f"… and {len(rows) - MOST_ROWS} more ranks"]
+def _left_out(rows: list[TableRow]) -> str:
+    return f"… and {len(rows) - MOST_ROWS} more ranks"

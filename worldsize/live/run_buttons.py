@@ -38,26 +38,17 @@ class RunButtons:
         if run is None:
             return {"said": "This run's files are gone: newer runs replaced them. Run this cell again."}
         try:
-            return _MADE[asked](run)
+            if asked == "perfetto":
+                said = f"run.json is in your downloads: open {PERFETTO} and drop the file there."
+                return {"file": "run.json", "type": "application/json", "data": run.trace.chrome_json(), "said": said}
+            if asked == "page":
+                said = "run.html is in your downloads: one file, which needs no network."
+                return {"file": "run.html", "type": "text/html", "data": run_page(run), "said": said}
+            if asked == "text":
+                return {"file": "run.txt", "type": "text/plain", "copy": "yes", "data": run_text(run), "said": "Copied."}
+            raise KeyError(asked)
         except Exception as error:
             return {"said": f"This failed: {type(error).__name__}: {error}"}
-
-
-def _perfetto(run: Run) -> dict[str, str]:
-    said = f"run.json is in your downloads: open {PERFETTO} and drop the file there."
-    return {"file": "run.json", "type": "application/json", "data": run.trace.chrome_json(), "said": said}
-
-
-def _page(run: Run) -> dict[str, str]:
-    said = "run.html is in your downloads: one file, which needs no network."
-    return {"file": "run.html", "type": "text/html", "data": run_page(run), "said": said}
-
-
-def _text(run: Run) -> dict[str, str]:
-    return {"file": "run.txt", "type": "text/plain", "copy": "yes", "data": run_text(run), "said": "Copied."}
-
-
-_MADE = {"perfetto": _perfetto, "page": _page, "text": _text}
 
 
 @functools.cache

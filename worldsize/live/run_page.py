@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from worldsize import pages, units
-from worldsize.figures.replay.player import replay
+from worldsize.figures.replay.bands import replay
 from worldsize.launch.run import Run
 from worldsize.live import result
 

@@ -26,16 +26,6 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 RankLife = Literal["starting", "stopped", "ended"] | ProgressState
 
 
-def tail_lines(world_size: int) -> int:
-    """Return how many of each rank's last lines are kept."""
-    return max(3, min(40, 400 // world_size))
-
-
-def curve_points(world_size: int) -> int:
-    """Return how many points of each rank's curves the state of a live run keeps at most."""
-    return max(64, min(1000, 8000 // world_size))
-
-
 @dataclass
 class RankRow:
     """The state of one rank. `doing` explains `state` in words, `short` in a word or two for a chip.
@@ -81,24 +71,27 @@ class RankRow:
 
     def place(self) -> str:
         """Return the rank's progress: "epoch 2 of 3 · step 40"."""
-        return " · ".join(f"{name} {self._of(name)}" for name in reversed(PLACES) if name in self.latest)
-
-    def _of(self, name: str) -> str:
-        reached = units.number(self.latest[name])
-        total = self.latest.get(TOTALS[name])
-        return reached if total is None else f"{reached} of {units.number(total)}"
+        said = []
+        for name in reversed(PLACES):
+            if name in self.latest:
+                total = self.latest.get(TOTALS[name])
+                of = "" if total is None else f" of {units.number(total)}"
+                said.append(f"{name} {units.number(self.latest[name])}{of}")
+        return " · ".join(said)
 
 
 class RunState:
     """The state of all ranks of one run."""
 
     def __init__(self, world_size: int, tasks: failures.TaskNames = (), hosts: Sequence[str] = ()) -> None:
+        lines = max(3, min(40, 400 // world_size))
+        points = max(64, min(1000, 8000 // world_size))
+
         self.rows: list[RankRow] = []
         for rank in range(world_size):
-            tail = deque(maxlen=tail_lines(world_size))
-            name = failures.name(rank, tasks)
-            row = RankRow(rank=rank, name=name, tail=tail, keep_points=curve_points(world_size))
-            row.host = hosts[rank] if hosts else ""
+            row = RankRow(rank, name=failures.name(rank, tasks), tail=deque(maxlen=lines), keep_points=points)
+            if hosts:
+                row.host = hosts[rank]
             self.rows.append(row)
 
     @property
@@ -140,15 +133,17 @@ class RunState:
 
     def whole(self) -> dict[str, Any]:
         """Return everything that is kept, for a front end that knows nothing yet."""
-        return self._sent([{**_facts(row, whole=True), "tail": list(row.tail)} for row in self.rows])
+        return self._message(self.rows, whole=True)
 
     def news(self) -> dict[str, Any]:
         """Return the changes since the last message."""
-        changed = [row for row in self.rows if row.changed]
-        return self._sent([{**_facts(row, whole=False), "add": _new_tail(row)} for row in changed])
+        return self._message([row for row in self.rows if row.changed], whole=False)
 
-    def _sent(self, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-        for row in self.rows:
+    def _message(self, rows: Sequence[RankRow], whole: bool) -> dict[str, Any]:
+        """Return a message of these rows, and mark all that it holds as sent."""
+        ranks = []
+        for row in rows:
+            ranks.append(_facts(row, whole))
             row.changed = False
             row.new_lines = 0
             for curve in row.curves.values():
@@ -188,6 +183,10 @@ def plain(line: str) -> str:
 
 
 def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
+    tail, traffic = list(row.tail), ""
+    if row.sent_bytes + row.received_bytes:
+        traffic = f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
+
     return {
         "rank": row.rank,
         "name": row.name,
@@ -199,17 +198,8 @@ def _facts(row: RankRow, whole: bool) -> dict[str, Any]:
         "place": row.place(),
         "share": report_series.share(row.latest),
         "values": row.values(),
-        "traffic": _traffic(row),
+        "traffic": traffic,
         "x": row.axis.name,
         "curves": {name: curve.part(0 if whole else curve.sent) for name, curve in row.curves.items()},
+        **({"tail": tail} if whole else {"add": tail[len(tail) - row.new_lines :]}),
     }
-
-
-def _traffic(row: RankRow) -> str:
-    if row.sent_bytes + row.received_bytes == 0:
-        return ""
-    return f"sent {units.size(row.sent_bytes)} · received {units.size(row.received_bytes)}"
-
-
-def _new_tail(row: RankRow) -> list[str]:
-    return list(row.tail)[len(row.tail) - row.new_lines :]

@@ -113,18 +113,14 @@ class TextLines(Observer):
                 self._tell_epoch(rank)
             say(self.screenful.rest())
             if any(run.reports) or (in_notebook() and wait_graph.hangs(run)):
-                self._leave(run, self.run_state)
+                if in_kernel():  # a person reads the notebook later: leave the result as the live view does
+                    state = self.run_state
+                    output = PlaceholderOutput(result.caption(run))
+                    self._results.leave(output, run, lambda is_open: result.folding(run, state, (), is_open))
+                else:
+                    show(run, self.run_state)
 
         say(last_words(run))
-
-    def _leave(self, run: Run, run_state: RunState) -> None:
-        """Show the run's result; in a notebook, which a person reads later, as the live view leaves it."""
-        if in_kernel():
-            self._results.leave(
-                PlaceholderOutput(result.caption(run)), run, lambda is_open: result.folding(run, run_state, (), is_open)
-            )
-        else:
-            show(run, run_state)
 
     def _tell_epoch(self, rank: int) -> None:
         row = self.run_state.rows[rank]

@@ -127,7 +127,8 @@ class LiveView(TextLines):
         for rank, end in enumerate(result.ends(run)):
             run_state.stands(rank, end.state, str(end))
         window.refresh(run.state, now=True)
-        if self._only_printed(run):  # few lines: they stay, as if there had been no view
+        only_printed = run.state == "done" and self._held and not self.screenful.rest() and not result.has_picture(run)
+        if run.state == "not yet" or only_printed:  # few lines: they stay, as if there had been no view
             window.close({"text/plain": "\n".join(self._held)})
             self._held = []
         else:
@@ -170,13 +171,6 @@ class LiveView(TextLines):
             with self._no_harm():
                 window.close({"text/plain": "the run broke off"})
 
-    def _only_printed(self, run: Run) -> bool:
-        if run.state == "not yet":
-            return True
-        if run.state != "done" or not self._held:
-            return False
-        return not self.screenful.rest() and not result.has_picture(run)
-
     @contextmanager
     def _no_harm(self) -> Iterator[None]:
         """Catch the view's errors with a note, so that the run goes on."""
@@ -213,7 +207,8 @@ class LiveWindow:
         if not now and now_s - self._sent_s < MESSAGE_S:
             return
 
-        whole = now or self._whole_due(now_s)
+        loading = now_s - self._opened_s < LOADING_S
+        whole = now or self._asked or loading or now_s - self._whole_s >= WHOLE_S
         if not whole and not self._run_state.changed:
             return
 
@@ -226,10 +221,6 @@ class LiveWindow:
         else:
             content = self._run_state.news()
         self._widget.send(self._message(content, state, whole))
-
-    def _whole_due(self, now_s: float) -> bool:
-        loading = now_s - self._opened_s < LOADING_S
-        return self._asked or loading or now_s - self._whole_s >= WHOLE_S
 
     def close(self, bundle: dict[str, str]) -> None:
         """Replace the view by `bundle` in the same output."""

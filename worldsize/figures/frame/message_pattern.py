@@ -18,7 +18,10 @@ def message_pattern(trace: Any) -> str:
         if n > 2 and all(dst == (src + step) % n for src, dst in pairs):
             return f"every message goes from a rank to the {neighbour}, round a ring"
 
-    if n > 2 and pairs == _along_a_line(n):
+    neighbours = set()
+    for rank in range(n - 1):
+        neighbours |= {(rank, rank + 1), (rank + 1, rank)}
+    if n > 2 and pairs == neighbours:
         return f"every message goes from a rank to a neighbour, from rank 0 to rank {n - 1} and back"
 
     hubs = set.intersection(*map(set, pairs))
@@ -26,12 +29,6 @@ def message_pattern(trace: Any) -> str:
         return f"every message goes to or comes from rank {hubs.pop()}"
 
     return _tree(trace, pairs) or _shares(trace, pairs)
-
-
-def _along_a_line(n: int) -> set[tuple[int, int]]:
-    """Return all pairs of neighbours, both ways, of ranks in a row, as in a pipeline."""
-    forward = {(rank, rank + 1) for rank in range(n - 1)}
-    return forward | {(after, before) for before, after in forward}
 
 
 def _tree(trace: Any, pairs: set[tuple[int, int]]) -> str:

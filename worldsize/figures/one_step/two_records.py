@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
-
-from matplotlib.axes import Axes
 
 from worldsize import units
 from worldsize.figures import base, tokens
@@ -57,31 +56,34 @@ def two_records(run: Any, works_a_step: int, asks: str = "", rank: int = 0) -> P
 
 def tracks(trace: Any, profile: Any, works_a_step: int, rank: int) -> list[Track]:
     """Return the rows of the picture, with times from the beginning of the rank's last step."""
-    work = [s for s in trace.spans if s.kind == "compute" and s.declared]
-    since_s = [s.start_s for s in work if s.rank == rank][-works_a_step:][0]
+    work: dict[int, list[Any]] = {each: [] for each in range(trace.world_size)}
+    for span in trace.spans:
+        if span.kind == "compute" and span.declared:
+            work[span.rank].append(span)
+    since_s = work[rank][-works_a_step:][0].start_s
+    found: list[Track] = []
 
-    def of(record: str, what: str, kind: str, intervals: Iterable[Interval]) -> Track:
+    def add(record: str, what: str, kind: str, intervals: Iterable[Interval]) -> None:
         kept = [(max(0.0, start - since_s), end - since_s) for start, end in intervals if end > since_s]
-        return Track(record, what, kind, tuple(joined(kept)), len(kept))
+        found.append(Track(record, what, kind, tuple(joined(kept)), len(kept)))
 
-    found = [
-        of(PROFILER, f"operators, rank {rank}", "operators", _times(s for s in profile.operators if s.name.startswith("aten::"))),
-        of(PROFILER, f"collectives, rank {rank}", "collective", _times(profile.collectives)),
-    ]
-    for each in range(trace.world_size):
-        found.append(of(OURS, f"work, rank {each}", "compute", _times(s for s in work if s.rank == each)))
-    found.append(of(OURS, f"waits, rank {rank}", "wait", waits(trace)[rank]))
-    links = sorted({(t.src, t.dst) for t in trace.transfers if rank in (t.src, t.dst)})
-    for src, dst in links[:MOST_LINKS]:
-        sent = [t for t in trace.transfers if (t.src, t.dst) == (src, dst)]
-        found.append(of(OURS, f"messages, {src} to {dst}", "send" if src == rank else "recv", _times(sent)))
+    times = attrgetter("start_s", "end_s")
+    operators = [one for one in profile.operators if one.name.startswith("aten::")]
+    add(PROFILER, f"operators, rank {rank}", "operators", map(times, operators))
+    add(PROFILER, f"collectives, rank {rank}", "collective", map(times, profile.collectives))
+    for each, spans in work.items():
+        add(OURS, f"work, rank {each}", "compute", map(times, spans))
+    add(OURS, f"waits, rank {rank}", "wait", waits(trace)[rank])
+
+    links: dict[tuple[int, int], list[Any]] = {}
+    for t in trace.transfers:
+        if rank in (t.src, t.dst):
+            links.setdefault((t.src, t.dst), []).append(t)
+    for src, dst in sorted(links)[:MOST_LINKS]:
+        add(OURS, f"messages, {src} to {dst}", "send" if src == rank else "recv", map(times, links[src, dst]))
     if not links:
-        found.append(of(OURS, "messages", "send", ()))
+        add(OURS, "messages", "send", ())
     return found
-
-
-def _times(events: Iterable[Any]) -> list[Interval]:
-    return [(event.start_s, event.end_s) for event in events]
 
 
 @base.plain_style
@@ -97,8 +99,17 @@ def _two_records(shown: Sequence[Track], asks: str, rank: int) -> Picture:
     picture.subplots_adjust(left, BOTTOM_IN / height_in, 1 - 0.15 / base.WIDTH_IN, 1 - (head_in + TOP_IN) / height_in)
     ax = picture.plot_area()
 
+    told = []
     for place, track in enumerate(shown):
-        _row(ax, place, track, scale, longest_s)
+        look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
+        bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
+        ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
+        if bars:
+            told.append(f"{track.label}: {_percent(covered_s(track.intervals) / longest_s)} of the time")
+        else:
+            ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
+            told.append(f"{track.label}: nothing")
+
     of_profiler = sum(track.record == PROFILER for track in shown)
     ax.axhline(of_profiler - 0.5, color=base.INK, linewidth=tokens.THIN_PT)
     ax.set_yticks(range(len(shown)), [track.label for track in shown])
@@ -106,16 +117,8 @@ def _two_records(shown: Sequence[Track], asks: str, rank: int) -> Picture:
     ax.set_xlim(0, longest_s * scale)
     ax.set_xlabel(f"time since the step began ({unit})", fontsize=tokens.LABEL_PT, color=base.INK)
 
-    picture.alt = heading.alt(asks, found, *(f"{track.label}: {_words(track, longest_s)}" for track in shown))
+    picture.alt = heading.alt(asks, found, *told)
     return picture
-
-
-def _row(ax: Axes, place: int, track: Track, scale: float, longest_s: float) -> None:
-    look = OPERATORS if track.kind == "operators" else LOOKS[track.kind]
-    bars = [(start * scale, (end - start) * scale) for start, end in track.intervals]
-    ax.broken_barh(bars, (place - HEIGHT / 2, HEIGHT), edgecolor=base.INK, linewidth=tokens.HAIR_PT, **look)
-    if not bars:
-        ax.text(0.01 * longest_s * scale, place, "nothing", va="center", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
 
 def finding(shown: Sequence[Track], rank: int) -> str:
@@ -130,11 +133,13 @@ def finding(shown: Sequence[Track], rank: int) -> str:
             for other in others[:2]:
                 share = together_s(track.intervals, other.intervals) / under_way_s
                 said.append(f"for {_percent(share)} of that {other.what.removeprefix('work, ')} still works")
+
     messages = sum(track.events for track in shown if track.what.startswith("messages"))
     if messages:
         said.append(f"the {OURS} has {units.count(messages, 'message')} to rank {rank} and from it")
-    empty = [track for track in shown if not track.intervals and track.kind != "wait"]
-    said += [f"the {track.record} has no {track.what.split(',')[0]}" for track in empty]
+    for track in shown:
+        if not track.intervals and track.kind != "wait":
+            said.append(f"the {track.record} has no {track.what.split(',')[0]}")
     return findings.line(*said)
 
 
@@ -152,9 +157,3 @@ def together_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
 
 def _percent(share: float) -> str:
     return f"{round(100 * share)} %"
-
-
-def _words(track: Track, longest_s: float) -> str:
-    if not track.intervals:
-        return "nothing"
-    return f"{_percent(covered_s(track.intervals) / longest_s)} of the time"

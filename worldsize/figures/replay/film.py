@@ -36,7 +36,7 @@ def film_of(player: str) -> str:
 
 
 def film(data: Mapping[str, Any], alt: str) -> str:
-    """Return the SVG of a replay from its player's `data` (`player.replay`): its runs side by side on one clock."""
+    """Return the SVG of a replay from its `data` (`bands.replay`): its runs side by side on one clock."""
     runs = data["runs"]
     width, height = WIDTH * len(runs), HEAD + HEIGHT + FOOT
     parts = [
@@ -51,7 +51,7 @@ def film(data: Mapping[str, Any], alt: str) -> str:
 
 
 def _run(run: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
-    frames, opens = data["frames"], data["opens"]
+    frames, opens = data["last"], data["opens"]
     begin = f'begin="{-FILM_S * opens / frames:.3f}s"'  # negative: the film opens at this moment
     ink, rule = tokens.INK.light, tokens.RULE.light
     places = [(PAD + x * (WIDTH - 2 * PAD), HEAD + PAD + y * (HEIGHT - 2 * PAD)) for x, y in run["at"]]

@@ -17,12 +17,12 @@ def places(racer: Racer) -> list[Position]:
     """Return a place for every rank of a replay's run."""
     n = racer.world_size
     messages = sorted(racer.messages, key=attrgetter("end_s"))
-    pairs = [(t.src, t.dst) for t in messages]
-    links = {frozenset(pair) for pair in pairs}
+    pairs = list(map(attrgetter("src", "dst"), messages))
+    links = set(map(frozenset, pairs))
 
-    hub = _hub(n, links)
-    if hub is not None:
-        return star(n, hub)
+    hubs = frozenset.intersection(*links) if len(links) > 1 else frozenset()
+    if n > 2 and hubs:  # one rank takes part in every message
+        return star(n, min(hubs))
     if n > 2 and links and all(max(link) - min(link) == 1 for link in links):
         return row(n)
     if _is_tree(n, links):
@@ -67,14 +67,6 @@ def tree(n: int, root: int, pairs: Sequence[tuple[int, int]]) -> list[Position]:
     wide = max(1, len(leaves) - 1)
     deep = max(level for _, level in found.values())
     return [(found[rank][0] / wide, found[rank][1] / deep) for rank in range(n)]
-
-
-def _hub(n: int, links: set[frozenset[int]]) -> int | None:
-    """Return the one rank that takes part in every message, from three ranks on; None where there is none."""
-    if n < 3 or len(links) < 2:
-        return None
-    common = frozenset.intersection(*links)
-    return min(common) if common else None
 
 
 def _is_tree(n: int, links: set[frozenset[int]]) -> bool:

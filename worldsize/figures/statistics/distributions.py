@@ -207,15 +207,22 @@ def bands(rows: Mapping[str, Runs | None], asks: str = "", *, x: str, y: str, pa
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     ax.set_ylabel(y, fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax)
     ax.legend(fontsize=tokens.LABEL_PT, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
 
     found = ends(known, x, paired)
     most = max(one.runs for one in known.values())
     note = f"lines: the middle one of {most} runs; bands: from the lowest to the highest" if most > 1 else ""
     heading.head(picture, asks, found, note)
-    picture.alt = heading.alt(asks, found, *(_band_words(name, known.get(name), x) for name in rows))
+    told = []
+    for name in rows:
+        said = "not yet"
+        if name in known:
+            one = known[name]
+            begin = f"{reach(one.columns[0])} at {x} {units.number(one.xs[0])}"
+            said = f"from {begin} to {reach(one.columns[-1])} at {x} {units.number(one.xs[-1])}"
+        told.append(f"{name}: {said}")
+    picture.alt = heading.alt(asks, found, *told)
     return picture
 
 
@@ -239,11 +246,3 @@ def _band(ax: Axes, index: int, count: int, name: str, one: Band) -> None:
         one.xs, one.middle, color=tone, linewidth=tokens.LINE_PT, label=name, marker=base.marker(index), markersize=6.5,
         markevery=(index * stride // count, stride), markeredgecolor=base.INK, markeredgewidth=0.5, zorder=2 + index,
     )  # fmt: skip
-
-
-def _band_words(name: str, one: Band | None, x: str) -> str:
-    if one is None:
-        return f"{name}: not yet"
-    first, last = one.xs[0], one.xs[-1]
-    begin, end = (f"{reach(one.columns[k])} at {x} {units.number(place)}" for k, place in ((0, first), (-1, last)))
-    return f"{name}: from {begin} to {end}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -64,22 +64,26 @@ def residuals(
     picture = Picture(base.WIDTH_IN, height_in)
     axes = picture.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[1] * panels)[:, 0]
     for ax in axes:
-        _plain(ax)
+        base.unframe(ax, "top", "right", "left")
+        ax.tick_params(which="both", colors=base.INK, labelsize=9, length=0)
+        base.grid(ax)
 
     _times(axes[0], seconds, lines, left_out, points)
     for ax in axes[1:]:
         _errors(ax, seconds, lines, left_out)
     for ax in axes:
         _marks(ax, marks, words=ax is axes[-1])
-    _x_axis(axes[-1])
+    scales.log_axis(axes[-1].xaxis, "size of the message", units.size)
 
     small = ""
     if left_out:
         small = "filled: fitted; hollow: left out of the fit"
     found = finding(lines, seconds, left_out)
     heading.head(picture, asks, found, small)
-    said = [_words(line, seconds, left_out) for line in lines]
-    picture.alt = heading.alt(asks, found, f"{points.capitalize()}: {_range(seconds)}", *said)
+    small, large = min(seconds), max(seconds)
+    said = f"{points.capitalize()}: {units.size(small)} take {units.seconds(seconds[small])}"
+    said += f", {units.size(large)} {units.seconds(seconds[large])}"
+    picture.alt = heading.alt(asks, found, said, *(_words(line, seconds, left_out) for line in lines))
     return picture
 
 
@@ -105,28 +109,23 @@ def pattern(line: Line, seconds: Mapping[float, float]) -> str:
 
     Three neighbours on one side make a pattern. The rule of thumb: scatter changes sides more often.
     """
-    sides = [(size, _side(line.error(size, seconds[size]))) for size in sorted(seconds)]
-    ranges = []
-    for side, places in groupby(sides, key=itemgetter(1)):
-        sizes = [size for size, _ in places]
-        if side and len(sizes) >= LEAST_RUN:
-            ranges.append(f"{side} {_sizes(sizes)}")
+    def side(size: float) -> str:
+        error = line.error(size, seconds[size])
+        if abs(error) <= findings.TIE:
+            return ""
+        return "too much" if error > 0 else "too little"
 
-    if not any(side for _, side in sides):
+    ranges = []
+    for says, neighbours in groupby(sorted(seconds), key=side):
+        sizes = list(neighbours)
+        if says and len(sizes) >= LEAST_RUN:
+            ranges.append(f"{says} from {units.size(sizes[0])} to {units.size(sizes[-1])}")
+
+    if not any(map(side, seconds)):
         return "no pattern: nowhere is it 5 % off"
     if not ranges:
         return "no pattern: its errors change sides"
     return f"a pattern: it says {', '.join(ranges)}"
-
-
-def _side(error: float) -> str:
-    if abs(error) <= findings.TIE:
-        return ""
-    return "too much" if error > 0 else "too little"
-
-
-def _sizes(sizes: Sequence[float]) -> str:
-    return f"from {units.size(sizes[0])} to {units.size(sizes[-1])}"
 
 
 def _part(error: float) -> str:
@@ -136,13 +135,6 @@ def _part(error: float) -> str:
 def _judged(seconds: Mapping[float, float], left_out: Sequence[float]) -> list[float]:
     """Return the sizes that judge a line: those left out of the fit, or all where none were."""
     return [size for size in seconds if size in left_out] or list(seconds)
-
-
-def _plain(ax: Axes) -> None:
-    base.unframe(ax, "top", "right", "left")
-    ax.tick_params(which="both", colors=base.INK, labelsize=9, length=0)
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
 
 
 def _times(
@@ -220,18 +212,6 @@ def _marks(ax: Axes, marks: Mapping[float, str], words: bool) -> None:
                 f" {said}", (size_bytes, 1), (2, -2), ("data", "axes fraction"), "offset points", va="top",
                 fontsize=tokens.SMALL_PT, color=base.QUIET_INK,
             )  # fmt: skip
-
-
-def _x_axis(ax: Axes) -> None:
-    scales.log_axis(ax.xaxis, "size of the message", units.size)
-
-
-def _range(seconds: Mapping[float, float]) -> str:
-    small, large = min(seconds), max(seconds)
-    return (
-        f"{units.size(small)} take {units.seconds(seconds[small])}, "
-        f"{units.size(large)} {units.seconds(seconds[large])}"
-    )
 
 
 def _words(line: Line, seconds: Mapping[float, float], left_out: Sequence[float]) -> str:

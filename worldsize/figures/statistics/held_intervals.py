@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +25,8 @@ from worldsize.units import number
 MOST_PERCENT = 100  # larger errors are drawn at the edge
 GAP = 2  # places between groups
 NAME_COLUMNS = 14  # a longer name breaks at its comma
+# of an interval, by whether it holds: its name, colour, marker and line
+LOOKS = {True: ("holds", 0, "o", "-"), False: ("misses", 1, "X", (0, (2, 1)))}
 
 
 @dataclass(frozen=True)
@@ -64,16 +68,19 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 
     picture = Picture(base.WIDTH_IN, 3.2)
     ax = picture.plot_area()
-    start, names = 0, {}
+    start, places, names = 0, [], []
     for name, rows in written.items():
-        _group(ax, start, sorted(rows, key=lambda row: row.off))
-        names[name] = start + (len(rows) - 1) / 2
+        _group(ax, start, sorted(rows, key=attrgetter("off")))
+        places.append(start + (len(rows) - 1) / 2)
+        if len(name) > NAME_COLUMNS:
+            name = name.replace(", ", ",\n", 1)
+        names.append(name)
         start += len(rows) + GAP
 
     ax.axhline(0, color=base.INK, linewidth=tokens.LINE_PT, zorder=1)
     ax.set_xlim(-1.5, start - GAP + 0.5)
-    _y_axis(ax, [row for rows in written.values() for row in rows])
-    ax.set_xticks(list(names.values()), [_two_lines(name) for name in names])
+    _y_axis(ax, list(chain(*written.values())))
+    ax.set_xticks(places, names)
     _legend(ax)
 
     found = finding(written, nominal)
@@ -84,7 +91,7 @@ def intervals(groups: Groups, asks: str = "", nominal: float = 0.9) -> Picture:
 
 def finding(groups: Mapping[str, Sequence[Forecast]], nominal: float) -> str:
     """Say how many intervals hold against how many should, how wide they are, and how far their middles are off."""
-    rows = [row for of_group in groups.values() for row in of_group]
+    rows = list(chain(*groups.values()))
     held = sum(row.holds for row in rows)
     share = number(round(100 * held / len(rows)), "%")
     width = np.mean([row.half_width for row in rows])
@@ -98,48 +105,41 @@ def _percent(part: float) -> str:
 
 
 def _group(ax: Axes, start: int, rows: Sequence[Forecast]) -> None:
-    for kind, colour in ((True, base.algorithm(0)), (False, base.algorithm(1))):
-        places = [start + k for k, row in enumerate(rows) if row.holds is kind]
-        if not places:
-            continue
-        chosen = [row for row in rows if row.holds is kind]
-        low, middle, high = (np.array([_shown(getattr(row, end) / row.measured) for row in chosen]) for end in _ENDS)
-        dashes = "-" if kind else (0, (2, 1))
-        ax.vlines(places, low, high, color=colour, linewidth=tokens.LINE_PT, linestyle=dashes, zorder=2)
-        marker = "o" if kind else "X"
-        ax.plot(
-            places, middle, linestyle="none", marker=marker, markersize=4 if kind else 6, color=colour,
-            markeredgecolor=base.INK, markeredgewidth=0.4, zorder=3,
-        )  # fmt: skip
+    drawn: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
+    for place, row in enumerate(rows, start):
+        drawn[row.holds].append((place, *_shown(row)))
+
+    for holds, size in ((True, 4), (False, 6)):
+        if drawn[holds]:
+            places, low, middle, high = zip(*drawn[holds], strict=True)
+            _, index, marker, dashes = LOOKS[holds]
+            colour = base.algorithm(index)
+            ax.vlines(places, low, high, color=colour, linewidth=tokens.LINE_PT, linestyle=dashes, zorder=2)
+            ax.plot(
+                places, middle, linestyle="none", marker=marker, markersize=size, color=colour,
+                markeredgecolor=base.INK, markeredgewidth=0.4, zorder=3,
+            )  # fmt: skip
 
 
-_ENDS = ("low", "middle", "high")
-
-
-def _shown(ratio: float) -> float:
-    return max(-MOST_PERCENT, min(MOST_PERCENT, 100 * (ratio - 1)))
+def _shown(row: Forecast) -> list[float]:
+    """Return low, middle and high, in per cent off the measurement, no further off than `MOST_PERCENT`."""
+    percents = 100 * (np.array([row.low, row.middle, row.high]) / row.measured - 1)
+    return np.clip(percents, -MOST_PERCENT, MOST_PERCENT).tolist()
 
 
 def _y_axis(ax: Axes, rows: Sequence[Forecast]) -> None:
-    ends = [0.0, *(_shown(getattr(row, end) / row.measured) for row in rows for end in _ENDS)]
+    ends = [0.0, *chain(*map(_shown, rows))]
     room = max(2.0, 0.1 * (max(ends) - min(ends)))
     ax.set_ylim(min(ends) - room, max(ends) + 2 * room)  # above, the legend
     ax.yaxis.set_major_locator(MaxNLocator(6))
     ax.yaxis.set_major_formatter(lambda value, _: "as measured" if not round(value, 6) else f"{value:+g} %")
-    ax.grid(axis="y", color=base.RULE, linewidth=tokens.HAIR_PT)
-    ax.set_axisbelow(True)
+    base.grid(ax)
     ax.set_ylabel("forecast", fontsize=tokens.LABEL_PT, color=base.QUIET_INK)
 
 
-def _two_lines(name: str) -> str:
-    head, comma, rest = name.partition(", ")
-    return f"{head},\n{rest}" if comma and len(name) > NAME_COLUMNS else name
-
-
 def _legend(ax: Axes) -> None:
-    looks = (("holds", 0, "o", "-"), ("misses", 1, "X", (0, (2, 1))))
     entries = []
-    for label, index, marker, dashes in looks:
+    for label, index, marker, dashes in LOOKS.values():
         look = {"color": base.algorithm(index), "marker": marker, "linestyle": dashes, "markeredgecolor": base.INK}
         entries.append(Line2D([], [], label=label, markersize=5, markeredgewidth=0.4, **look))
     ax.legend(handles=entries, loc="upper left", ncols=2, fontsize=tokens.LABEL_PT, frameon=False)

@@ -1,6 +1,6 @@
 """Places of ranks in a step-through: on a ring, on a star round a hub, as a tree below a root, or in a row.
 
-Coordinates are pixels of a canvas that `player.js` and `still` share, x to the right and y downwards. A canvas has one of
+Coordinates are pixels of a canvas that `scene.js` and `still` share, x to the right and y downwards. A canvas has one of
 `WIDTHS`, the widest for which a page has room, so that text keeps its size.
 """
 

@@ -1,4 +1,4 @@
-"""An HTML output that holds a still picture, data, and the script that draws the data as a moving view.
+"""An HTML output that holds a still picture, data, and the player that draws the data as a moving view.
 
 Where scripts run, the moving view replaces the picture. The output fetches nothing and needs no kernel, so the view works
 in a saved notebook and in an exported page.
@@ -15,7 +15,8 @@ from typing import Any
 from worldsize.figures import tokens
 from worldsize.figures.base import Picture
 
-SHARED = Path(__file__).with_name("dom.js")
+PLAYER = Path(__file__).with_name("player.js")
+CSS = Path(__file__).with_name("player.css")
 PICTURE_BYTES = 20_000
 PICTURE_DPI = 96
 
@@ -23,8 +24,8 @@ PICTURE_DPI = 96
 class Scripted:
     """An output that a notebook shows as the moving view; `alt` says what it holds.
 
-    `script` is a module whose class `Player(host, data)` draws `data` into the element `host`; `kind` is the word for the
-    view in the page, as in `data-steps`.
+    `script` has a class `View(live, parts, data)`, which draws `data` for the player (`player.js` says how); `kind` is the
+    word for the view in the page, as in `data-steps`.
     """
 
     def __init__(self, still: Picture, data: dict[str, Any], script: Path, kind: str) -> None:
@@ -42,8 +43,9 @@ class Scripted:
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         name = hashlib.sha256(data.encode()).hexdigest()[:12]
         still = self._still.image(png)
-        parts = [path.read_text(encoding="utf-8") for path in (SHARED, self._script)]
-        script = "\n".join([*parts, f'showAll("{self._kind}", "{name}", {data});'])
+        css = json.dumps(CSS.read_text(encoding="utf-8"))
+        scripts = (PLAYER.read_text(encoding="utf-8"), self._script.read_text(encoding="utf-8"))
+        script = "\n".join([f"const CSS = {css};", *scripts, f'showAll("{self._kind}", "{name}", {data});'])
 
         # data-lm-suppress-shortcuts: otherwise JupyterLab takes the keys for its own shortcuts
         attributes = f'class="ws-{self._kind}" data-{self._kind}="{name}" data-lm-suppress-shortcuts="true"'

@@ -1,4 +1,4 @@
-"""Recorded runs to play side by side on one clock: one HTML output with its data, its script and a picture.
+"""Recorded runs to play side by side on one clock: what the player and `bands.js` draw, each run a band.
 
 Ranks stand as their messages suggest, and messages travel from sender to receiver. Beside them each rank's lane fills as
 time goes on, as in L. Lamport's space-time diagram. `step_through` shows one run step by step.
@@ -16,10 +16,10 @@ from worldsize import units
 from worldsize.figures import base
 from worldsize.figures.base import Picture
 from worldsize.figures.frame.findings import line
+from worldsize.figures.player.output import Scripted
 from worldsize.figures.replay.places import places
 from worldsize.figures.replay.racers import Absentee, Racer, finding, racers_of, standing
 from worldsize.figures.replay.still import still
-from worldsize.figures.scripted.output import Scripted
 from worldsize.trace import Span
 
 MOST_RANKS = 16
@@ -27,6 +27,8 @@ MOST_MESSAGES = 240  # drawn of one run; also the most pieces of work, and the m
 FRAMES = 20_000  # the parts into which the clock is cut
 OPENING = FRAMES // 50  # a film opens here at the earliest: before, a lane would show nothing
 FILM_S = 8.0
+BEAT = [900, FRAMES // 16]  # milliseconds and frames of a step, with motion reduced
+STRIDE = FRAMES // 50  # of an arrow key
 SLOWER = (5, 2, 1, 0.5)  # how much slower than the usual film the others are
 SCRIPT = Path(__file__).with_suffix(".js")
 CLOCK = "Every run's clock starts with its first message or marked work. Bytes count when a message has wholly arrived."
@@ -44,7 +46,8 @@ def replay(runs: Mapping[str, Any]) -> Scripted | Picture:
 
     racers, absent = racers_of(runs)
     if not racers:
-        return base.notice(_why_none(absent))
+        said = [f"{one.name}: {one.why}" for one in absent]
+        return base.notice("; ".join(said) or "no run to replay yet")
 
     most = max(map(attrgetter("world_size"), racers))
     if most > MOST_RANKS:
@@ -65,12 +68,6 @@ def _question(racers: Sequence[Racer]) -> str:
     return f"Which ends first: {', '.join(names[:-1])} or {names[-1]}?"
 
 
-def _why_none(absent: Sequence[Absentee]) -> str:
-    if not absent:
-        return "no run to replay yet"
-    return "; ".join(f"{one.name}: {one.why}" for one in absent)
-
-
 def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str:
     said = [f"Replay of {units.count(len(racers), 'run')} on one clock: {found}"]
     for racer in racers:
@@ -81,14 +78,14 @@ def _alt(racers: Sequence[Racer], absent: Sequence[Absentee], found: str) -> str
     return base.sentences(*said)
 
 
-# ---- what player.js reads --------------------------------------------------------------------
+# ---- what bands.js reads ---------------------------------------------------------------------
 
 
 def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> dict[str, Any]:
     longest_s = max(max(map(attrgetter("over_s"), racers)), 1e-9)
     scale, unit = units.time_unit(longest_s)
 
-    kinds = _kinds(racers)
+    kinds = list(dict.fromkeys(_kind(span) for racer in racers for span in racer.works))
     bands = [_run(racer, racers, longest_s, kinds) for racer in racers]
     notes = [f"{one.name}: {one.why}." for one in absent]
     notes += [CLOCK]
@@ -96,11 +93,14 @@ def _data(racers: Sequence[Racer], absent: Sequence[Absentee], title: str) -> di
         notes += _left_out(racer)
 
     return {
-        "question": _question(racers),
+        "title": _question(racers),
         "finding": title,
         "notes": [*notes, KEYS],
-        "frames": FRAMES,
+        "last": FRAMES,
         "opens": _opening(bands),
+        "slider": "time",
+        "stride": STRIDE,
+        "beat": BEAT,
         "time": [longest_s * scale, max(0, 2 - math.floor(math.log10(longest_s * scale))), unit],
         "speeds": _speeds(longest_s),
         "ticks": _ticks(longest_s * scale, unit),
@@ -130,12 +130,13 @@ def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequenc
 
     largest = max(map(attrgetter("size_bytes"), racer.messages), default=0)
     messages = []
-    for t in _drawn_messages(racer):
+    for t in racer.messages[:: _every(len(racer.messages))]:
         share = math.sqrt(t.size_bytes / largest) if largest else 0.0
         messages.append([t.src, t.dst, frame(t.start_s), frame(t.end_s), round(3 + 4 * share, 1)])
 
     works = []
-    for span in _drawn_works(racer):
+    longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
+    for span in sorted(longest, key=attrgetter("start_s")):
         works.append([span.rank, frame(span.start_s), frame(span.end_s), kinds.index(_kind(span))])
 
     return {
@@ -153,13 +154,6 @@ def _run(racer: Racer, racers: Sequence[Racer], longest_s: float, kinds: Sequenc
     }
 
 
-def _kinds(racers: Sequence[Racer]) -> list[str]:
-    found: dict[str, None] = {}
-    for racer in racers:
-        found.update(dict.fromkeys(map(_kind, racer.works)))
-    return list(found)
-
-
 def _kind(span: Span) -> str:
     """Return the kind of work: the first word of its label, as in "forward 3", if it is a word; else "work"."""
     first, *_ = [*span.label.split(), ""]
@@ -169,16 +163,6 @@ def _kind(span: Span) -> str:
 def _every(count: int) -> int:
     """Return the stride at which at most `MOST_MESSAGES` of `count` are drawn."""
     return max(1, math.ceil(count / MOST_MESSAGES))
-
-
-def _drawn_messages(racer: Racer) -> list[Any]:
-    return list(racer.messages[:: _every(len(racer.messages))])
-
-
-def _drawn_works(racer: Racer) -> list[Span]:
-    """Return the longest pieces of work, in the order of their start."""
-    longest = sorted(racer.works, key=lambda span: span.start_s - span.end_s)[:MOST_MESSAGES]
-    return sorted(longest, key=attrgetter("start_s"))
 
 
 def _left_out(racer: Racer) -> list[str]:

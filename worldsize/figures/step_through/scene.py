@@ -1,6 +1,6 @@
-"""A recorded trace to step through with the arrow keys: one HTML output that holds its data, its script and a picture.
+"""A recorded trace to step through with the arrow keys: what the player and `scene.js` draw.
 
-`steps` cuts a trace into steps, `layout` places ranks, and `scripted` makes the output.
+`steps` cuts a trace into steps, and `layout` places ranks.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from worldsize.figures.base import Picture
 from worldsize.figures.chunk_contents import counts
 from worldsize.figures.frame.message_pattern import message_pattern
 from worldsize.figures.inputs import trace_of
-from worldsize.figures.scripted.output import Scripted
+from worldsize.figures.player.output import Scripted
 from worldsize.figures.step_through import text
 from worldsize.figures.step_through.layout import MOST_ROOMY, WIDTHS, Layout, pipeline, ring, star, tree
 from worldsize.figures.step_through.steps import Held, Notes, Step, held_first, steps_of
@@ -28,6 +30,7 @@ MOST_RANKS_WITH_CELLS = MOST_ROOMY
 MOST_CHUNKS = 16
 MOST_MESSAGES = 200
 MOST_STEPS_IN_ALT = 6
+BEAT = [1400, 1]  # milliseconds and steps
 SCRIPT = Path(__file__).with_suffix(".js")
 KEYS = "Keys: left and right arrow, Home, End."
 CHUNKS = "On an arrow: which chunk it carries{tags}."
@@ -49,8 +52,9 @@ def steps(of: Any, layout: str = "ring", contents: Notes | None = None, hub: int
 def _stepper(trace: Any, finding: str, layout: str, contents: Notes | None, hub: int | None) -> Scripted | Picture:
     """Return the player of a trace with a transfer; `finding` describes its messages. Raises ValueError for another layout."""
     n = trace.world_size
-    if hub is None:
-        hub = _busiest(trace)
+    if hub is None:  # the rank with the most messages
+        ends = Counter(chain(*map(attrgetter("src", "dst"), trace.transfers)))
+        hub = max(range(n), key=ends.__getitem__)
 
     before = held_first(contents and _checked(contents, n))
     chunks = max(map(len, before), default=0)
@@ -91,14 +95,6 @@ def _checked(contents: Notes, n: int) -> Notes:
         f"figures.steps: expected contents to hold a Watched fabric's notes for each of {n} ranks, got {contents!r:.60}. "
         f"Return `watched.notes()` from every rank, and pass `contents=run.results`."
     )
-
-
-def _busiest(trace: Any) -> int:
-    """Return the rank with the most messages."""
-    ends: Counter[int] = Counter()
-    for t in trace.transfers:
-        ends.update((t.src, t.dst))
-    return max(range(trace.world_size), key=ends.__getitem__)
 
 
 def _first(every: list[Step]) -> list[Step]:
@@ -154,23 +150,29 @@ def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, find
     return f"Steps of {units.count(n, 'rank')} as a {layout}: {finding}. {_totals(every)}. {said}."
 
 
-# ---- what player.js reads --------------------------------------------------------------------
+# ---- what scene.js reads ---------------------------------------------------------------------
 
 
 def _data(
     shown: Sequence[Step], every: Sequence[Step], n: int, stages: Sequence[Layout], title: str, before: tuple[Held, ...]
 ) -> dict[str, Any]:
-    rows, before_it = [], before
+    rows, before_it, links = [], before, set()
     for step in shown:
         rows.append(_step(step, before_it, n))
         before_it = step.held
+        links.update(map(attrgetter("src", "dst"), step.messages))
 
     return {
         "title": title,
+        "last": len(shown),
+        "opens": 0 if before else 1,  # without chunks, nothing shows before the first step
+        "slider": "step",
+        "stride": 1,
+        "beat": BEAT,
         "start": f"{units.count(n, 'rank')}, {_totals(every)}",
         "notes": _notes(shown, every, cells=bool(before)),
         "stages": list(map(_stage, stages)),
-        "links": _links(shown),
+        "links": sorted(links),  # the faint tracks under the arrows
         "cells": [[_code(value, n) for value in row] for row in before],
         "steps": rows,
     }
@@ -186,14 +188,6 @@ def _stage(where: Layout) -> dict[str, Any]:
         "at": [[round(x), round(y)] for x, y in where.centres],
         "bend": where.bend,
     }
-
-
-def _links(shown: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return (src, dst) of all messages, for the faint tracks under the arrows."""
-    found = set()
-    for step in shown:
-        found |= {(m.src, m.dst) for m in step.messages}
-    return sorted(found)
 
 
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:

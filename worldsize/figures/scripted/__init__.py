@@ -1,1 +1,0 @@
-"""Pictures that a script brings to life: one HTML output with picture and script, and code that the scripts share."""
