@@ -62,7 +62,8 @@ def grade(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking.batch import grade as grade_folder
+    from worldsize.grade.isolation.bubblewrap import UNSAFE
+    from worldsize.grade.marking import grade_folder
     from worldsize.grade.marking.lateness import due_dates
     from worldsize.grade.marking.selection import Selection, Shard, shard_of
     from worldsize.grade.reports import table
@@ -81,8 +82,8 @@ def grade(
                 raise ValueError("--slurm: expected neither --shard nor --unsafe with it, got one of them. Leave it out.")
             made = grade_on_slurm(submissions, out, slurm, root, seed, selection, dates, step, jobs)
         else:
-            made = grade_folder(
-                submissions, out, jobs or 2, unsafe, course, seed, selection=selection, due=dates,
+            made = grade_folder.grade(
+                submissions, out, jobs or 2, course, seed, mode=UNSAFE if unsafe else None, selection=selection, due=dates,
                 progress=lambda done, total, row: step(done, total, f"{row.student[:30]!r} {row.state}"),
             )  # fmt: skip
     with one_paragraph():

@@ -1,6 +1,6 @@
 """A grade as data: one row per submission, one JSON file per row, written whole or not at all.
 
-The files make a batch resumable: a submission with a row is done.
+The files make a grading resumable: a submission with a row is done.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ExerciseRow:
 class GradeRow:
     """The result of one submission. `seed` replays it; `digest` is of the bytes that were marked.
 
-    `release` is the digest of everything else that decides a mark (`releases`), "" in rows of a version that kept none.
+    `release` is the digest of everything else that decides a mark (`release_digests`), "" in rows of a version that kept none.
     `host` is the machine that graded, and `attempt` counts its tries from 1.
     """
 

@@ -11,12 +11,12 @@ from worldsize.grade import course
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.desk import Desk
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
-from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
+from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.worker_supervisor import WorkerSupervisor
 from worldsize.grade.reports.feedback_page import appeal_number
 from worldsize.grade.reports.table import one_line
 from worldsize.units import number
@@ -56,11 +56,11 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
         )
 
     mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()  # as in the first marking
-    desk = Desk(MarkingOrder(str(root), mode, row.seed, Limits()))
+    supervisor = WorkerSupervisor(MarkingOrder(str(root), mode, row.seed, Limits()))
     try:
-        return desk.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
+        return supervisor.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
     finally:
-        desk.close()
+        supervisor.close()
 
 
 def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
@@ -81,7 +81,7 @@ def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
             said = f": {other.mismatch.splitlines()[0]}" if other is not None and other.mismatch else ""
             lines.append(f"    now {told}{said}")
 
-    release = releases(course.load(root)).get(row.lab, "")
+    release = release_digests(course.load(root)).get(row.lab, "")
     if release != row.release:
         lines.append(f"  the release has changed since: {row.release or 'unknown'} then, {release} now")
     if row.host != again.host and row.host:

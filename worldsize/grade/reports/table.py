@@ -1,4 +1,4 @@
-"""The table at the end of a batch: rows, statistics and a histogram for each lab, as text.
+"""The table at the end of a grading: rows, statistics and a histogram for each lab, as text.
 
 Beyond `MOST_ROWS` rows, a line stands for all rows of one lab, state and points; a CSV beside the rows has every row.
 """
@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.grade_folder import FolderGrading
 from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.grade.reports import sheet
@@ -115,11 +115,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def closing_line(batch: Batch, out: Path) -> str:
+def closing_line(done: FolderGrading, out: Path) -> str:
     """Return the last line below the table: submissions graded and kept, the sandbox, the CSV, and the seed for a replay."""
     return (
-        f"{count(batch.graded, 'submission')} graded, {batch.kept} kept from before ({_WAYS[batch.mode]}); "
-        f"all rows: {out / FILE}. To replay a row: --seed {batch.seed}"
+        f"{count(done.graded, 'submission')} graded, {done.kept} kept from before ({_WAYS[done.mode]}); "
+        f"all rows: {out / FILE}. To replay a row: --seed {done.seed}"
     )
 
 

@@ -70,7 +70,7 @@ class MarkingTask:
 
 @dataclass(frozen=True)
 class MarkingOrder:
-    """Settings for every task of a batch. `course` is the release's folder, `mode` the kind of sandbox."""
+    """Settings for every task of a grading. `course` is the release's folder, `mode` the kind of sandbox."""
 
     course: str
     mode: SandboxMode

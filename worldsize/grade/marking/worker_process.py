@@ -25,8 +25,8 @@ from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
 from worldsize.grade.isolation import privileges
 from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import marking
-from worldsize.grade.marking.marking import BrokenRelease, MarkingOrder, MarkingTask
+from worldsize.grade.marking import mark_submission
+from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
 _LEAST_ROOM = 0.6  # share of the room that the next submission needs
@@ -75,8 +75,8 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     state: GradeState = "lost"
     try:
         if task.lab in labs and not task.sound:
-            marking.try_setup(labs[task.lab], sandbox)
-        return marking.mark(task, labs, sandbox, seed)
+            mark_submission.try_setup(labs[task.lab], sandbox)
+        return mark_submission.mark(task, labs, sandbox, seed)
     except MemoryError:
         reason = f"it sent more than fits into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
         if fresh:
