@@ -16,7 +16,7 @@ from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.mark_submission import MarkingTask
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.reports import csv_export
+from worldsize.grade.reports import canvas_csv
 
 LIMITS = Limits(case_s=5, wall_s=60, memory_bytes=1_500_000_000)
 GOOD = TITLE + RIGHT
@@ -73,7 +73,7 @@ def test_rows_of_files_that_are_gone_count_nowhere_and_are_named(tmp_path, monke
     assert [row.student for row in done.folder.gone] == ["anna_1", "ben_2"]
     kept = read_graded(tmp_path / "out")
     assert (kept.rows, kept.gone) == (done.rows, done.folder.gone)
-    assert "anna" not in csv_export.canvas(kept.rows).text
+    assert "anna" not in canvas_csv.export(kept.rows).text
 
 
 def test_one_whose_file_has_another_lab_now_has_one_row(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.reports import attention, csv_export
+from worldsize.grade.reports import attention, canvas_csv
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -109,7 +109,7 @@ def test_what_is_lost_three_times_is_no_mark_and_costs_the_others_nothing(lost_o
         "ben_2": ("lost", 0, 3), "carl_3": ("graded", 4, 2),
     }  # fmt: skip
     assert (rows["ben_2"].possible, rows["ben_2"].digest != "") == (4, True)
-    sheet = csv_export.canvas(lost_once.folder.rows)
+    sheet = canvas_csv.export(lost_once.folder.rows)
     assert '"ben","2","","","",""' in sheet.text
     assert [(need.kind, need.student) for need in attention.needs(lost_once.folder)] == [("lost", "ben_2")]
 
@@ -214,7 +214,7 @@ def test_a_cell_that_claims_to_be_another_and_exits_is_not_the_releases_fault(tm
     row = mark_here(sandbox, hand_in(tmp_path, eve_1=forged) / "eve_1" / f"{LAB}.ipynb", LAB, "eve_1")
     assert (row.state, row.points, row.attempt) == ("crashed", 0, 1)
     assert "Exercise 0.1 itself, before any call" in row.exercises[0].mismatch
-    assert '"eve","1","","","","0"' in csv_export.canvas([row]).text
+    assert '"eve","1","","","","0"' in canvas_csv.export([row]).text
 
 
 def test_one_that_uses_up_its_time_before_any_call_is_out_of_time_and_not_lost(tmp_path, sandbox, monkeypatch):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import fits
-from worldsize.grade.marking.submissions_folder import numbered, same_number
+from worldsize.grade.marking.submissions_folder import lms_number
 from worldsize.units import number
 
 FILE = "overrides.csv"
@@ -61,7 +61,7 @@ def read(
         raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Example:\n{_EXAMPLE}")
 
     students = {row.student for row in rows}
-    known = {same_number(found[1]) for student in students if (found := numbered(student))}
+    known = {lms_number(student) for student in students}
     students |= {f"{name}_{number}" for number, name in listed.items() if number not in known}
     stems = {name: stem for stem in labs for name in (stem, stem[:2])}
     found: dict[tuple[str, str], list[ByHand]] = {}

@@ -87,6 +87,12 @@ def numbered(student: str) -> tuple[str, str] | None:
     return found["name"], found["id"]
 
 
+def lms_number(student: str) -> str:
+    """Return a student's number as an LMS reads it, "" if the name has none."""
+    known = numbered(student)
+    return same_number(known[1]) if known else ""
+
+
 def same_number(number: str) -> str:
     """Return a student's number as an LMS reads it: 007 is 7."""
     return number.lstrip("0") or "0"

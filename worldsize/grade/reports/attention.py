@@ -11,7 +11,7 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedOutcome
-from worldsize.grade.marking.submissions_folder import numbered, same_number
+from worldsize.grade.marking.submissions_folder import lms_number
 from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports import sheet
 from worldsize.grade.reports.table import one_line
@@ -197,10 +197,10 @@ def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
     labs: dict[tuple[str, str], int] = {}
     by_number: dict[str, set[str]] = {}
     for row in rows:
-        known = numbered(row.student)
-        if known is None:
+        known = lms_number(row.student)
+        if not known:
             continue
-        by_number.setdefault(same_number(known[1]), set()).add(row.student)
+        by_number.setdefault(known, set()).add(row.student)
         if row.lab:
             labs[row.student, row.lab] = labs.get((row.student, row.lab), 0) + 1
     twice: dict[str, list[str]] = {}
