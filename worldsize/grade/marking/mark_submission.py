@@ -131,25 +131,23 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     handed_in = submission.repair(cells, lab)
     marking = SubmissionMarking(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
     exercises = tuple(marking.exercises())
+    states = {e.state for e in exercises}
+    state: GradeState = "tampered" if handed_in.tamper else "graded"
+    if "timeout" in states:
+        state = "timeout"
+    elif "crashed" in states:
+        state = "crashed"
+
     return replace(
         row,
         lab=lab.stem,
-        state=_state(exercises, handed_in),
+        state=state,
         points=sum(e.points for e in exercises),
         possible=lab.possible,
         exercises=exercises,
         tamper=handed_in.tamper,
         seconds=time.monotonic() - began_s,
     )
-
-
-def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> GradeState:
-    states = {e.state for e in exercises}
-    if "timeout" in states:
-        return "timeout"
-    if "crashed" in states:
-        return "crashed"
-    return "tampered" if handed_in.tamper else "graded"
 
 
 class SubmissionMarking:

@@ -19,7 +19,16 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
     Raises ValueError, before anything is written, for folders of different seeds, releases or rows.
     """
-    records = {part: _record(part) for part in dict.fromkeys([*([out] if _has_grades(out) else []), *parts])}
+    folders = [out, *parts] if GradingRecord.place(out).is_file() else parts
+    records: dict[Path, GradingRecord] = {}
+    for part in folders:
+        read_graded(part)  # raises if it is not a folder of grades
+        record = read_record(part)
+        if record is None:
+            raise ValueError(
+                f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed."
+            )
+        records[part] = record
     seeds = {record.seed: part for part, record in records.items()}
     if len(seeds) > 1:
         told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
@@ -40,18 +49,6 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
             rows.write(rows.read(part / "rows" / name), out / "rows")
     write_record(out, GradingRecord(next(iter(seeds)), paths))
     return read_graded(out)
-
-
-def _has_grades(out: Path) -> bool:
-    return GradingRecord.place(out).is_file()
-
-
-def _record(part: Path) -> GradingRecord:
-    read_graded(part)  # raises if it is not a folder of grades
-    record = read_record(part)
-    if record is None:
-        raise ValueError(f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed.")
-    return record
 
 
 def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> None:

@@ -24,22 +24,16 @@ from worldsize.units import number
 
 def row_of(asked: str, graded: GradedFolder) -> GradeRow:
     """Return the row whose page has this appeal number. Raises ValueError if there is none."""
-    wanted = _plain(asked)
+    wanted = "".join(asked.lower().split()).replace("-", "")
     for row in (*graded.rows, *graded.gone):
-        if _plain(appeal_number(row)) == wanted:
+        if appeal_number(row).replace("-", "") == wanted:
             return row
+
+    example = appeal_number(graded.rows[0]) if graded.rows else "0123-4567-89ab-cdef"
     raise ValueError(
-        f"appeal: expected a number from a feedback page of this grading, such as {_example(graded)}, got {asked!r}. A new "
+        f"appeal: expected a number from a feedback page of this grading, such as {example}, got {asked!r}. A new "
         "submission or another seed gives another number: ask for the page."
     )
-
-
-def _example(graded: GradedFolder) -> str:
-    return appeal_number(graded.rows[0]) if graded.rows else "0123-4567-89ab-cdef"
-
-
-def _plain(text: str) -> str:
-    return "".join(text.lower().split()).replace("-", "")
 
 
 def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
@@ -76,10 +70,12 @@ def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
         lines.append(f"  {e.title} {e.id}: {told}")
         if e.mismatch:
             lines.append(f"    {e.mismatch.splitlines()[0]}")
-        if not same:
-            told = "not there" if other is None else f"{other.state}, {number(other.points)}"
-            said = f": {other.mismatch.splitlines()[0]}" if other is not None and other.mismatch else ""
-            lines.append(f"    now {told}{said}")
+
+        if other is None:
+            lines.append("    now not there")
+        elif not same:
+            said = f": {other.mismatch.splitlines()[0]}" if other.mismatch else ""
+            lines.append(f"    now {other.state}, {number(other.points)}{said}")
 
     release = release_digests(course.load(root)).get(row.lab, "")
     if release != row.release:

@@ -127,10 +127,15 @@ def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPre
 def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
     found: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
     for row in rows:
-        if row.state not in ("pass", "not yet", "missing"):
-            found[_property(row), _template(row.mismatch)].append(row)
+        if row.state in ("pass", "not yet", "missing"):
+            continue
+        failed = next((one.name for one in row.properties if one.passed is False), row.state)
+        # without its case and numbers, so that like mistakes compare equal
+        first = _first_line(row.mismatch)
+        _, _, said = first.partition(": ")
+        found[failed, _NUMBER.sub("#", said or first)].append(row)
 
-    causes = [Cause(name, same[0].mismatch.splitlines()[0], len(same)) for (name, _), same in found.items()]
+    causes = [Cause(name, _first_line(same[0].mismatch), len(same)) for (name, _), same in found.items()]
     return ExerciseMap(
         lab=lab,
         id=rows[0].id,
@@ -144,16 +149,8 @@ def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
     )
 
 
-def _property(row: ExerciseRow) -> str:
-    """Return the first property that does not hold, or the row's state if none was found false."""
-    return next((one.name for one in row.properties if one.passed is False), row.state)
-
-
-def _template(mismatch: str) -> str:
-    """Return a check's first line without its case and numbers, so that like mistakes compare equal."""
-    first = mismatch.splitlines()[0] if mismatch else ""
-    _, _, said = first.partition(": ")
-    return _NUMBER.sub("#", said or first)
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ""
 
 
 def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:

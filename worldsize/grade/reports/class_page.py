@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from worldsize import pages, units
 from worldsize.grade.reports.class_map import ClassMap, QuestionMap
@@ -27,9 +26,13 @@ class DotPlace:
 
 def page(found: ClassMap, again_s: int | None = None) -> str:
     """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
+    labs = []
+    for lab in labs_of(found):
+        exercises = [one for one in found.exercises if one.lab[:2] == lab]
+        labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
     return pages.render(
-        "class.html", found=found, labs=labs_of(found), strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
-        number=units.number, bar=_bar, finding=finding, in_lab=_in_lab,
+        "class.html", found=found, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
+        number=units.number, finding=finding,
     )  # fmt: skip
 
 
@@ -38,19 +41,11 @@ def labs_of(found: ClassMap) -> list[str]:
     return sorted({one.lab[:2] for one in (*found.exercises, *found.questions)})
 
 
-def _in_lab(ones: Sequence[Any], lab: str) -> list[Any]:
-    return [one for one in ones if one.lab[:2] == lab]
-
-
 def finding(one: QuestionMap) -> str:
     """Return a sentence on the strip of a question."""
-    right = f"{one.close} of {one.students} within 5 %"
-    groups = [f"{group.students} of {one.students} {group.words}" for group in one.groups]
-    return "; ".join([right, *groups])
-
-
-def _bar(part: int, whole: int) -> int:
-    return round(120 * part / whole)
+    said = [f"{one.close} of {one.students} within 5 %"]
+    said += [f"{group.students} of {one.students} {group.words}" for group in one.groups]
+    return "; ".join(said)
 
 
 def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
