@@ -65,11 +65,13 @@ def default_root() -> Path:
     checkout = Path(worldsize.__file__).resolve().parents[1]
     here = Path.cwd()
     other = here / "worldsize" / "__init__.py"
+
     if (here / "labs").is_dir() and other.is_file() and not other.samefile(worldsize.__file__):
         raise ValueError(
             f"{here}: expected the checkout whose package is running, {checkout}, got another one. Name the course with "
             "--course, or install this one's package (pip install -e .)."
         )
+
     return checkout if (checkout / "labs").is_dir() else Path.cwd()
 
 

@@ -182,6 +182,7 @@ class _Rounds:
                 if number == 1:
                     raise
                 break
+
             ends |= {end.shard: end for end in made}
             # "failed" is a mistake of the caller's or of a file: not tried again
             again = {end.shard for end in made if end.kind in ("lost", "refused")}
@@ -189,6 +190,7 @@ class _Rounds:
             calls = [call for call in calls if call.selection.shard in again]
             if not calls:
                 break
+
         bad = [end for end in ends.values() if end.kind != "done"]
         if not bad:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -197,6 +199,7 @@ class _Rounds:
     def _round(self, calls: Sequence[ShardCall], number: int) -> list[ShardEnd]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.tasks += len(calls)
+
         tasks: list[tuple[ShardCall, Any]] = []
         try:
             with _as_submitted_here():
@@ -216,9 +219,11 @@ class _Rounds:
         options = {**given.pop("slurm_additional_parameters", {}), "export": "NONE", "no-requeue": True}
         if self._refusing:
             options["exclude"] = ",".join(sorted(self._refusing))
+
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         setup = [*given.pop("slurm_setup", ()), *_SETUP, path]
         srun_args = [*given.pop("slurm_srun_args", ()), "--export=ALL"]
+
         try:
             executor.update_parameters(
                 **{"cpus_per_task": _CPUS, "slurm_signal_delay_s": 0, **given},

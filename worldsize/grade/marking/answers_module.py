@@ -119,6 +119,7 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
     """Return a cell's definitions and the statements that bind names they use, except those that start a run."""
     wanted = set(functions)
     kept: set[Statement] = set()
+
     grows = True
     while grows:
         grows = False
@@ -128,6 +129,7 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
                 kept.add(one)
                 wanted |= one.now | one.later
                 grows = True
+
     return [one for one in rows if one in kept]
 
 
@@ -212,6 +214,7 @@ def _front_imports(text: str) -> Iterator[str]:
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
     used -= {name for one in statements(text) or () for name in one.binds}
+
     found: dict[str, list[str]] = {}
     front = (Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8")
     for node in ast.parse(front).body:
@@ -219,6 +222,7 @@ def _front_imports(text: str) -> Iterator[str]:
             for alias in node.names:
                 if (alias.asname or alias.name) in used:
                     found.setdefault(node.module, []).append(alias.name)
+
     for module, names in sorted(found.items()):
         yield f"from {module} import {', '.join(sorted(names))}"
 

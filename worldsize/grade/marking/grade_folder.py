@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import Timeout
+from filelock import SoftFileLease, Timeout
 
 from worldsize.files import remove_parts_of
 from worldsize.grade import course
@@ -87,6 +87,7 @@ def grade(
         raise ValueError(
             f"--shard: expected one seed for all shards, got none. Give all the same, such as --seed {secrets.randbits(62)}."
         )
+
     seed = fixed_seed(out, seed)
     order = MarkingOrder(course=str(root), mode=mode, seed=seed, limits=limits or Limits())
     run = _Run(folder, out, labs, order, progress, selection, due)
@@ -103,6 +104,7 @@ def fixed_seed(out: Path, given: int | None) -> int:
     kept = first_record(out, GradingRecord(drawn))
     if given is None or given == kept.seed:
         return kept.seed
+
     if busy := holders(out):
         raise ValueError(
             f"{out}: expected no grading with another seed in this folder, got one that is running ({', '.join(busy)}). "
@@ -125,6 +127,7 @@ def find_submissions(folder: Path, labs: Mapping[str, CourseLab], selection: Sel
     for one in sorted(submissions_folder.find(folder, labs), key=lambda one: one.lab == ""):
         if not one.lab:
             one = _looked_into(one, labs)
+
         place = (one.student, one.lab or str(one.path))
         other = by_lab.get(place)
         if other is None:
@@ -164,11 +167,12 @@ def path_in(folder: Path, one: HandedIn) -> str:
 
 @dataclass(frozen=True)
 class _Selected:
-    """A selected submission: its file, its task, its row's name, and its lateness."""
+    """A selected submission: its file, its task, its row's name and lease, and its lateness."""
 
     file: HandedIn
     task: MarkingTask
     row_name: str
+    lease: SoftFileLease  # one for all tries: another's lease expires when this one has seen it unchanged for long enough
     late: str
     seen: tuple | None  # the row's file at the start; a different one is another grading's work
 
@@ -232,7 +236,8 @@ class _Run:
                 continue
 
             one = _looked_into(one, self._labs)
-            selected = _Selected(one, task, row_name, one.late or lateness.late(one, self._due), seen)
+            late = one.late or lateness.late(one, self._due)
+            selected = _Selected(one, task, row_name, lease(self._out, row_name), late, seen)
             again = self._selection.again or self._selection.crashed
             if before and not again and self._still_holds(before, one, task):
                 kept.append(selected)
@@ -284,17 +289,17 @@ class _Run:
                 except queue.Empty:
                     return
 
-                held = lease(self._out, selected.row_name)
                 try:
-                    held.acquire()
+                    selected.lease.acquire()
                 except Timeout:  # another grading is marking it, or died before its lease expired
                     self._todo.put(selected)
                     time.sleep(_ASK_AGAIN_S / max(1, self._todo.qsize()))
                     continue
+
                 try:
                     self._mark(supervisor, selected)
                 finally:
-                    held.release()
+                    selected.lease.release()
         except BaseException as error:
             self._errors.append(error)
         finally:

@@ -66,6 +66,7 @@ def read_record(out: Path) -> GradingRecord | None:
         if not isinstance(record.stale, dict) or not isinstance(record.outdated, dict):
             raise TypeError("expected digests and releases by name")
         return record
+
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: expected the seed and the files of a grading, got a file that cannot be read ({error}). Take the seed from "

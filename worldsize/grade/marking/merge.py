@@ -29,6 +29,7 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
                 f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed."
             )
         records[part] = record
+
     seeds = {record.seed: part for part, record in records.items()}
     if len(seeds) > 1:
         told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
@@ -71,6 +72,7 @@ def _expect_one_release(kept: dict[str, tuple[GradeRow, Path]]) -> None:
     found: dict[str, dict[str, Path]] = {}
     for row, part in kept.values():
         found.setdefault(row.lab, {})[row.release] = part
+
     for lab, releases in sorted(found.items()):
         if len(releases) > 1:
             told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())

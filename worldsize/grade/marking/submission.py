@@ -111,6 +111,7 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
 
     file = os.fdopen(descriptor, "rb")
     about = os.fstat(descriptor)
+
     problem = ""
     if not stat.S_ISREG(about.st_mode):
         problem = f"{path.name} is not a plain file"
@@ -249,6 +250,7 @@ def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[Notebo
         of_its_name = [one for one in found if exercise.id in (one.grade_id, one.id)]
         other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
         yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
+
     if cell.by == "what it says":
         yield Tamper("exercise without its name", exercise.title, exercise.id)
     if len(cell.parts) > 1:
@@ -269,6 +271,7 @@ def taken_along(
     for cell in places.values():
         for k in (*cell.parts[1:], *cell.copies):
             rows.pop(k, None)
+
     for exercise in lab.exercises:
         cell = places[exercise.id]
         if cell.parts:

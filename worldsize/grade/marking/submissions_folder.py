@@ -188,6 +188,7 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
     folders: dict[str, set[Path]] = {}
     for path in notebooks(entry):
         folders.setdefault(_lab(path.stem, labs), set()).add(path.parent)
+
     for lab, places in folders.items():
         if lab and len(places) >= _WRAPS:
             raise ValueError(
@@ -213,8 +214,9 @@ def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[H
     lines = []
     for one in found:
         lab = _lab(one.path.name, labs)
-        theirs = have.get(one.student, set())
-        if one.refused and theirs >= ({lab} if lab else every) and theirs:
+        wanted = {lab} if lab else every
+        theirs = have.get(one.student)
+        if one.refused and theirs and theirs >= wanted:
             beside.setdefault(one.student, []).append(one.path.name)
         else:
             lines.append(one)
@@ -257,16 +259,13 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
 
 def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
     """Map the entries of a student's folder that lack a notebook, assignments or a lab's files, to their files."""
-    have = {_lab(path.stem, labs) for path in found}
+    have = {"", *(_lab(path.stem, labs) for path in found)}
     with_one = {folder / path.relative_to(folder).parts[0] for path in found}
+
     lines: dict[Path, list[Path]] = {}
     for path in others:
         top = folder / path.relative_to(folder).parts[0]
-        if top == path:
-            lab = _lab(path.name, labs)
-            missing = lab != "" and lab not in have
-        else:
-            missing = top not in with_one
+        missing = _lab(path.name, labs) not in have if top == path else top not in with_one
         if missing and path.name not in TICKETS:
             lines.setdefault(top, []).append(path)
     return lines

@@ -74,6 +74,7 @@ class Worker:
             self._more_s += _FRESH_S
         self._first = True
         self.is_full = False  # submissions have left too much in its memory
+
         self._process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker_process", str(os.getpid())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,

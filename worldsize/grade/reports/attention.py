@@ -58,15 +58,16 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
 
     Points `given` by hand settle a row, unless the row is doubled, gone or not up to date.
     """
-    decided = {student for student, _ in given}
-    found = [*_not_up_to_date(graded)]
+    found = list(_not_up_to_date(graded))
     found += [Need("doubled", words) for words in dict.fromkeys(doubled(graded.rows).values())]
+    decided = {student for student, _ in given}
     for need in unsure(graded.rows):
         if (need.student, need.lab) not in given and (need.lab or need.student not in decided):
             found.append(need)
     for row in graded.rows:
         if (row.student, row.lab) not in given:
             found += _to_look_at(row)
+
     for row in graded.gone:
         why = f"{row.path} was missing in the last grading"
         found.append(Need("gone", why, row.student, row.lab or _NO_LAB, row.path))

@@ -55,7 +55,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     Raises ValueError if it is not Canvas's, or if a lab has no column or several.
     """
     lines = csv_lines(path, "the CSV that Canvas's gradebook exports", lambda head: re.match(r'"?(Student|LastName)"?;', head))
-    heads = [head.strip() for head in lines[0]] if lines else []
+    heads = [head.strip() for head in lines[0]]
     if heads[:2] != FIRST[:2] and heads[:3] != _TWO_NAMES:
         got = ", ".join(heads[:5]) or "nothing"
         raise ValueError(

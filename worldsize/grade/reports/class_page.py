@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,20 +45,21 @@ def labs_of(found: ClassMap) -> list[str]:
 def finding(one: QuestionMap) -> str:
     """Return a sentence on the strip of a question."""
     said = [f"{one.close} of {one.students} within 5 %"]
-    said += [f"{group.students} of {one.students} {group.words}" for group in one.groups]
+    for group in one.groups:
+        said.append(f"{group.students} of {one.students} {group.words}")
     return "; ".join(said)
 
 
 def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
     """Return the dots of a question, stacked by error on a log scale, and the strip's height."""
-    columns: dict[int, int] = {}
+    columns: Counter[int] = Counter()
     dots = []
     for ratio in one.ratios:
-        decades = min(_REACH, max(-_REACH, math.log10(ratio)))
-        column = round((0.5 + decades / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
-        columns[column] = columns.get(column, 0) + 1
-        dots.append((column, columns[column], ratio))
+        decades = math.log10(ratio)
+        within = min(_REACH, max(-_REACH, decades))
+        column = round((0.5 + within / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
+        columns[column] += 1
+        dots.append((column, columns[column], abs(decades) <= math.log10(CLOSE_RATIO)))
 
     height = TOP + 2 * DOT * max(columns.values(), default=1) + DOT
-    right = {ratio for ratio in one.ratios if abs(math.log10(ratio)) <= math.log10(CLOSE_RATIO)}
-    return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, ratio in right) for c, k, ratio in dots], height
+    return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, right) for c, k, right in dots], height

@@ -20,6 +20,7 @@ from worldsize.grade.host.arena import CountingArena, LastRunReached, SandboxAre
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.marking.mark_submission import setup_cells
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
 from worldsize.grade.marking.seeds import derived
 from worldsize.trace import Trace, Transfer
@@ -71,8 +72,7 @@ class Expected:
         sandbox.preload(lab.modules)
 
         seed = derived(row.seed, lab.stem, row.digest)
-        cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
-        cells += [[e.title, e.reference] for e in lab.exercises]
+        cells = setup_cells(lab) + [[e.title, e.reference] for e in lab.exercises]
         draws = random.Random(derived(seed, exercise.id))
         arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"), draws)
 

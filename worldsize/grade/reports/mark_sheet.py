@@ -56,6 +56,7 @@ def mark_sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str
     """Return the sheet with a `line(student, name, number)` for each student, empty if the LMS does not have the student."""
     lines = list(heads)
     shared = doubled_students(rows)
+
     unknown = []
     for student in sorted({row.student for row in rows} - shared.keys()):
         known = numbered(student)
@@ -68,7 +69,7 @@ def mark_sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str
 
 
 def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> list[list[str]]:
-    """Return the lines of an LMS's CSV in UTF-8; `semicolons(text)` is true if they separate its fields.
+    """Return the lines of an LMS's CSV in UTF-8, at least an empty one; `semicolons(text)` is true if they separate its fields.
 
     Raises ValueError if the file is missing or unreadable.
     """
@@ -76,6 +77,6 @@ def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> lis
         raise ValueError(f"{path}: expected {what}, got no such file.")
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if semicolons(text) else ","))
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if semicolons(text) else ",")) or [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: expected {what}, got a file that cannot be read: {error}.") from None

@@ -76,11 +76,11 @@ class Worksheet:
 def read(path: Path) -> Worksheet:
     """Read a grading worksheet. Raises ValueError if it is none with English heads."""
     lines = csv_lines(path, "the grading worksheet of Moodle's assignment", lambda text: text.partition("\n")[0].count(";") > 3)
-    heads = [head.strip().lower() for head in lines[0]] if lines else []
+    heads = [head.strip().lower() for head in lines[0]]
     at = {head: heads.index(head.lower()) for head in (*HEADS, CHANGEABLE) if head.lower() in heads}
     missing = [head for head in _NEEDED if head not in at]
     if missing:
-        got = ", ".join(lines[0][:5]) if lines else "nothing"
+        got = ", ".join(lines[0][:5]) or "nothing"
         raise ValueError(
             f"{path}, line 1: expected the heads of Moodle's grading worksheet, including {', '.join(missing)}, got {got!r}. Set "
             "Moodle to English, and download the worksheet from the assignment's submissions (Download grading worksheet)."
@@ -109,11 +109,12 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
 
     def mark(student: str) -> Mark:
         row = by_student[student]
-        told = given.get((student, lab))
-        points = f"{told.points:g}" if told else mark_of(row, given)
+        points, reason = mark_of(row, given), ""
+        if told := given.get((student, lab)):
+            points, reason = f"{told.points:g}", told.reason
+
         worth = f"{points} of {possible:g} points" if points else "no mark"
-        head = f"{worth}. {told.reason if told else ''}".strip()
-        text = "\n".join([f"World Size, {lab}", head, *_findings(row)])
+        text = "\n".join([f"World Size, {lab}", f"{worth}. {reason}".strip(), *_findings(row)])
         return Mark(points, html.escape(text, quote=False).replace("\n", _BREAK))
 
     def line(student: str, name: str, id: str) -> list[str]:
@@ -121,7 +122,9 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
         return [f"Participant {id}", name, made.grade, f"{possible:g}", NEVER, made.comment]
 
     meant = [*by_student.values(), *of_lab]
-    return mark_sheet(meant, [HEADS], line) if theirs is None else _filled_in(theirs, meant, mark, possible)
+    if theirs is None:
+        return mark_sheet(meant, [HEADS], line)
+    return _filled_in(theirs, meant, mark, possible)
 
 
 def _findings(row: GradeRow) -> Iterator[str]:
@@ -140,19 +143,26 @@ def _findings(row: GradeRow) -> Iterator[str]:
 def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float) -> MarkSheet:
     shared = doubled_students(rows)
     there = theirs.students()
-    numbers = {row.student: lms_number(row.student) for row in rows}
-    handed_in = set(filter(None, numbers.values()))
+    handed_in: set[str] = set()
+    marks, unknown = {}, []
+    for student in sorted({row.student for row in rows}):
+        known = lms_number(student)
+        handed_in.add(known)
+        if known in there and student not in shared:
+            marks[known] = mark(student)
+        elif student not in shared:
+            unknown.append(student)
+
+    handed_in.discard("")
     if handed_in and not there.keys() & handed_in:
         raise ValueError(
             f"{theirs.path}: expected the worksheet of the graded assignment, got one without any of its student numbers, such "
             f"as Participant {min(handed_in)}. Moodle renumbers students in each assignment."
         )
 
-    ours = {student: known for student, known in numbers.items() if student not in shared}
-    marks = {known: mark(student) for student, known in ours.items() if known in there}
     return MarkSheet(
         filled(theirs, marks),
-        unknown=tuple(sorted(student for student, known in ours.items() if known not in there)),
+        unknown=tuple(unknown),
         doubled=tuple(dict.fromkeys(shared.values())),
         absent=tuple(name for known, name in theirs.names.items() if known not in handed_in),
         looked_at=tuple(_looked_at(theirs, marks, possible)),
@@ -180,8 +190,9 @@ def with_ours(theirs: str, ours: str) -> str:
     A person's text above and below stays. Lines of an earlier mismatch below its last exercise look like a person's, and
     stay too.
     """
-    earlier = re.search(rf"{re.escape(ours)}(?![^<\n])", theirs) or _EARLIER.search(theirs)
-    above, below = (theirs[: earlier.start()], theirs[earlier.end() :]) if earlier else (theirs, "")
+    above, below = theirs, ""
+    if earlier := re.search(rf"{re.escape(ours)}(?![^<\n])", theirs) or _EARLIER.search(theirs):
+        above, below = theirs[: earlier.start()], theirs[earlier.end() :]
     above = _TRAILING.sub("", above)
     return f"{above}{_BREAK}{ours}{below}" if above else f"{ours}{below}"
 
@@ -194,6 +205,7 @@ def _looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) ->
         if re.fullmatch(r"[0-9]+(\.[0-9]+)?", told) and float(told) != possible:
             says = f"Moodle has {number(float(told))} points for it, the course {number(possible)}: marks are not scaled"
             yield f"{theirs.path}: {says}"
+
     if MAXIMUM not in theirs.at:
         yield f"{theirs.path}: it has no {MAXIMUM}. If Moodle marks by a scale, it accepts no points"
     for known, line in there.items():

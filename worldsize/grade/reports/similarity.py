@@ -168,6 +168,7 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
             compared.append(compare(labs[stem], exercise, papers[stem], given, tally))
             if progress is not None:
                 progress(len(compared), total)
+
         whole += tally.pairs(stem)
 
     return Similarity(compared=tuple(compared), whole=tuple(whole), unread=tuple(unread))
@@ -190,6 +191,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
             continue
 
         papers.setdefault(lab.stem, {}).setdefault(one.student, submission.repair(cells, lab).sources)
+
     return papers, unread
 
 
