@@ -27,7 +27,7 @@ import psutil
 import report
 
 from worldsize.grade import course
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_S, GOAL_SUBMISSIONS = 150.0, 30

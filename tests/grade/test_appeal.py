@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.grade.cheats import LAB, ROOT, TITLE, with_cell
 from worldsize import cli
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.rows import write
 from worldsize.grade.reports.feedback_page import appeal_number
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from tests.grade.cheats import LAB, ROOT
 from tests.support.gradebook import RING, row
-from tests.support.quick_desk import hand_in, quick_desk
+from tests.support.quick_marking import hand_in, quick_marking
 from worldsize import cli
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, write_record
 from worldsize.grade.marking.rows import GradeRow, file_name, write
 from worldsize.grade.reports import attention
@@ -129,7 +129,7 @@ def test_none_of_them_has_a_mark_or_a_page(grades):
 
 
 def test_grading_ends_with_what_needs_a_person(grades, tmp_path, monkeypatch):
-    quick_desk(monkeypatch)
+    quick_marking(monkeypatch)
     hand_in(tmp_path / "submitted", *(f"{student}/{LAB}.ipynb" for student in ("eve_7", "victim_07")))
     words = said("grade", tmp_path / "submitted", "--out", grades, "--course", ROOT, "--unsafe")
     assert NAMES["doubled"] in words.stderr and NAMES["gone"] in words.stderr
@@ -142,7 +142,7 @@ def test_a_row_of_a_version_that_called_its_own_loss_a_crash_is_named():
 
 
 def test_one_who_comes_back_is_not_gone_any_more(tmp_path, monkeypatch):
-    quick_desk(monkeypatch)
+    quick_marking(monkeypatch)
     folder = hand_in(tmp_path / "submitted", *(f"{student}/{LAB}.ipynb" for student in ("anna", "ben")))
     away = tmp_path / "away"
     counts = []
@@ -150,5 +150,5 @@ def test_one_who_comes_back_is_not_gone_any_more(tmp_path, monkeypatch):
         if frm:
             frm.rename(to)
         batch = grade(folder, tmp_path / "out", root=ROOT, mode="own")
-        counts.append((len(batch.rows), [one.student for one in batch.gone]))
+        counts.append((len(batch.rows), [one.student for one in batch.folder.gone]))
     assert counts == [(2, []), (1, ["ben"]), (2, [])]

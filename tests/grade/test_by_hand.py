@@ -19,7 +19,7 @@ from worldsize.grade.marking import by_hand
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow, write
 from worldsize.grade.nbgrader import hand_points, scores
-from worldsize.grade.reports import appeal, attention, canvas_columns
+from worldsize.grade.reports import appeal, attention, canvas_csv
 from worldsize.grade.reports.feedback_page import appeal_number
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -308,7 +308,7 @@ def test_whom_canvas_has_and_who_handed_in_nothing_is_named_in_the_list_and_in_i
 def test_what_is_not_canvass_export_is_named(grades, tmp_path, text, words):
     (tmp_path / "theirs.csv").write_text(text)
     with pytest.raises(ValueError, match=words):
-        canvas_columns.read(tmp_path / "theirs.csv", [RING, START])
+        canvas_csv.read(tmp_path / "theirs.csv", [RING, START])
 
 
 # ---- appeals -----------------------------------------------------------------------------------

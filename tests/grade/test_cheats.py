@@ -22,7 +22,7 @@ from tests.support.submitted_code import missing_names
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.batch import Batch, grade
+from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.rows import GradeRow
 
 KINDS = ("honest", "endings", "walls", "forged", "damaged", "helpers", "floods")
@@ -75,7 +75,7 @@ class GradedCases:
 
     names: list[str]
     out: Path
-    batch: Batch
+    batch: FolderGrading
     before: dict[Path, dict[str, str]]
     after: dict[Path, dict[str, str]]
     largest: dict[str, int]
@@ -87,7 +87,7 @@ class GradedCases:
 
 @pytest.fixture(scope="module", params=["usual", pytest.param("all", marks=pytest.mark.soak)])
 def graded(request: pytest.FixtureRequest, sandboxed: None, tmp_path_factory: pytest.TempPathFactory) -> GradedCases:
-    """A batch of cases beside what an instructor has lying about: a gradebook, other students' marks."""
+    """A grading of cases beside what an instructor has lying about: a gradebook, other students' marks."""
     folder, names = tmp_path_factory.mktemp("course"), BATCHES[request.param]
     hand_in(folder / "submitted", names)
     with closing(sqlite3.connect(folder / "gradebook.db")) as book, book:
@@ -98,7 +98,7 @@ def graded(request: pytest.FixtureRequest, sandboxed: None, tmp_path_factory: py
     largest: dict[str, int] = {}
 
     def note_memory(done: int, total: int, row: GradeRow) -> None:
-        for worker in below("worldsize.grade.marking.worker"):
+        for worker in below("worldsize.grade.marking.worker_process"):
             with suppress(OSError):
                 words = Path(f"/proc/{worker.pid}/status").read_text().split()
                 largest[row.student] = max(largest.get(row.student, 0), 1024 * int(words[words.index("VmHWM:") + 1]))
@@ -201,7 +201,7 @@ def test_no_process_is_left(graded):
     left = [p for p in psutil.process_iter(["cmdline"]) if LEFT_BEHIND in " ".join(p.info["cmdline"] or [])]
     _, alive = psutil.wait_procs(left, timeout=LONG_S)
     assert alive == []
-    assert below("worldsize.grade.marking.worker", recursive=True) == []
+    assert below("worldsize.grade.marking.worker_process", recursive=True) == []
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.gradebook import row
-from tests.support.quick_desk import RING, hand_in, quick_desk
+from tests.support.quick_marking import RING, hand_in, quick_marking
 from worldsize import cli
 from worldsize.grade import course
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.rows import write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,11 +89,11 @@ def test_a_full_disk_is_said_with_the_file_and_what_to_do(tmp_path):
     hand_in(tmp_path / "submitted", *(f"s_{k}/{RING}.ipynb" for k in range(60)))
     program = f"""
 import pytest
-from tests.support.quick_desk import quick_desk
+from tests.support.quick_marking import quick_marking
 from worldsize import cli
 from worldsize.grade.isolation import bubblewrap
 bubblewrap.best_mode = lambda: "own"
-quick_desk(pytest.MonkeyPatch())
+quick_marking(pytest.MonkeyPatch())
 cli.app(["grade", {str(tmp_path / "submitted")!r}, "--out", {str(tmp_path / "disk" / "out")!r}, "--seed", "7"])
 """
     done = on_small_disk(tmp_path / "disk", "128k", program)
@@ -104,7 +104,7 @@ cli.app(["grade", {str(tmp_path / "submitted")!r}, "--out", {str(tmp_path / "dis
 
 
 def test_what_was_written_before_the_disk_was_full_stays(tmp_path, monkeypatch):
-    quick_desk(monkeypatch)
+    quick_marking(monkeypatch)
     folder = hand_in(tmp_path / "submitted", *(f"s_{k}/{RING}.ipynb" for k in range(4)))
     replace = os.replace
     written: list[str] = []

@@ -18,7 +18,7 @@ from worldsize import cli
 from worldsize.checks.arena import ArenaResult
 from worldsize.grade import course
 from worldsize.grade.host.arena import CountingArena, LastRunReached
-from worldsize.grade.marking import marking
+from worldsize.grade.marking import mark_submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import feedback
@@ -299,7 +299,8 @@ def hub(sandbox, tmp_path_factory) -> GradeRow:
             cell["source"] = HUB
     path = tmp_path_factory.mktemp("hub") / f"{RING}.ipynb"
     path.write_text(json.dumps(made))
-    return marking.mark(marking.MarkingTask("anna", RING, str(path), f"anna/{RING}.ipynb"), LABS, sandbox, 5)
+    task = mark_submission.MarkingTask("anna", RING, str(path), f"anna/{RING}.ipynb")
+    return mark_submission.mark(task, LABS, sandbox, 5)
 
 
 @pytest.fixture(scope="module")

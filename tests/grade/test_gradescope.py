@@ -24,7 +24,8 @@ from worldsize.grade.gradescope.results import results as results_of
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
-from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.grade_folder import FolderGrading
+from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 
 for kind in ("honest", "endings", "damaged"):
@@ -266,7 +267,8 @@ def test_a_score_is_never_more_than_there_is_nor_less_than_nothing(points):
 
 def test_what_the_grader_lost_is_nothing_graded_and_not_a_mark(tmp_path, monkeypatch, capsys):
     lost = GradeRow("submission", LAB, "x", "lost", possible=4.0, reason="it was killed")
-    monkeypatch.setattr("worldsize.grade.marking.batch.grade", lambda *_, **__: Batch((lost,), 1, 7, "own"))
+    done = FolderGrading(GradedFolder((lost,)), 1, 7, "own")
+    monkeypatch.setattr("worldsize.grade.marking.grade_folder.grade", lambda *_, **__: done)
     (tmp_path / "submission").mkdir()
     found = results_of(ROOT, LAB, tmp_path / "submission", unsafe=True)
     assert (found["score"], found["tests"]) == (0, []) and found["output"].startswith("Nothing was graded: the grader itself")

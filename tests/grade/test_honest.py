@@ -9,7 +9,7 @@ import pytest
 from tests.grade.honest import POINTS, ROOT, SUBMISSIONS
 from tests.support.graded_arena import mark_here
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.rows import GradeRow
 
 for kind in ("styles", "helpers", "splits", "saved", "ipython"):

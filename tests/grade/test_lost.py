@@ -21,12 +21,12 @@ from worldsize.grade import course
 from worldsize.grade.host.boxes import SandboxLost
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import desk, marking, rows, worker
-from worldsize.grade.marking.batch import Batch, grade
+from worldsize.grade.marking import mark_submission, rows, worker_process, worker_supervisor
+from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
-from worldsize.grade.marking.marking import MarkingTask
+from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.reports import attention, csv_export
+from worldsize.grade.reports import attention, canvas_csv
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -51,15 +51,15 @@ def graded(tmp_path: Path, folder: Path, **more) -> dict[str, GradeRow]:
 
 
 class Interrupted:
-    """Stands for `_Worker.mark`: a student's first calls, so many `times`, kill the worker as soon as it has its task."""
+    """Stands for `Worker.mark`: a student's first calls, so many `times`, kill the worker as soon as it has its task."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **times: int) -> None:
-        self._mark = desk.Worker.mark
+        self._mark = worker_supervisor.Worker.mark
         self._left = times
         self.workers: list[int] = []
-        monkeypatch.setattr(desk.Worker, "mark", lambda worker, task: self(worker, task))
+        monkeypatch.setattr(worker_supervisor.Worker, "mark", lambda worker, task: self(worker, task))
 
-    def __call__(self, worker: desk.Worker, task: MarkingTask) -> GradeRow:
+    def __call__(self, worker: worker_supervisor.Worker, task: MarkingTask) -> GradeRow:
         self.workers.append(worker._process.pid)
         if self._left.get(task.student):
             self._left[task.student] -= 1
@@ -86,7 +86,7 @@ class LostOnce:
 
     rows: dict[str, GradeRow]
     folder: GradedFolder
-    again: Batch
+    again: FolderGrading
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_what_is_lost_three_times_is_no_mark_and_costs_the_others_nothing(lost_o
         "ben_2": ("lost", 0, 3), "carl_3": ("graded", 4, 2),
     }  # fmt: skip
     assert (rows["ben_2"].possible, rows["ben_2"].digest != "") == (4, True)
-    sheet = csv_export.canvas(lost_once.folder.rows)
+    sheet = canvas_csv.export(lost_once.folder.rows)
     assert '"ben","2","","","",""' in sheet.text
     assert [(need.kind, need.student) for need in attention.needs(lost_once.folder)] == [("lost", "ben_2")]
 
@@ -120,8 +120,8 @@ def test_what_was_lost_is_graded_in_the_next_run(lost_once):
 
 
 def test_a_worker_that_does_not_end_is_the_graders_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr(desk, "_START_S", 0.0)
-    monkeypatch.setattr(desk, "_GRACE_S", 0.0)
+    monkeypatch.setattr(worker_supervisor, "_START_S", 0.0)
+    monkeypatch.setattr(worker_supervisor, "_GRACE_S", 0.0)
     folder = hand_in(tmp_path / "submitted", anna=GOOD)
     done = grade(folder, tmp_path / "out", root=ROOT, limits=Limits(wall_s=0.05), mode="own")
     assert [(row.state, row.attempt) for row in done.rows] == [("lost", 3)]
@@ -142,11 +142,11 @@ def answer(monkeypatch: pytest.MonkeyPatch, error: Exception, fresh: bool = True
             raise error
         return task.row("graded", "", 7, unsafe=False)
 
-    monkeypatch.setattr(marking, "mark", failing)
+    monkeypatch.setattr(mark_submission, "mark", failing)
     tasks = [TASK] if fresh else [MarkingTask("anna", LAB, "x.ipynb", "anna.ipynb", sound=True), TASK]
     lines = io.StringIO("".join(json.dumps(vars(task)) + "\n" for task in tasks))
     answers = io.StringIO()
-    worker.serve(lines, answers, LABS, FINE, 7, is_full=lambda: False)
+    worker_process.serve(lines, answers, LABS, FINE, 7, is_full=lambda: False)
     return worker_row(answers.getvalue().splitlines()[-1])
 
 
@@ -155,7 +155,7 @@ def worker_row(line: str) -> GradeRow:
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("error", [SandboxLost("gone"), marking.BrokenRelease("set-up"), OSError("no space"), KeyError("x")])
+@pytest.mark.parametrize("error", [SandboxLost("gone"), BrokenRelease("set-up"), OSError("no space"), KeyError("x")])
 def test_the_graders_own_failure_is_lost(monkeypatch, error):
     row = answer(monkeypatch, error)
     assert (row.state, row.points, str(error) in row.reason) == ("lost", 0, True)
@@ -178,9 +178,9 @@ def test_a_check_that_the_grader_cannot_run_is_not_a_students_failure(monkeypatc
     def failing(*_: object) -> Verdict:
         raise error
 
-    monkeypatch.setattr(marking, "run_check", failing)
+    monkeypatch.setattr(mark_submission, "run_check", failing)
     with pytest.raises(type(error)):
-        marking._verdict(LABS[LAB].exercises[0], None)
+        mark_submission._verdict(LABS[LAB].exercises[0], None)
 
 
 @pytest.mark.quick
@@ -188,9 +188,9 @@ def test_what_does_not_fit_into_the_worker_costs_its_exercise_as_a_crash(monkeyp
     def failing(*_: object) -> Verdict:
         raise MemoryError
 
-    monkeypatch.setattr(marking, "run_check", failing)
+    monkeypatch.setattr(mark_submission, "run_check", failing)
     arena = SimpleNamespace(incidents=[])
-    verdict = marking._verdict(LABS[LAB].exercises[0], arena)
+    verdict = mark_submission._verdict(LABS[LAB].exercises[0], arena)
     assert (verdict.points, arena.incidents, "do not fit" in verdict.mismatch) == (0, ["crashed"], True)
 
 
@@ -214,7 +214,7 @@ def test_a_cell_that_claims_to_be_another_and_exits_is_not_the_releases_fault(tm
     row = mark_here(sandbox, hand_in(tmp_path, eve_1=forged) / "eve_1" / f"{LAB}.ipynb", LAB, "eve_1")
     assert (row.state, row.points, row.attempt) == ("crashed", 0, 1)
     assert "Exercise 0.1 itself, before any call" in row.exercises[0].mismatch
-    assert '"eve","1","","","","0"' in csv_export.canvas([row]).text
+    assert '"eve","1","","","","0"' in canvas_csv.export([row]).text
 
 
 def test_one_that_uses_up_its_time_before_any_call_is_out_of_time_and_not_lost(tmp_path, sandbox, monkeypatch):
@@ -243,8 +243,8 @@ BROKEN_SETUPS = ["\nimport os\nos._exit(1)", "\nraise ValueError('not there')"]
 @pytest.mark.parametrize("setup", BROKEN_SETUPS, ids=["exits", "raises"])
 def test_a_release_whose_set_up_does_not_run_is_the_graders_failure(sandbox, tmp_path, setup):
     lab = course.load(course_copy(tmp_path, setup))[LAB]
-    with pytest.raises(marking.BrokenRelease, match="of lab 00"):
-        marking.try_setup(lab, sandbox)
+    with pytest.raises(BrokenRelease, match="of lab 00"):
+        mark_submission.try_setup(lab, sandbox)
 
 
 @pytest.mark.soak
@@ -261,12 +261,12 @@ def test_a_release_whose_set_up_does_not_run_costs_nobody_a_point(tmp_path, setu
 def test_the_set_up_of_a_lab_is_tried_once_with_nobodys_code(tmp_path, monkeypatch):
     told = []
 
-    def mark(self: desk.Worker, task: MarkingTask) -> GradeRow:
+    def mark(self: worker_supervisor.Worker, task: MarkingTask) -> GradeRow:
         told.append(task.sound)
         exercise = rows.ExerciseRow("pass_right", "Exercise 0.1", "pass", 4.0, 4.0)
         return replace(task.row("graded", "", 7, unsafe=False), exercises=(exercise,))
 
-    monkeypatch.setattr(desk.Worker, "mark", mark)
+    monkeypatch.setattr(worker_supervisor.Worker, "mark", mark)
     graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD, ben=GOOD, carl=GOOD), mode="own")
     assert told == [False, True, True]
 
@@ -274,16 +274,16 @@ def test_the_set_up_of_a_lab_is_tried_once_with_nobodys_code(tmp_path, monkeypat
 @pytest.mark.soak
 @needs_sandbox
 def test_no_process_is_left_of_what_was_lost(tmp_path, monkeypatch):
-    mark, begun = desk.Worker.mark, []
+    mark, begun = worker_supervisor.Worker.mark, []
 
-    def marked_then_lost(self: desk.Worker, task: MarkingTask) -> GradeRow:
+    def marked_then_lost(self: worker_supervisor.Worker, task: MarkingTask) -> GradeRow:
         worker = psutil.Process(self._process.pid)
         mark(self, task)
         begun.append([worker, *worker.children(recursive=True)])  # its sandbox among them
         worker.kill()
         return mark(self, task)
 
-    monkeypatch.setattr(desk.Worker, "mark", marked_then_lost)
+    monkeypatch.setattr(worker_supervisor.Worker, "mark", marked_then_lost)
     row = graded(tmp_path, hand_in(tmp_path / "submitted", anna=GOOD))["anna"]
     assert (row.state, row.attempt) == ("lost", 3)
     assert len(begun) == 3 and all(len(tree) > 1 for tree in begun)

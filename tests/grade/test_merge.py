@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.gradebook import RING, row
-from tests.support.quick_desk import hand_in, quick_desk
+from tests.support.quick_marking import hand_in, quick_marking
 from worldsize import cli
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import GradingRecord, write_record
 from worldsize.grade.marking.merge import merge
 from worldsize.grade.marking.rows import GradeRow, write
@@ -30,7 +30,7 @@ def graded(folder: Path, *made: GradeRow, seed: int = 7, paths: dict | None = No
 
 
 def test_seven_shards_merged_say_what_one_grading_says(tmp_path, monkeypatch):
-    quick_desk(monkeypatch)
+    quick_marking(monkeypatch)
     folder = hand_in(tmp_path / "submitted", *(f"s_{k}/{RING}.ipynb" for k in range(60)), "odd/report.pdf")
     whole = grade(folder, tmp_path / "whole", root=ROOT, mode="own", seed=7)
     for k in range(1, 8):

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.quick_desk import LAB, RING, hand_in, in_threads, quick_desk
-from worldsize.grade.marking import batch as batch_module
-from worldsize.grade.marking import submission
-from worldsize.grade.marking.batch import Batch, grade
+from tests.support.quick_marking import LAB, RING, hand_in, in_threads, quick_marking
+from worldsize.grade.marking import grade_folder, leases, submission
+from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.lateness import due_dates
 from worldsize.grade.marking.rows import file_name
@@ -28,17 +27,17 @@ EVERYBODY = [f"{student}/{lab}.ipynb" for student in ("anna_1", "ben_2", "carl_3
 
 
 @pytest.fixture
-def desk(monkeypatch):
-    return quick_desk(monkeypatch)
+def marking(monkeypatch):
+    return quick_marking(monkeypatch)
 
 
 @pytest.fixture
-def graded(tmp_path, desk):
+def graded(tmp_path, marking):
     """`graded(selection, …)`: a call of `grade` on everybody's notebooks."""
     folder = hand_in(tmp_path / "submitted", *EVERYBODY)
 
-    def call(selection: Selection = Selection(), out: str = "out", **more: object) -> Batch:  # noqa: B008 - frozen
-        desk.marked.clear()
+    def call(selection: Selection = Selection(), out: str = "out", **more: object) -> FolderGrading:  # noqa: B008 - frozen
+        marking.marked.clear()
         return grade(folder, tmp_path / out, root=ROOT, mode="own", selection=selection, **{"seed": 7, **more})
 
     return call
@@ -56,31 +55,31 @@ def graded(tmp_path, desk):
     ],
     ids=["lab", "student", "numbers", "pattern", "both", "all"],
 )
-def test_only_what_is_asked_for_is_marked(graded, desk, selection, marked):
+def test_only_what_is_asked_for_is_marked(graded, marking, selection, marked):
     done = graded(selection)
-    assert sorted(desk.marked) == sorted(marked) and done.graded == len(marked)
+    assert sorted(marking.marked) == sorted(marked) and done.graded == len(marked)
     assert sorted(done.folder.missing) == sorted(set(EVERYBODY) - set(marked))
 
 
-def test_rows_that_are_not_asked_for_stay_and_count(graded, desk):
+def test_rows_that_are_not_asked_for_stay_and_count(graded, marking):
     whole = graded()
-    desk.points = 2.0
+    marking.points = 2.0
     part = graded(Selection(labs=(RING,), again=True))
     assert [row.points for row in part.rows] == [4.0, 2.0] * 3
-    assert (part.graded, part.kept, part.gone, len(whole.rows)) == (3, 0, (), 6)
+    assert (part.graded, part.kept, part.folder.gone, len(whole.rows)) == (3, 0, (), 6)
 
 
-def test_what_holds_is_marked_again_only_where_that_is_asked_for(graded, desk):
+def test_what_holds_is_marked_again_only_where_that_is_asked_for(graded, marking):
     graded()
     assert graded().graded == 0
-    assert graded(Selection(students=("anna_1",), again=True)).graded == 2 and sorted(desk.marked) == EVERYBODY[:2]
+    assert graded(Selection(students=("anna_1",), again=True)).graded == 2 and sorted(marking.marked) == EVERYBODY[:2]
 
 
-def test_what_ended_badly_is_marked_again(graded, desk):
-    desk.states = {"anna_1": "crashed", "ben_2": "timeout"}
+def test_what_ended_badly_is_marked_again(graded, marking):
+    marking.states = {"anna_1": "crashed", "ben_2": "timeout"}
     graded()
-    desk.states = {}
-    assert graded(Selection(crashed=True)).graded == 4 and sorted(desk.marked) == EVERYBODY[:4]
+    marking.states = {}
+    assert graded(Selection(crashed=True)).graded == 4 and sorted(marking.marked) == EVERYBODY[:4]
     assert graded(Selection(crashed=True)).graded == 0
 
 
@@ -95,7 +94,7 @@ def test_one_who_handed_in_again_and_is_passed_over_is_named_until_graded(graded
 
 def test_rows_of_another_release_that_are_passed_over_are_one_line_a_lab(graded, monkeypatch):
     graded()
-    monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
+    monkeypatch.setattr(grade_folder, "release_digests", lambda labs: {lab: "mended" for lab in [*labs, ""]})
     found = [need for need in attention.needs(graded(Selection(labs=(LAB,))).folder) if need.kind == "changed since"]
     assert [need.words for need in found] == [
         f"{RING}: 3 rows from another release, seed or sandbox than the last grading: grade all again"
@@ -164,12 +163,12 @@ def test_every_row_is_in_one_shard_whatever_the_folder_holds_besides():
     assert sum(found.values()) == 2000 and all(240 < count < 330 for count in found.values())
 
 
-def test_a_shard_reads_the_files_of_its_own_rows_alone(graded, desk, monkeypatch):
+def test_a_shard_reads_the_files_of_its_own_rows_alone(graded, marking, monkeypatch):
     opened = []
     open_ = submission._opened
     monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path) or open_(path, most))
     graded(Selection(shard=Shard(1, 3)))
-    assert len(opened) == 2 * len(desk.marked) < 2 * len(EVERYBODY)  # once here, once at the desk
+    assert len(opened) == 2 * len(marking.marked) < 2 * len(EVERYBODY)  # once here, once where it is marked
 
 
 def test_shards_in_one_folder_are_the_whole(graded):
@@ -194,24 +193,24 @@ def test_what_is_no_shard_is_a_mistake(text):
 # ---- several in one folder ---------------------------------------------------------------------
 
 
-def test_two_gradings_into_one_folder_share_the_rows(graded, desk, monkeypatch):
-    monkeypatch.setattr(batch_module, "_ASK_AGAIN_S", 0.01)
+def test_two_gradings_into_one_folder_share_the_rows(graded, marking, monkeypatch):
+    monkeypatch.setattr(grade_folder, "_ASK_AGAIN_S", 0.01)
     done = in_threads(*[partial(graded, jobs=2)] * 3)
     assert sum(one.graded for one in done) == len(EVERYBODY)
     assert all(len(one.rows) == len(EVERYBODY) and one.folder.missing == () for one in done)
 
 
-def test_a_row_that_somebody_else_marks_is_waited_for_and_not_marked_twice(graded, desk, monkeypatch, tmp_path):
-    monkeypatch.setattr(batch_module, "_ASK_AGAIN_S", 0.01)
+def test_a_row_that_somebody_else_marks_is_waited_for_and_not_marked_twice(graded, marking, monkeypatch, tmp_path):
+    monkeypatch.setattr(grade_folder, "_ASK_AGAIN_S", 0.01)
     marked = []
 
     def meanwhile(task):
-        desk.meanwhile = lambda task: marked.append(task.name)
+        marking.meanwhile = lambda task: marked.append(task.name)
         other = in_threads(lambda: graded(Selection(students=("ben_2", "carl_3"))))[0]
         assert other.folder.missing != ()  # this very row, which the first one holds
         marked.append(task.name)
 
-    desk.meanwhile = meanwhile
+    marking.meanwhile = meanwhile
     done = graded(jobs=1)
     assert sorted(marked) == EVERYBODY and len(done.rows) == 6
 
@@ -219,7 +218,7 @@ def test_a_row_that_somebody_else_marks_is_waited_for_and_not_marked_twice(grade
 def held(folder: Path, student: str, pid: int, host: str) -> None:
     """A lease that a process of some machine holds, as far as its file says."""
     (folder / "leases").mkdir(parents=True)
-    lines = ["filelock/2", f"pid={pid}", f"host={host}", "mode=lease", "token=abc", f"duration={batch_module.LEASE_S}", ""]
+    lines = ["filelock/2", f"pid={pid}", f"host={host}", "mode=lease", "token=abc", f"duration={leases.LEASE_S}", ""]
     (folder / "leases" / f"{file_name(student, LAB)}.lease").write_text("\n".join(lines))
 
 
@@ -231,29 +230,29 @@ def test_what_a_dead_process_of_this_machine_held_is_free_at_once(graded, tmp_pa
 
 
 def test_what_another_machine_held_is_free_when_nothing_was_heard_of_it(graded, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_module, "LEASE_S", 0.3)
-    monkeypatch.setattr(batch_module, "_ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr(leases, "LEASE_S", 0.3)
+    monkeypatch.setattr(grade_folder, "_ASK_AGAIN_S", 0.05)
     held(tmp_path / "out", "anna_1", 1, "far.away")
     assert graded().graded == len(EVERYBODY)
 
 
-def test_another_seed_while_somebody_grades_is_refused(graded, desk):
+def test_another_seed_while_somebody_grades_is_refused(graded, marking):
     refused = []
 
     def meanwhile(task):
-        desk.meanwhile = lambda task: None
+        marking.meanwhile = lambda task: None
         with pytest.raises(ValueError, match="expected no grading with another seed") as said:
             graded(seed=8)
         refused.append(str(said.value))
 
-    desk.meanwhile = meanwhile
+    marking.meanwhile = meanwhile
     graded()
     assert len(refused) == 1 and "process" in refused[0]
     assert graded(seed=8).graded == len(EVERYBODY)
 
 
 def test_gradings_that_begin_at_once_without_a_seed_take_the_first_ones(graded, monkeypatch):
-    monkeypatch.setattr(batch_module, "_ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(grade_folder, "_ASK_AGAIN_S", 0.01)
     done = in_threads(*[partial(graded, seed=None)] * 4)
     assert len({one.seed for one in done}) == 1 and {row.seed for row in done[0].rows} == {done[0].seed}
 

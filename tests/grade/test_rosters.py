@@ -13,6 +13,7 @@ from tests.support.gradebook import RING, ROOT, START, row
 from tests.support.lms_import import canvas_changes, moodle_changes
 from worldsize import cli
 from worldsize.grade.marking.rows import GradeRow, write
+from worldsize.grade.reports import moodle_csv
 
 ROSTERS = Path(__file__).parent / "rosters"
 LAB_06, LAB_00 = "88123", "88100"
@@ -145,6 +146,22 @@ def test_a_comment_that_a_person_wrote_in_moodle_stays_above_ours_which_is_there
     assert sheet.read_bytes() == (tmp_path / "again.csv").read_bytes()
     comment = lines(sheet)[2][-1]
     assert comment.startswith("<p>Well drawn, see me.</p><br>World Size, ") and comment.count("World Size") == 1
+
+
+OLD = "World Size, 06_ring<br>2 of 6 points.<br>Exercise 6.1: 2 of 3. rank 1: expected 1,<br>got 2<br>Exercise 6.2: 0 of 3. x"
+NO_MARK = "World Size, 06_ring<br>no mark.<br>it is not a notebook"
+NEW = "World Size, 06_ring<br>6 of 6 points.<br>Exercise 6.1: 3 of 3.<br>Exercise 6.2: 3 of 3."
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("earlier", [OLD, NEW, NO_MARK, OLD.replace("<br>", "<br />\n")])
+@pytest.mark.parametrize("words", ["<br>See me.", "<br><br>See me.<br>At 12.", "</p><p>See me.</p>", "\nSee me.", "<br />See."])
+@pytest.mark.parametrize("above", ["", "<p>Well drawn.</p>", "Well drawn."])
+def test_a_persons_words_below_our_comment_in_moodle_stay_there(earlier, words, above):
+    had = f"{above}<br>{earlier}" if above else earlier
+    expected = f"{above}<br>{NEW}" if above else NEW
+    assert moodle_csv.with_ours(had, NEW) == expected
+    assert moodle_csv.with_ours(had + words, NEW) == moodle_csv.with_ours(expected + words, NEW) == expected + words
 
 
 def test_whom_moodle_alone_knows_can_be_given_points(moodle_class):

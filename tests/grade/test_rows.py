@@ -13,7 +13,8 @@ from worldsize.engines.plain_values import BadFrame, decode, encode
 from worldsize.grade.frames import Reader, pack
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.marking import rows as row
-from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.grade_folder import FolderGrading
+from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow
 from worldsize.grade.marking.tamper import Tamper, TamperKind, sentence
 from worldsize.grade.reports.table import closing_line, summary, table, write
@@ -153,7 +154,7 @@ def test_what_is_ungradable_is_counted_and_not_averaged():
 
 
 def test_the_last_line_says_how_to_replay(tmp_path):
-    said = closing_line(Batch((ROW,), 0, 42, "own", kept=1), tmp_path)
+    said = closing_line(FolderGrading(GradedFolder((ROW,)), 0, 42, "own", kept=1), tmp_path)
     assert "0 submissions graded, 1 kept from before" in said and said.endswith("--seed 42")
 
 

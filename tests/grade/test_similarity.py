@@ -100,6 +100,19 @@ def test_a_copy_of_a_long_answer_stands_before_two_lines_that_a_whole_class_has(
     assert similarity_page.lines(found)[0].startswith(f"{RING} reduce_scatter")
 
 
+def test_a_long_pair_beyond_the_twenty_largest_shares_is_among_the_most_alike_with_its_code(lab, monkeypatch):
+    """Two students copied the exercise and wrote as much beside it; of the short answers, more pairs share everything."""
+    monkeypatch.setattr(comparing, "SHOWN", 3)
+    short = "def f(x, y):\n    return [x[k + 1] * y for k in range(9) if y]\n"
+    long, *others = [next(iter(honest(exercise).values())) for exercise in ("ring_all_reduce", "parameter_server", "all_gather")]
+    copies = {name: f"{disguised(long)}\n{other}" for name, other in zip(("ann", "bob"), others, strict=True)}
+    found = compared(lab, "reduce_scatter", **dict.fromkeys(("s1", "s2", "s3"), short), **copies)
+    every = Similarity(compared=(found,), whole=(), unread=())
+    assert ("ann", "bob") not in [(pair.one.student, pair.other.student) for pair in found.pairs]
+    assert next((pair.one.student, pair.other.student) for _, pair in every.first) == ("ann", "bob")
+    assert "<summary><bdi>ann</bdi> and <bdi>bob</bdi>" in similarity_page.page(every)
+
+
 def test_two_lines_that_a_whole_class_has_are_no_row_of_the_most_alike(lab):
     assert {one.exercise for one, _ in of_two_labs(lab, 6).first} == {"reduce_scatter"}
     assert comparing.base_rate([1.0] * 9) == 0.0 and comparing.base_rate([0.5] * 10) == 0.5

@@ -27,9 +27,9 @@ from worldsize.grade.host import played_result
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.limits import Meter
-from worldsize.grade.marking import marking, rows
+from worldsize.grade.marking import mark_submission, rows
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.mark_submission import MarkingTask, mark
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedRow
 from worldsize.grade.marking.simulated_check import Checked, confirmed
 from worldsize.grade.reports import attention
@@ -306,7 +306,7 @@ def test_an_answer_that_is_wrong_for_other_draws_loses_its_points(sandbox, tmp_p
             return verdict(True, True, state="pass")
         return verdict(True, False)
 
-    monkeypatch.setattr(marking, "run_check", check)
+    monkeypatch.setattr(mark_submission, "run_check", check)
     exercise, (need,) = marked(sandbox, tmp_path, TITLE + RIGHT)
     assert (exercise.state, exercise.points, exercise.simulated.outcome, need.kind) == ("fail", 1.0, "differs", "differs")
     assert exercise.mismatch == "In simulated time, with other draws: rank 1: expected 12, got 7"

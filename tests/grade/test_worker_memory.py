@@ -14,9 +14,9 @@ from tests.support.graded_arena import SEED
 from tests.support.processes import below
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import desk, worker
-from worldsize.grade.marking.batch import grade
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking import worker_process, worker_supervisor
+from worldsize.grade.marking.grade_folder import grade
+from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +59,7 @@ while frame is not None:
 }  # fmt: skip
 
 
-KEPT = f"kept = fabric.rank == 0 and torch.ones({worker.ROOM_BYTES // 3})"  # of four bytes each
+KEPT = f"kept = fabric.rank == 0 and torch.ones({worker_process.ROOM_BYTES // 3})"  # of four bytes each
 MUCH = GOOD.replace("def pass_right(fabric, x):", f"def pass_right(fabric, x):\n    {KEPT}")
 
 
@@ -74,7 +74,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, GradeRo
     largest: dict[str, int] = {}
 
     def look(done: int, total: int, row: GradeRow) -> None:
-        for process in below("worldsize.grade.marking.worker"):
+        for process in below("worldsize.grade.marking.worker_process"):
             words = (Path("/proc") / str(process.pid) / "status").read_text().split()
             largest[row.student] = 1024 * int(words[words.index("VmHWM:") + 1])
 
@@ -104,7 +104,8 @@ def test_a_rank_may_hold_more_than_its_worker(crowded):
 
 
 def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
-    program = "from worldsize.grade.marking.worker import limit_memory\nlimit_memory(50_000_000)\nx = bytearray(60_000_000)"
+    limited = "from worldsize.grade.marking import worker_process\nworker_process.limit_memory(50_000_000)"
+    program = f"{limited}\nx = bytearray(60_000_000)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip().endswith("MemoryError")
 
@@ -113,13 +114,13 @@ def test_a_worker_has_no_more_memory_than_its_limit(tmp_path):
 def test_a_worker_that_says_that_it_is_full_marks_no_more(monkeypatch):
     marked = []
 
-    def mark(self: desk.Worker, task: MarkingTask) -> GradeRow:
+    def mark(self: worker_supervisor.Worker, task: MarkingTask) -> GradeRow:
         marked.append(id(self))
         self.is_full = len(marked) == 2
         return task.row("graded", "", 7, unsafe=False)
 
-    monkeypatch.setattr(desk.Worker, "mark", mark)
-    place = desk.Desk(MarkingOrder(course=str(ROOT), mode="own", seed=7, limits=LIMITS))
+    monkeypatch.setattr(worker_supervisor.Worker, "mark", mark)
+    place = worker_supervisor.WorkerSupervisor(MarkingOrder(course=str(ROOT), mode="own", seed=7, limits=LIMITS))
     try:
         kept = [place.mark(TASK) and place._worker for _ in range(4)]
     finally:

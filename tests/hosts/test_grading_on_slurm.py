@@ -18,8 +18,8 @@ from tests.support import slurm as slurm_support
 from tests.support.daemons import until
 from tests.support.slurm import Slurm
 from worldsize.grade import slurm as grading
-from worldsize.grade.marking import batch, rows
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.grade_folder import NO_DATES, grade
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import Selection, Shard
 
@@ -102,13 +102,13 @@ def test_a_sandbox_that_a_node_refuses_is_tried_on_the_other(in_slurm, tmp_path,
 def test_no_task_has_as_many_siblings_as_slurm_refuses(in_slurm, tmp_path, monkeypatch):
     assert grading._most_tasks() == 1000
     shards = [Selection(shard=Shard(k, 2500)) for k in range(1, 2501)]
-    calls = [grading.ShardCall(tmp_path, tmp_path, ROOT, 1, SEED, shard, batch.NO_DATES) for shard in shards]
+    calls = [grading.ShardCall(tmp_path, tmp_path, ROOT, 1, SEED, shard, NO_DATES) for shard in shards]
     assert [len(chunk) for chunk in grading._chunks(calls, grading._most_tasks())] == [1000, 1000, 500]
 
 
 @pytest.mark.soak
 def test_a_folder_that_the_nodes_do_not_see_is_said_and_not_tried_again(in_slurm, tmp_path):
-    end = grading.grade_shard(grading.ShardCall(tmp_path / "nowhere", tmp_path, ROOT, 1, SEED, Selection(), batch.NO_DATES))
+    end = grading.grade_shard(grading.ShardCall(tmp_path / "nowhere", tmp_path, ROOT, 1, SEED, Selection(), NO_DATES))
     assert end.kind == "failed" and "all nodes must see it" in end.why
 
 

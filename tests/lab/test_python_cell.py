@@ -20,7 +20,7 @@ from worldsize.grade import course
 from worldsize.grade.box import rank
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.marking import SubmissionMarking
+from worldsize.grade.marking.mark_submission import SubmissionMarking
 from worldsize.lab import checker
 from worldsize.lab.python_cell import MAX_CELL_CHARACTERS, PythonCell, compiled, python_cell, run
 from worldsize.titles import title_of

@@ -10,8 +10,8 @@ from worldsize.grade import course
 from worldsize.grade.host.arena import SandboxArena
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.limits import Limits, Meter
-from worldsize.grade.marking.marking import MarkingTask, mark
-from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.mark_submission import MarkingTask, mark
+from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
 
 SEED = 7
@@ -24,7 +24,7 @@ def arena_of(sandbox: Sandbox, *sources: str, limits: Limits | None = None) -> S
 
 @functools.cache
 def _releases() -> dict[str, str]:
-    return releases(_labs())
+    return release_digests(_labs())
 
 
 @functools.cache

@@ -62,7 +62,8 @@ def grade(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking.batch import grade as grade_folder
+    from worldsize.grade.isolation.bubblewrap import UNSAFE
+    from worldsize.grade.marking import grade_folder
     from worldsize.grade.marking.lateness import due_dates
     from worldsize.grade.marking.selection import Selection, Shard, shard_of
     from worldsize.grade.reports import table
@@ -81,8 +82,8 @@ def grade(
                 raise ValueError("--slurm: expected neither --shard nor --unsafe with it, got one of them. Leave it out.")
             made = grade_on_slurm(submissions, out, slurm, root, seed, selection, dates, step, jobs)
         else:
-            made = grade_folder(
-                submissions, out, jobs or 2, unsafe, course, seed, selection=selection, due=dates,
+            made = grade_folder.grade(
+                submissions, out, jobs or 2, course, seed, mode=UNSAFE if unsafe else None, selection=selection, due=dates,
                 progress=lambda done, total, row: step(done, total, f"{row.student[:30]!r} {row.state}"),
             )  # fmt: skip
     with one_paragraph():
@@ -156,15 +157,15 @@ def export(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, canvas_columns, csv_export, moodle_worksheet
+    from worldsize.grade.reports import attention, canvas_csv, mark_sheet, moodle_csv
 
     with one_paragraph():
         if (canvas and (lab or moodle)) or (moodle and not lab):
             raise ValueError("export: expected --canvas alone, or --lab with or without --moodle, got another combination.")
         graded = read_graded(grades)
         root = course_folder(course)
-        worksheet = moodle_worksheet.read(moodle) if moodle else None
-        listed = worksheet.names if worksheet else canvas_columns.read(canvas, ()).names if canvas else {}
+        worksheet = moodle_csv.read(moodle) if moodle else None
+        listed = worksheet.names if worksheet else canvas_csv.read(canvas, ()).names if canvas else {}
         overrides = by_hand.read(grades, graded.rows, release.stems(root), listed)
         given, differing = overrides.given, []
         if gradebook:
@@ -174,10 +175,10 @@ def export(
         rows = by_hand.rows_too(graded.rows, given)
         if lab:
             lab = release.stem_of(root, lab, "--lab")
-            sheet = csv_export.moodle(rows, lab, given, worksheet)
+            sheet = moodle_csv.export(rows, lab, given, worksheet)
         else:
-            theirs = canvas_columns.read(canvas, csv_export.labs_of(rows, given)) if canvas else None
-            sheet = csv_export.canvas(rows, given, theirs)
+            theirs = canvas_csv.read(canvas, mark_sheet.labs_of(rows, given)) if canvas else None
+            sheet = canvas_csv.export(rows, given, theirs)
         path = grades / (f"moodle.{lab}.csv" if lab else "canvas.csv")
         write_whole(path, sheet.text, PRIVATE)
 

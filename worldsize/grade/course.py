@@ -65,11 +65,13 @@ def default_root() -> Path:
     checkout = Path(worldsize.__file__).resolve().parents[1]
     here = Path.cwd()
     other = here / "worldsize" / "__init__.py"
+
     if (here / "labs").is_dir() and other.is_file() and not other.samefile(worldsize.__file__):
         raise ValueError(
             f"{here}: expected the checkout whose package is running, {checkout}, got another one. Name the course with "
             "--course, or install this one's package (pip install -e .)."
         )
+
     return checkout if (checkout / "labs").is_dir() else Path.cwd()
 
 
@@ -111,8 +113,10 @@ def _lab(path: Path, solution: Path) -> CourseLab:
     setups = tuple(source for source in map(text, cells) if source.startswith("# Set-up"))
 
     references = _references(solution)
+    answers = "\n".join(references.values())
     # sandboxes preload `modules`; answers that train need torch.optim too
-    trains = ["torch.optim"] if any(map(_trains, references.values())) else []
+    trains = ["torch.optim"] if "optim." in answers or ".backward(" in answers else []
+
     by_id = {_id(cell): cell for cell in cells}
     exercises = []
     for name, cell in by_id.items():
@@ -161,25 +165,20 @@ def _references(solution: Path) -> dict[str, str]:
 
 
 def _imports(sources: tuple[str, ...]) -> list[str]:
+    """Return the modules that the sources import, with this package's own modules that they import by name."""
+    package = Path(worldsize.__file__).parents[1]
     found: set[str] = set()
     for source in sources:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-                found.update([node.module, *filter(_is_module, names)])
+                found.add(node.module)
+                folder = package.joinpath(*node.module.split("."))
+                for alias in node.names if node.module.partition(".")[0] == "worldsize" else ():
+                    if (folder / f"{alias.name}.py").is_file() or (folder / alias.name).is_dir():
+                        found.add(f"{node.module}.{alias.name}")
     return sorted(found - {"worldsize", "worldsize.notebook"})
-
-
-def _trains(source: str) -> bool:
-    return "optim." in source or ".backward(" in source
-
-
-def _is_module(name: str) -> bool:
-    """Return True if an imported name is a module of this package."""
-    path = Path(worldsize.__file__).parents[1].joinpath(*name.split("."))
-    return name.startswith("worldsize.") and (path.with_suffix(".py").is_file() or path.is_dir())
 
 
 def _id(cell: dict) -> str:

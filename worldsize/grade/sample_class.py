@@ -7,7 +7,6 @@ needs its `solutions/`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +52,10 @@ def hand_in(folder: Path, root: Path, stem: str, count: int) -> list[SampleSubmi
         )
 
     given = json.loads((root / "labs" / f"{stem}.ipynb").read_text(encoding="utf-8"))
+    kinds = (_every_answer(lab), _one_mistake(lab), _first_half(lab))
     made = []
     for k in range(count):
-        answers, words = _KINDS[k % len(_KINDS)](lab)
+        answers, words = kinds[k % len(kinds)]
         student = NAMES[k] if k < len(NAMES) else f"Student {k + 1:03}"
         name = f"{student.lower().replace(' ', '_')}_{FIRST_NUMBER + k}"
         path = folder / name / f"{stem}.ipynb"
@@ -75,17 +75,13 @@ def _with_answers(given: dict, answers: dict[str, str]) -> dict:
     return {**given, "cells": cells}
 
 
-def _references(lab: CourseLab) -> dict[str, str]:
-    return {exercise.id: exercise.reference or "" for exercise in lab.exercises}
-
-
-def _everything(lab: CourseLab) -> tuple[dict[str, str], str]:
-    return _references(lab), "every answer"
+def _every_answer(lab: CourseLab) -> tuple[dict[str, str], str]:
+    return {exercise.id: exercise.reference or "" for exercise in lab.exercises}, "every answer"
 
 
 def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
     """Return every answer but one: the lab's mistake of `MISTAKES`, or else the last exercise left unwritten."""
-    answers = _references(lab)
+    answers, _ = _every_answer(lab)
     last = lab.exercises[-1]
     name, wrong = MISTAKES.get(lab.number, (last.id, ""))
     title = next(exercise.title for exercise in lab.exercises if exercise.id == name)
@@ -99,9 +95,5 @@ def _one_mistake(lab: CourseLab) -> tuple[dict[str, str], str]:
 
 def _first_half(lab: CourseLab) -> tuple[dict[str, str], str]:
     count = (len(lab.exercises) + 1) // 2 if len(lab.exercises) > 1 else 0
-    written = {exercise.id for exercise in lab.exercises[:count]}
-    answers = {name: source for name, source in _references(lab).items() if name in written}
+    answers = {exercise.id: exercise.reference or "" for exercise in lab.exercises[:count]}
     return answers, f"{count} of {len(lab.exercises)} answers"
-
-
-_KINDS: tuple[Callable[[CourseLab], tuple[dict[str, str], str]], ...] = (_everything, _one_mistake, _first_half)

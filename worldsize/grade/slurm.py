@@ -1,6 +1,6 @@
 """Grade a folder with Slurm: shards run as tasks of job arrays, and write into one folder that all nodes see.
 
-Each task is `batch.grade` on its node. A shard whose node was lost, ran out of time or refused a sandbox is submitted
+Each task is `grade_folder.grade` on its node. A shard whose node was lost, ran out of time or refused a sandbox is submitted
 again, up to `ROUNDS` rounds in all, and never to a node that refused.
 """
 
@@ -26,12 +26,12 @@ from worldsize.engines.hosts.ways.slurm import ALIVE, STRONGER_VARIABLES, Slurm,
 from worldsize.engines.hosts.ways.way import NoHosts
 from worldsize.grade import course
 from worldsize.grade.isolation.bubblewrap import NoSandbox
-from worldsize.grade.marking import rows, submissions_folder
-from worldsize.grade.marking.batch import fixed_seed, grade, path_in, settled
+from worldsize.grade.marking import rows
+from worldsize.grade.marking.grade_folder import find_submissions, fixed_seed, grade, path_in
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.lateness import DueDates
 from worldsize.grade.marking.rows import file_name
-from worldsize.grade.marking.selection import Selection, Shard, expect_found
+from worldsize.grade.marking.selection import Selection, Shard
 from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, str], None]
@@ -122,9 +122,7 @@ def grade_on_slurm(
 
     root = (root or course.default_root()).resolve()
     folder, out = folder.resolve(), out.resolve()
-    labs = course.load(root)
-    found = settled(submissions_folder.find(folder, labs), labs)
-    expect_found(selection, (one.student for one in found), (path_in(folder, one) for one in found))
+    found = find_submissions(folder, course.load(root), selection)
     names = [name for one in found if (name := _asked(one, folder, out, selection))]
     if not names:
         raise ValueError(f"{folder}: expected submissions that match the selection, got none.")
@@ -184,6 +182,7 @@ class _Rounds:
                 if number == 1:
                     raise
                 break
+
             ends |= {end.shard: end for end in made}
             # "failed" is a mistake of the caller's or of a file: not tried again
             again = {end.shard for end in made if end.kind in ("lost", "refused")}
@@ -191,6 +190,7 @@ class _Rounds:
             calls = [call for call in calls if call.selection.shard in again]
             if not calls:
                 break
+
         bad = [end for end in ends.values() if end.kind != "done"]
         if not bad:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -199,6 +199,7 @@ class _Rounds:
     def _round(self, calls: Sequence[ShardCall], number: int) -> list[ShardEnd]:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.tasks += len(calls)
+
         tasks: list[tuple[ShardCall, Any]] = []
         try:
             with _as_submitted_here():
@@ -218,9 +219,11 @@ class _Rounds:
         options = {**given.pop("slurm_additional_parameters", {}), "export": "NONE", "no-requeue": True}
         if self._refusing:
             options["exclude"] = ",".join(sorted(self._refusing))
+
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         setup = [*given.pop("slurm_setup", ()), *_SETUP, path]
         srun_args = [*given.pop("slurm_srun_args", ()), "--export=ALL"]
+
         try:
             executor.update_parameters(
                 **{"cpus_per_task": _CPUS, "slurm_signal_delay_s": 0, **given},

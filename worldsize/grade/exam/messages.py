@@ -32,11 +32,6 @@ def _levels(n: int) -> int:
     return levels
 
 
-def _ring_bytes(n: int, size: float) -> float:
-    """Return the bytes that a rank sends in a ring all-reduce, added up chunk by chunk."""
-    return sum(size / n for _ in range(n - 1)) + sum(size / n for _ in range(n - 1))
-
-
 QUESTIONS = (
     ExamQuestion(
         "pass_right", "00",
@@ -161,7 +156,7 @@ QUESTIONS = (
         "{n} ranks add up a tensor of {mb} MB with a ring all-reduce. How many MB does each rank send?",
         "MB", {"n": RANKS, "mb": MB},
         lambda g: cost.bytes_ring_all_reduce(g.n, g.mb),
-        lambda g: _ring_bytes(g.n, g.mb),
+        lambda g: sum(g.mb / g.n for half in range(2) for _ in range(g.n - 1)),
         "n − 1 chunks of m/n in each half: 2 (n − 1)/n · m.",
         (lambda g: (g.n - 1) * g.mb, lambda g: (g.n - 1) / g.n * g.mb, lambda g: g.mb),
     ),

@@ -70,12 +70,11 @@ def variant(question: ExamQuestion, seed: str) -> Variant:
         given = Given(numbers)
         if not question.admits(given):
             continue
+
         answer = float(question.answer(given))
+        slips = [float(slip(given)) for slip in question.slips]
         # a relative tolerance needs an answer that is not 0
-        if answer != 0 and all(_apart(answer, float(slip(given))) for slip in question.slips):
+        if answer != 0 and all(abs(wrong - answer) > APART * abs(answer) for wrong in slips):
             return Variant(question, numbers, question.text.format(**numbers), answer)
     raise RuntimeError(f"{question.id}: no draw of {_DRAWS} keeps its usual wrong answers apart from the right one")
 
-
-def _apart(right: float, wrong: float) -> bool:
-    return abs(wrong - right) > APART * abs(right)

@@ -286,7 +286,6 @@ QUESTIONS = (
         lambda g: 100 * (1 - ((g.n - 1) / g.n) ** 2),
         "The ranks before it take (1 − 1/n)² of the pairs; the last rank has the rest, more than an even share of 1/n.",
         (lambda g: 100 / g.n, lambda g: 200 / g.n),
-        lambda g: True,
     ),
     ExamQuestion(
         "expert_capacity", "17",

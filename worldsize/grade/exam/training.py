@@ -53,13 +53,6 @@ def _filled(count: int, size: float, cap: float) -> int:
     return buckets + (held > 0)
 
 
-def _padded(count: int, n: int) -> int:
-    longer = count
-    while longer % n:
-        longer += 1
-    return longer
-
-
 QUESTIONS = (
     ExamQuestion(
         "efficiency", "01",
@@ -249,7 +242,7 @@ QUESTIONS = (
         "of all ranks?",
         "examples", {"count": (50, 101, 125, 1000, 1003), "n": (3, 4, 6, 7, 8)},
         lambda g: -g.count % g.n,
-        lambda g: _padded(g.count, g.n) - g.count,
+        lambda g: next(more for more in range(g.n) if (g.count + more) % g.n == 0),
         "It pads to a multiple of n.",
         (lambda g: g.count % g.n, lambda g: g.n),
     ),

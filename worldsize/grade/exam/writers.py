@@ -71,7 +71,8 @@ def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
     for variants in zip(*exams, strict=True):
         lines += ["GROUP", "pick: 1", "points per question: 1", ""]
         for one in {one.text: one for one in variants}.values():  # text2qti refuses duplicate questions
-            lines += [f"1.  {_escaped(one.text)}{_in(one)}", f"=   {one.answer:.10g} +- {100 * TOLERANCE:g}%", ""]
+            text = re.sub(r"([*_`$\\])", r"\\\1", one.text)  # text2qti would read Markdown's signs
+            lines += [f"1.  {text}{_in(one)}", f"=   {one.answer:.10g} +- {100 * TOLERANCE:g}%", ""]
         lines += ["END_GROUP", ""]
 
     config = Config()
@@ -82,15 +83,7 @@ def as_qti(title: str, exams: Sequence[Sequence[Variant]]) -> bytes:
 
 
 def _in(one: Variant) -> str:
+    """Return the unit in brackets, "" if the question names it."""
     unit = one.question.unit
-    said = unit in ("", "%", "times") or unit in _words(one.text) or unit.split()[0] in one.text
+    said = unit in ("", "%", "times") or unit.split()[0] in one.text
     return "" if said else f" (in {unit})"
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[\w%µ]+", text))
-
-
-def _escaped(text: str) -> str:
-    """Escape Markdown's signs, which text2qti would interpret."""
-    return re.sub(r"([*_`$\\])", r"\\\1", text)

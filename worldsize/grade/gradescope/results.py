@@ -76,20 +76,18 @@ def results(course: Path, lab: str, submission: Path, unsafe: bool = False, seed
 
     `unsafe`: grade without a sandbox if none works. Raises NoSandbox, and ValueError for a wrong course.
     """
-    from worldsize.grade.marking.batch import grade
+    from worldsize.grade.marking.grade_folder import grade
 
     mode = _mode(unsafe)
 
     with tempfile.TemporaryDirectory(prefix="grading-") as place:
         folder = Path(place) / "submitted" / "submission"
         _copy(submission, folder)
-        batch = grade(
-            folder.parent, Path(place) / "out", jobs=1, unsafe=mode == bubblewrap.UNSAFE, root=course, seed=seed,
-            mode=mode, limits=Limits(memory_bytes=memory_bytes()),
-        )  # fmt: skip
+        limits = Limits(memory_bytes=memory_bytes())
+        graded = grade(folder.parent, Path(place) / "out", jobs=1, root=course, seed=seed, limits=limits, mode=mode)
 
-    of_lab = [made for made in batch.rows if made.lab == lab]
-    made = of_lab[0] if of_lab else _of_no_lab(batch.rows[0], lab, course, submission)
+    of_lab = [made for made in graded.rows if made.lab == lab]
+    made = of_lab[0] if of_lab else _of_no_lab(graded.rows[0], lab, course, submission)
     if made.state == "lost":
         print(f"lost: {made.reason}", file=sys.stderr)  # the output is hidden from students
         return nothing_graded("the grader itself failed")

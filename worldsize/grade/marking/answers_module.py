@@ -15,8 +15,8 @@ import worldsize
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, load
 from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell
-from worldsize.grade.marking.submission import lab_of, read_notebook
-from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong
+from worldsize.grade.marking.submission import lab_of, read_notebook, taken_along
+from worldsize.lab.own_cells import TakenAlong
 from worldsize.lab.python_cell import DOES_NOT_PARSE, python_cell, taken_out_sentence
 from worldsize.lab.released import EXERCISES
 from worldsize.lab.statements import Statement, statements
@@ -62,47 +62,20 @@ def answers_module(notebook: Path, course: Path) -> AnswersModule:
     code = [cell for cell in cells if cell.kind == "code"]
     names = {name for exercise in lab.exercises for name in (exercise.id, f"check_{exercise.id}")}
     places = {exercise.id: found_cell(exercise, code, names) for exercise in lab.exercises}
-    taken = _taken_along(lab, code, places, names)
+    # the front's names are known, so its star import is none; set-up cells count like the student's own
+    front = re.compile(rf"^from {re.escape(FRONT)} import \*[^\n]*$", re.MULTILINE)
+    others = {}
+    for k, cell in enumerate(code):
+        if not {cell.id, cell.grade_id} & names:
+            others[k] = front.sub("pass", cell.source)
+    taken = taken_along(lab, places, others, stub_front.names())
 
     answers = {exercise.id: _answer(notebook, exercise, places[exercise.id]) for exercise in lab.exercises}
     parts = _parts(lab, places, taken, answers)
     notes = [f"note: {note}" for note in _notes(notebook, lab, code, taken, answers.values())]
-    module = _module(notebook, lab, parts, [answer for answer in answers.values() if answer.is_written])
     not_yet = [name for name, answer in answers.items() if not answer.is_written]
+    module = _module(notebook, lab, parts, len(answers) - len(not_yet))
     return AnswersModule(module, tuple(answers), tuple(not_yet), tuple(dict.fromkeys(notes)))
-
-
-# ---- cells to copy -----------------------------------------------------------------------------
-
-
-def _taken_along(
-    lab: CourseLab, code: Sequence[NotebookCell], places: Mapping[str, FoundCell], names: set[str]
-) -> dict[str, TakenAlong]:
-    """Map each exercise to what it uses from all other cells. Set-up cells count like the student's own."""
-    functions: dict[int, tuple[str, ...]] = {}
-    sources: dict[int, str] = {}
-    apart: set[int] = set()
-    for exercise in lab.exercises:
-        found = places[exercise.id]
-        apart |= {*found.parts[1:], *found.copies}
-        if found.parts:
-            functions[found.parts[0]] = functions.get(found.parts[0], ()) + exercise.functions
-            sources[found.parts[0]] = found.source or ""
-
-    rows = []
-    for k, cell in enumerate(code):
-        if k in functions:
-            rows.append(CellOfNotebook(k + 1, sources[k], functions[k]))
-        elif k not in apart and not {cell.id, cell.grade_id} & names:
-            rows.append(CellOfNotebook(k + 1, _without_front(cell.source)))
-
-    own = OwnCells(rows, stub_front.names())
-    return {exercise.id: own.taken_along(exercise.functions[0]) for exercise in lab.exercises}
-
-
-def _without_front(source: str) -> str:
-    """Replace a cell's star import of the notebook front by `pass`; the front's names are already known."""
-    return re.sub(rf"^from {re.escape(FRONT)} import \*[^\n]*$", "pass", source, flags=re.MULTILINE)
 
 
 def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
@@ -111,7 +84,11 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
     title = title_of(exercise.stub)
     read = python_cell(source)
     text = _MARKER.sub("", read.text).strip("\n")
-    _need_python(notebook, exercise, text)
+    if why := _why(text):
+        raise ValueError(
+            f"{notebook}: expected Python in the cell of {exercise.title}, got code that Python cannot parse: {why}. Fix it, "
+            "save the notebook, and run this again."
+        )
 
     rows = statements(text) or []
     kept = _needed(rows, exercise.functions)
@@ -128,15 +105,6 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
     return _Answer(exercise, head, code, found.source is not None and not _is_stub(text), tuple(notes))
 
 
-def _need_python(notebook: Path, exercise: Exercise, text: str) -> None:
-    why = _why(text)
-    if why:
-        raise ValueError(
-            f"{notebook}: expected Python in the cell of {exercise.title}, got code that Python cannot parse: {why}. Fix it, "
-            "save the notebook, and run this again."
-        )
-
-
 def _is_stub(text: str) -> bool:
     """Return whether an exercise's cell still raises NotYet."""
     for node in ast.walk(ast.parse(text)):
@@ -151,6 +119,7 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
     """Return a cell's definitions and the statements that bind names they use, except those that start a run."""
     wanted = set(functions)
     kept: set[Statement] = set()
+
     grows = True
     while grows:
         grows = False
@@ -160,6 +129,7 @@ def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Stateme
                 kept.add(one)
                 wanted |= one.now | one.later
                 grows = True
+
     return [one for one in rows if one in kept]
 
 
@@ -188,7 +158,7 @@ def _parts(
     return parts
 
 
-def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement]], written: Sequence[_Answer]) -> str:
+def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement]], written: int) -> str:
     """Return the module's text: imports first, then everything else in order."""
     futures: list[str] = []
     imports: list[str] = []
@@ -197,33 +167,30 @@ def _module(notebook: Path, lab: CourseLab, parts: Iterable[str | list[Statement
         if isinstance(part, str):
             below.append(part)
             continue
+
+        rest = []
         for one in part:
             if one.is_future:
                 futures.append(one.text)
             elif one.text.startswith(("import ", "from ")):
                 imports.append(one.text)
-        rest = [one for one in part if not one.text.startswith(("import ", "from "))]
+            else:
+                rest.append(one)
         if rest:
             below.append(_spaced(rest))
 
-    body = "\n\n\n".join(below)
-    functions = [exercise.functions[0] for exercise in lab.exercises]
-    public = "\n".join(["__all__ = [", *(f'    "{name}",' for name in functions), "]"])
-    head = [_docstring(notebook, lab, written), *dict.fromkeys(futures)]
-    imports += _front_imports(f"{body}\n" + "\n".join(imports))
-    given = "\n".join(sorted(dict.fromkeys(imports), key=_place_of_import))
-    return "\n\n".join(filter(None, ["\n".join(head), given, public])) + f"\n\n\n{body}\n"
-
-
-def _place_of_import(text: str) -> tuple[bool, bool, str]:
-    """Return a sort key: the course's modules after all others, `import` before `from`."""
-    return "worldsize" in text, text.startswith("from "), text
-
-
-def _docstring(notebook: Path, lab: CourseLab, written: Sequence[_Answer]) -> str:
-    of = f"{len(written)} of {len(lab.exercises)} exercises are written"
     heading = (lab.heading or lab.stem).rstrip(".").replace("\\", "").replace('"', "'")  # cannot end the docstring
-    return f'"""Answers to {heading}.\n\nWritten by `worldsize answers` from {notebook.name}; {of}.\n"""'
+    of = f"{written} of {len(lab.exercises)} exercises are written"
+    docstring = f'"""Answers to {heading}.\n\nWritten by `worldsize answers` from {notebook.name}; {of}.\n"""'
+
+    body = "\n\n\n".join(below)
+    imports += _front_imports(f"{body}\n" + "\n".join(imports))
+    # the course's modules after all others, `import` before `from`
+    given = sorted(dict.fromkeys(imports), key=lambda text: ("worldsize" in text, text.startswith("from "), text))
+
+    public = ["__all__ = [", *(f'    "{exercise.functions[0]}",' for exercise in lab.exercises), "]"]
+    head = ["\n".join(lines) for lines in ([docstring, *dict.fromkeys(futures)], given, public) if lines]
+    return "\n\n".join(head) + f"\n\n\n{body}\n"
 
 
 def _spaced(rows: Sequence[Statement]) -> str:
@@ -247,18 +214,17 @@ def _front_imports(text: str) -> Iterator[str]:
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(stub_front.names())
     used -= {name for one in statements(text) or () for name in one.binds}
+
     found: dict[str, list[str]] = {}
-    for node in _front_tree().body:
+    front = (Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8")
+    for node in ast.parse(front).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 if (alias.asname or alias.name) in used:
                     found.setdefault(node.module, []).append(alias.name)
+
     for module, names in sorted(found.items()):
         yield f"from {module} import {', '.join(sorted(names))}"
-
-
-def _front_tree() -> ast.Module:
-    return ast.parse((Path(worldsize.__file__).parent / "notebook.py").read_text(encoding="utf-8"))
 
 
 # ---- notes -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import fits
-from worldsize.grade.marking.submissions_folder import numbered, same_number
+from worldsize.grade.marking.submissions_folder import lms_number
 from worldsize.units import number
 
 FILE = "overrides.csv"
@@ -61,9 +61,10 @@ def read(
         raise ValueError(f"{path}, line 1: expected the heads {','.join(HEADS)}, got {got!r}. Example:\n{_EXAMPLE}")
 
     students = {row.student for row in rows}
-    known = {same_number(found[1]) for student in students if (found := numbered(student))}
+    known = {lms_number(student) for student in students}
     students |= {f"{name}_{number}" for number, name in listed.items() if number not in known}
     stems = {name: stem for stem in labs for name in (stem, stem[:2])}
+
     found: dict[tuple[str, str], list[ByHand]] = {}
     bad = []
     for k, line in enumerate(lines[1:], 2):
@@ -79,7 +80,9 @@ def read(
         if len({one.points for one in found[place]}) > 1:
             where = " in ".join(place)
             bad.append(f"{path}, line {k}: expected one line for {where}, got a second one with other points: neither counts.")
-    return Overrides({place: every[-1] for place, every in found.items() if len({e.points for e in every}) == 1}, tuple(bad))
+
+    counting = {place: every[-1] for place, every in found.items() if len({one.points for one in every}) == 1}
+    return Overrides(counting, tuple(bad))
 
 
 def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, str]) -> tuple[tuple[str, str], ByHand]:
@@ -95,6 +98,7 @@ def _line(where: str, line: list[str], students: set[str], stems: Mapping[str, s
         raise ValueError(f"{where}: expected a lab of the course, such as 06, got {lab!r}.")
     if not reason:
         raise ValueError(f"{where}: expected a reason to tell the student, got none.")
+
     try:
         value = float(points)
         if not 0 <= value < 1e6:  # rejects NaN and infinity too

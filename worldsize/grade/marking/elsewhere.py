@@ -91,12 +91,21 @@ def answers_elsewhere(
     apart = {place + 1 for place in own.parts}
     others = [(numbers[id(cell)], cell.source) for cell in theirs if cell.kind == "code" and numbers[id(cell)] not in apart]
 
-    name = exercise.functions[0]
-    taken = {*used, *(function for one in lab.exercises for function in one.functions)}
-    found = [*_in_its_own_cell(exercise, own), *_in_other_cells(name, others)]
-    if not _is_answered(exercise, own.source or ""):
+    name, source = exercise.functions[0], own.source or ""
+    found = list(_in_its_own_cell(name, source, own))
+    assigned = re.compile(rf"^{re.escape(name)}[ \t]*=(?!=)", re.MULTILINE)
+    for number, other in others:
+        if name in other and (name in _functions(other) or assigned.search(other)):
+            found.append(AnswerElsewhere("another cell", name, number, first_line(other)))
+
+    if not defines(source, name) or "NotYet" in source:
+        taken = {*used, *(function for one in lab.exercises for function in one.functions)}
         found += _under_another_name(name, others, taken)
-    found += _in_prose(name, theirs)
+
+    definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
+    for cell in theirs:
+        if cell.kind != "code" and definition.search(cell.source):
+            found.append(AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20]))
     return tuple(dict.fromkeys(found))[:_MOST_FOUND]
 
 
@@ -112,9 +121,8 @@ def first_line(source: str) -> str:
     return printable(next(filter(str.strip, source.splitlines()), ""))
 
 
-def _in_its_own_cell(exercise: Exercise, own: FoundCell) -> Iterator[AnswerElsewhere]:
+def _in_its_own_cell(name: str, source: str, own: FoundCell) -> Iterator[AnswerElsewhere]:
     """Yield the exercise's cell if it defines the function twice, or only other functions."""
-    name, source = exercise.functions[0], own.source or ""
     functions = _functions(python_cell(source).text)
     if functions.count(name) > 1:
         yield AnswerElsewhere("twice", name, own.parts[0] + 1, first_line(source))
@@ -123,29 +131,16 @@ def _in_its_own_cell(exercise: Exercise, own: FoundCell) -> Iterator[AnswerElsew
             yield AnswerElsewhere("another name", name, own.parts[0] + 1, first_line(source), other)
 
 
-def _in_other_cells(name: str, others: Sequence[tuple[int, str]]) -> Iterator[AnswerElsewhere]:
-    assigned = re.compile(rf"^{re.escape(name)}[ \t]*=(?!=)", re.MULTILINE)
-    for number, source in others:
-        if name in source and (name in _functions(source) or assigned.search(source)):
-            yield AnswerElsewhere("another cell", name, number, first_line(source))
-
-
-def _is_answered(exercise: Exercise, source: str) -> bool:
-    return defines(source, exercise.functions[0]) and "NotYet" not in source
-
-
 def _under_another_name(name: str, others: Sequence[tuple[int, str]], taken: Collection[str]) -> Iterator[AnswerElsewhere]:
+    """Yield definitions of a similar name: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
+    wanted = name.lower()
     functions = ((number, source, other) for number, source in others for other in _functions(source))
     for number, source, other in islice(functions, _MOST_NAMES):
-        if other not in taken and _is_like(other, name):
+        if other in taken:
+            continue
+        plain = other.lower()
+        if wanted in plain or difflib.SequenceMatcher(None, plain, wanted).ratio() >= _ALIKE:
             yield AnswerElsewhere("another name", name, number, first_line(source), other)
-
-
-def _in_prose(name: str, cells: Sequence[NotebookCell]) -> Iterator[AnswerElsewhere]:
-    definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
-    for cell in cells:
-        if cell.kind != "code" and definition.search(cell.source):
-            yield AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20])
 
 
 def _functions(source: str) -> list[str]:
@@ -155,8 +150,3 @@ def _functions(source: str) -> list[str]:
     """
     return [name[:_SHOWN] for name in _DEFINITION.findall(source)]
 
-
-def _is_like(other: str, name: str) -> bool:
-    """Return whether `other` may be meant as `name`: `pass_right_2`, `my_pass_right`, `pass_rigth`."""
-    plain, wanted = other.lower(), name.lower()
-    return wanted in plain or difflib.SequenceMatcher(None, plain, wanted).ratio() >= _ALIKE

@@ -48,29 +48,27 @@ class FoundCell:
 
 def found_cell(exercise: Exercise, code: Sequence[NotebookCell], names: Collection[str]) -> FoundCell:
     """Find the exercise's cell among a notebook's `code` cells. `names` are the ids of the lab's exercises and checks."""
+    function = exercise.functions[0]
+    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title]
     by: FoundBy = "name"
     named = [k for k, cell in enumerate(code) if exercise.id in (cell.grade_id, cell.id)]
     if not named:
         by = "what it says"
-        named = _by_what_it_says(exercise, code)
+        named = titled or [k for k, cell in enumerate(code) if defines(cell.source, function)]
     if not named:
         return FoundCell((), None, "nothing")
 
     # when a cell is split, the upper half has the title and the lower half the name
-    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title and _is_free(cell, names)]
-    named = sorted({*named, *(k for k in titled if not defines(code[k].source, exercise.functions[0]))})
-    free = {k for k, cell in enumerate(code) if _is_free(cell, names) and not title_text(cell.source)} - set(named)
-    free |= set(titled) - set(named)
-    parts = _together(exercise, code, named, free)
+    unnamed = {k for k, cell in enumerate(code) if not {cell.id, cell.grade_id} & set(names)}
+    titled = [k for k in titled if k in unnamed]
+    named = sorted({*named, *(k for k in titled if not defines(code[k].source, function))})
+    free = {*titled, *(k for k in unnamed if not title_text(code[k].source))} - set(named)
+
+    parts = _together(exercise, code, named)
     if not _whole(exercise, _joined(code, parts)):
         parts = _with_neighbours(exercise, code, parts, free)
     parts = _with_what_goes_on(code, parts, free)
     return FoundCell(tuple(parts), _joined(code, parts), by, tuple(k for k in named if k not in parts))
-
-
-def _by_what_it_says(exercise: Exercise, code: Sequence[NotebookCell]) -> list[int]:
-    titled = [k for k, cell in enumerate(code) if title_text(cell.source) == exercise.title]
-    return titled or [k for k, cell in enumerate(code) if defines(cell.source, exercise.functions[0])]
 
 
 def title_text(source: str) -> str:
@@ -80,22 +78,17 @@ def title_text(source: str) -> str:
     return str(title) if title else ""
 
 
-def _is_free(cell: NotebookCell, names: Collection[str]) -> bool:
-    return not {cell.id, cell.grade_id} & set(names)
-
-
-def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int], free: set[int]) -> list[int]:
+def _together(exercise: Exercise, code: Sequence[NotebookCell], named: list[int]) -> list[int]:
     """Return all cells of one name if they are halves of one cell, else the best of the copies."""
     whole = [k for k in named if defines(code[k].source, exercise.functions[0])]
     if len(named) > 1 and len(whole) <= 1 and _whole(exercise, _joined(code, named)):
         return named
-    return [max(whole or named, key=lambda k: _worth(exercise, k, code[k]))]
 
+    def worth(k: int) -> tuple[bool, bool, int]:
+        """Return a sort key: an edited cell is best, then the cell with the exercise's own id, then the last."""
+        return lines_of(code[k].source) not in ([], lines_of(exercise.stub)), code[k].id == exercise.id, k
 
-def _worth(exercise: Exercise, place: int, cell: NotebookCell) -> tuple[bool, bool, int]:
-    """Return a sort key: an edited cell is best, then the cell with the exercise's own id, then the last."""
-    worked_on = lines_of(cell.source) not in ([], lines_of(exercise.stub))
-    return worked_on, cell.id == exercise.id, place
+    return [max(whole or named, key=worth)]
 
 
 def _with_neighbours(exercise: Exercise, code: Sequence[NotebookCell], parts: list[int], free: set[int]) -> list[int]:

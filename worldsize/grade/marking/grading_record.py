@@ -66,6 +66,7 @@ def read_record(out: Path) -> GradingRecord | None:
         if not isinstance(record.stale, dict) or not isinstance(record.outdated, dict):
             raise TypeError("expected digests and releases by name")
         return record
+
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: expected the seed and the files of a grading, got a file that cannot be read ({error}). Take the seed from "
@@ -102,13 +103,20 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
         return GradedFolder(every)
 
     there = set(record.paths.values())
-    here = tuple(row for row in every if row.file_name in record.paths)
-    gone = tuple(row for row in every if row.file_name not in record.paths and row.path not in there)
-    have = {row.path for row in here}
-    missing = tuple(path for path in sorted(there) if path not in have)
-    stale = tuple(row for row in here if record.stale.get(row.file_name) == row.digest)
-    outdated = tuple(row for row in here if record.outdated.get(row.file_name) == row.release)
-    return GradedFolder(here, gone, missing, stale, outdated)
+    here, gone, stale, outdated = [], [], [], []
+    for row in every:
+        name = row.file_name
+        if name in record.paths:
+            here.append(row)
+            if record.stale.get(name) == row.digest:
+                stale.append(row)
+            if record.outdated.get(name) == row.release:
+                outdated.append(row)
+        elif row.path not in there:
+            gone.append(row)
+
+    missing = sorted(there - {row.path for row in here})
+    return GradedFolder(tuple(here), tuple(gone), tuple(missing), tuple(stale), tuple(outdated))
 
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:

@@ -54,16 +54,15 @@ class HelperCells:
             place = self._places.get(exercise.id, 0)
             ready = [number for number in sorted(rows) if above[number] <= place]
             for number in ready:
-                entries = self._entries(OwnCell(number, _in_order(rows.pop(number))))
-                found.setdefault(exercise.id, []).extend(entries)
+                statements = sorted(dict.fromkeys(rows.pop(number)), key=lambda one: one.line)
+                cell = OwnCell(number, tuple(statements))
+                entries = cell.one_by_one() if number in self._apart else [(cell.title, cell.source)]
+                kept = [[title, source] for title, source in entries if title not in self._dropped]
+                found.setdefault(exercise.id, []).extend(kept)
         return found
 
     def _of(self, exercise: Exercise) -> TakenAlong:
         return self._taken.get(exercise.id, TakenAlong())
-
-    def _entries(self, cell: OwnCell) -> Cells:
-        entries = cell.one_by_one() if cell.number in self._apart else [(cell.title, cell.source)]
-        return [[title, source] for title, source in entries if title not in self._dropped]
 
     # ---- what went wrong -------------------------------------------------------------------------
 
@@ -117,7 +116,3 @@ class HelperCells:
                     said.append(text_of(f"It uses {title} from your notebook, which failed: {message}", _MOST_SAID))
         return "\n".join(said[:3])
 
-
-def _in_order(rows: list[Statement]) -> tuple[Statement, ...]:
-    every = dict.fromkeys(rows)
-    return tuple(sorted(every, key=lambda one: one.line))

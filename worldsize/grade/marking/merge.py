@@ -19,7 +19,17 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
     Raises ValueError, before anything is written, for folders of different seeds, releases or rows.
     """
-    records = {part: _record(part) for part in dict.fromkeys([*([out] if _has_grades(out) else []), *parts])}
+    folders = [out, *parts] if GradingRecord.place(out).is_file() else parts
+    records: dict[Path, GradingRecord] = {}
+    for part in folders:
+        read_graded(part)  # raises if it is not a folder of grades
+        record = read_record(part)
+        if record is None:
+            raise ValueError(
+                f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed."
+            )
+        records[part] = record
+
     seeds = {record.seed: part for part, record in records.items()}
     if len(seeds) > 1:
         told = ", ".join(f"{seed} in {part}" for seed, part in sorted(seeds.items()))
@@ -42,18 +52,6 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
     return read_graded(out)
 
 
-def _has_grades(out: Path) -> bool:
-    return GradingRecord.place(out).is_file()
-
-
-def _record(part: Path) -> GradingRecord:
-    read_graded(part)  # raises if it is not a folder of grades
-    record = read_record(part)
-    if record is None:
-        raise ValueError(f"{part}: expected a folder of grades with its grading.json, got none. Grade again with --seed.")
-    return record
-
-
 def _take(kept: dict[str, tuple[GradeRow, Path]], row: GradeRow, part: Path) -> None:
     """Keep one of two copies of a row, preferably one that is not lost. Raises ValueError if they disagree."""
     other, where = kept.setdefault(row.file_name, (row, part))
@@ -74,6 +72,7 @@ def _expect_one_release(kept: dict[str, tuple[GradeRow, Path]]) -> None:
     found: dict[str, dict[str, Path]] = {}
     for row, part in kept.values():
         found.setdefault(row.lab, {})[row.release] = part
+
     for lab, releases in sorted(found.items()):
         if len(releases) > 1:
             told = " and ".join(f"{name[:8] or 'unknown'} in {part}" for name, part in releases.items())

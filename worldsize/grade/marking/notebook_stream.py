@@ -81,6 +81,7 @@ def _of_worksheets(text: _Scanner) -> list[dict[str, Any]] | None:
         if number or text.peek() != b"{":
             text.skip()
             continue
+
         for key in text.members():
             if key == "cells" and text.peek() == b"[":
                 found = _cells(text)

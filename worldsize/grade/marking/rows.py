@@ -1,6 +1,6 @@
 """A grade as data: one row per submission, one JSON file per row, written whole or not at all.
 
-The files make a batch resumable: a submission with a row is done.
+The files make a grading resumable: a submission with a row is done.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ExerciseRow:
 class GradeRow:
     """The result of one submission. `seed` replays it; `digest` is of the bytes that were marked.
 
-    `release` is the digest of everything else that decides a mark (`releases`), "" in rows of a version that kept none.
+    `release` is the digest of everything else that decides a mark (`release_digests`), "" in rows of a version that kept none.
     `host` is the machine that graded, and `attempt` counts its tries from 1.
     """
 
@@ -224,10 +224,8 @@ def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:
     """Return the number of ranks and the first `MOST_MESSAGES` transfers of the check's trace."""
     if trace is None:
         return 0, ()
-    return trace.world_size, tuple(_message(transfer) for transfer in trace.transfers[:MOST_MESSAGES])
 
-
-def _message(t: Transfer) -> MessageRow:
-    return MessageRow(
-        src=t.src, dst=t.dst, size_bytes=t.size_bytes, start_s=round(t.start_s, 6), end_s=round(t.end_s, 6), tag=t.tag
-    )
+    messages = []
+    for t in trace.transfers[:MOST_MESSAGES]:
+        messages.append(MessageRow(t.src, t.dst, t.size_bytes, round(t.start_s, 6), round(t.end_s, 6), t.tag))
+    return trace.world_size, tuple(messages)

@@ -46,7 +46,9 @@ def confirmed(real: Checked, simulated: Verdict) -> Checked:
     if properties == first.properties and (first.state, simulated.state) != ("pass", "fail"):
         return replace(real, simulated=about)
 
-    verdict = Verdict(first.exercise, "fail", properties, _mismatch(first, simulated), first.trace or simulated.trace)
+    said = f"In simulated time, with other draws: {simulated.mismatch or 'the check did not pass'}"
+    mismatch = "\n".join(filter(None, [first.mismatch, said]))
+    verdict = Verdict(first.exercise, "fail", properties, mismatch, first.trace or simulated.trace)
     state = "fail" if real.state == "pass" else real.state
     return Checked(verdict, state, real.run if first.trace else 0, about, real.changed)
 
@@ -55,7 +57,3 @@ def _earned(verdict: Verdict) -> tuple[str, tuple[Property, ...]]:
     """Return the state and the properties that held; how far a check gets beyond them may be chance."""
     return verdict.state, tuple(p for p in verdict.properties if p.passed)
 
-
-def _mismatch(first: Verdict, simulated: Verdict) -> str:
-    said = f"In simulated time, with other draws: {simulated.mismatch or 'the check did not pass'}"
-    return "\n".join(filter(None, [first.mismatch, said]))

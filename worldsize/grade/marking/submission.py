@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,14 +25,14 @@ from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found
 from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines
-from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound
+from worldsize.lab.own_cells import CellOfNotebook, OwnCells, TakenAlong, names_bound, printable
 from worldsize.titles import title_of
 
 MAX_BYTES = 20_000_000  # of a file that is read at once
 MAX_NOTEBOOK_BYTES = 1_000_000_000  # with its outputs, which are never held in memory
 MAX_CELL_BYTES = 500_000
 MOST_TAMPER = 40
-_SHOWN_CHARACTERS, _MOST_FOUND, _MOST_NAME = 60, 20, 200
+_MOST_FOUND, _MOST_NAME = 20, 200
 
 
 class Ungradable(ValueError):
@@ -92,18 +92,13 @@ def read_notebook(path: Path) -> NotebookFile:
             found = tuple(map(_cell, notebook_stream.rows(summed)))
         except NoNotebook as error:
             problem = str(error)
-        while summed.read(notebook_stream.CHUNK_BYTES):
-            pass
         return NotebookFile(summed.digest(), found, problem)
 
 
 def read_digest(path: Path) -> str:
     """Return the digest of a submission's file, whatever it is. Raises Ungradable as `read_notebook` does."""
     with _opened(path, MAX_NOTEBOOK_BYTES) as file:
-        summed = _Summed(file)
-        while summed.read(notebook_stream.CHUNK_BYTES):
-            pass
-        return summed.digest()
+        return _Summed(file).digest()
 
 
 def _opened(path: Path, most_bytes: int) -> BinaryIO:
@@ -116,6 +111,7 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
 
     file = os.fdopen(descriptor, "rb")
     about = os.fstat(descriptor)
+
     problem = ""
     if not stat.S_ISREG(about.st_mode):
         problem = f"{path.name} is not a plain file"
@@ -142,6 +138,9 @@ class _Summed:
         return data
 
     def digest(self) -> str:
+        """Read the rest, and return the digest of all bytes."""
+        while self.read(notebook_stream.CHUNK_BYTES):
+            pass
         return self._sum.hexdigest()
 
 
@@ -226,7 +225,13 @@ def repair(found: list[NotebookCell], lab: CourseLab) -> Submission:
     if len(tamper) > MOST_TAMPER:
         kept.append(Tamper("more", count=len(tamper) - MOST_TAMPER))
 
-    taken = _taken_along(lab, code, places, known)
+    others = {}
+    for k, cell in enumerate(code):
+        title = title_of(cell.source)
+        if not {cell.id, cell.grade_id} & known and (title is None or title.kind not in (SETUP, "Exercise")):
+            others[k] = cell.source
+    taken = taken_along(lab, places, others, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
+
     elsewhere = {}
     for exercise in lab.exercises:
         used = {name for cell in taken[exercise.id].cells for one in cell.statements for name in one.binds}
@@ -245,6 +250,7 @@ def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[Notebo
         of_its_name = [one for one in found if exercise.id in (one.grade_id, one.id)]
         other = (of_its_name[0].kind or "no code")[:_MOST_FOUND] if of_its_name else ""
         yield Tamper("exercise missing", exercise.title, exercise.id, found=other)
+
     if cell.by == "what it says":
         yield Tamper("exercise without its name", exercise.title, exercise.id)
     if len(cell.parts) > 1:
@@ -253,33 +259,27 @@ def _changes_of_exercise(exercise: Exercise, cell: FoundCell, found: list[Notebo
         yield Tamper("exercise repeated", exercise.title, exercise.id, count=len(cell.copies) + 1)
 
 
-def _taken_along(
-    lab: CourseLab, code: list[NotebookCell], places: Mapping[str, FoundCell], known: set[str]
+def taken_along(
+    lab: CourseLab, places: Mapping[str, FoundCell], others: Mapping[int, str], known: Collection[str]
 ) -> dict[str, TakenAlong]:
-    """Map each exercise to what it takes along of cells that are not set-up, exercise or check."""
+    """Map each exercise to what it takes along of all exercises' cells and of `others`, sources by index among the code cells.
+
+    Names `known` beforehand, such as those of set-up cells, are not taken along.
+    """
+    rows = dict(others)
     functions: dict[int, tuple[str, ...]] = {}
-    apart = set()
+    for cell in places.values():
+        for k in (*cell.parts[1:], *cell.copies):
+            rows.pop(k, None)
+
     for exercise in lab.exercises:
         cell = places[exercise.id]
-        apart |= {*cell.parts[1:], *cell.copies}
         if cell.parts:
             functions[cell.parts[0]] = functions.get(cell.parts[0], ()) + exercise.functions
+            rows[cell.parts[0]] = cell.source or ""
 
-    sources = {cell.parts[0]: cell.source or "" for cell in places.values() if cell.parts}
-    rows = []
-    for k, cell in enumerate(code):
-        if k in functions:
-            rows.append(CellOfNotebook(k + 1, sources[k], functions[k]))
-        elif k not in apart and not {cell.id, cell.grade_id} & known and _is_own(cell):
-            rows.append(CellOfNotebook(k + 1, cell.source))
-
-    own = OwnCells(rows, names_bound(lab.setups, {"worldsize.notebook": stub_front.names()}))
+    own = OwnCells([CellOfNotebook(k + 1, rows[k], functions.get(k, ())) for k in sorted(rows)], known)
     return {exercise.id: own.taken_along(exercise.functions[0]) for exercise in lab.exercises}
-
-
-def _is_own(cell: NotebookCell) -> bool:
-    title = title_of(cell.source)
-    return title is None or title.kind not in (SETUP, "Exercise")
 
 
 def _changes_of_check(exercise: Exercise, found: list[NotebookCell]) -> Iterator[Tamper]:
@@ -306,7 +306,7 @@ def _claimed(cell: NotebookCell) -> str:
 
 def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]:
     """List the release's set-up cells that a submission changed or lost, and those that it added."""
-    found = [lines for source in sources if (lines := setup_lines(source))]
+    found = list(filter(None, map(setup_lines, sources)))
     given = [setup_lines(setup) for setup in setups]
     strangers = [lines for lines in found if lines not in given]
 
@@ -321,8 +321,8 @@ def setup_changes(setups: Sequence[str], sources: Iterable[str]) -> list[Tamper]
             continue
 
         strangers.remove(theirs)
-        added = _added(lines, theirs)
-        shown = tuple(map(_printable, added[:MOST_LINES]))
+        added = [line for line in dict.fromkeys(theirs) if line and line not in lines]
+        shown = tuple(map(printable, added[:MOST_LINES]))
         changes.append(Tamper("set-up changed", str(number), first_line=_first(lines), count=len(added), lines=shown))
 
     return changes + [Tamper("set-up added", first_line=_first(lines)) for lines in strangers]
@@ -333,16 +333,6 @@ def _in_common(one: list[str], other: list[str]) -> int:
     return len(set(filter(None, one[1:])) & set(other[1:]))
 
 
-def _added(given: list[str], theirs: list[str]) -> list[str]:
-    """Return the lines that only `theirs` has, each once."""
-    kept = {"", *given}
-    return [line for line in dict.fromkeys(theirs) if line not in kept]
-
-
 def _first(lines: list[str]) -> str:
     """Return the first line after the title that is not empty, made printable; "" if there is none."""
-    return _printable(next(filter(None, lines[1:]), ""))
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN_CHARACTERS])
+    return printable(next(filter(None, lines[1:]), ""))

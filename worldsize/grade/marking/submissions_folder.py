@@ -87,6 +87,12 @@ def numbered(student: str) -> tuple[str, str] | None:
     return found["name"], found["id"]
 
 
+def lms_number(student: str) -> str:
+    """Return a student's number as an LMS reads it, "" if the name has none."""
+    known = numbered(student)
+    return same_number(known[1]) if known else ""
+
+
 def same_number(number: str) -> str:
     """Return a student's number as an LMS reads it: 007 is 7."""
     return number.lstrip("0") or "0"
@@ -141,7 +147,7 @@ def _is_folder(entry: Path) -> bool:
 
 
 def _all(folder: Path, labs: list[str]) -> Iterator[HandedIn]:
-    every = [entry for entry in sorted(folder.iterdir()) if not _skipped(entry.name)]
+    every = [entry for entry in sorted(folder.iterdir()) if entry.name not in _SKIPPED]
     entries = [entry for entry in every if _counts(entry)]
     layout = _layout(folder, entries)
     if len(entries) == 1 and layout == "plain" and entries[0].name != _GRADESCOPE:
@@ -182,6 +188,7 @@ def _expect_one_student(entry: Path, labs: list[str]) -> None:
     folders: dict[str, set[Path]] = {}
     for path in notebooks(entry):
         folders.setdefault(_lab(path.stem, labs), set()).add(path.parent)
+
     for lab, places in folders.items():
         if lab and len(places) >= _WRAPS:
             raise ValueError(
@@ -207,8 +214,9 @@ def _with_what_lies_beside(found: list[HandedIn], labs: list[str]) -> Iterator[H
     lines = []
     for one in found:
         lab = _lab(one.path.name, labs)
-        theirs = have.get(one.student, set())
-        if one.refused and theirs >= ({lab} if lab else every) and theirs:
+        wanted = {lab} if lab else every
+        theirs = have.get(one.student)
+        if one.refused and theirs and theirs >= wanted:
             beside.setdefault(one.student, []).append(one.path.name)
         else:
             lines.append(one)
@@ -234,8 +242,7 @@ def _names(names: Iterable[str]) -> str:
 
 def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[HandedIn]:
     form = _form(folder, layout)
-    student = _student(form) if form else _told(folder.name)
-    late = _late(form)
+    student, late = _student_and_late(form) if form else (_told(folder.name), "")
 
     found = list(notebooks(folder))
     links, others = _other_entries(folder)
@@ -252,16 +259,13 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
 
 def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs: list[str]) -> dict[Path, list[Path]]:
     """Map the entries of a student's folder that lack a notebook, assignments or a lab's files, to their files."""
-    have = {_lab(path.stem, labs) for path in found}
+    have = {"", *(_lab(path.stem, labs) for path in found)}
     with_one = {folder / path.relative_to(folder).parts[0] for path in found}
+
     lines: dict[Path, list[Path]] = {}
     for path in others:
         top = folder / path.relative_to(folder).parts[0]
-        if top == path:
-            lab = _lab(path.name, labs)
-            missing = lab != "" and lab not in have
-        else:
-            missing = top not in with_one
+        missing = _lab(path.name, labs) not in have if top == path else top not in with_one
         if missing and path.name not in TICKETS:
             lines.setdefault(top, []).append(path)
     return lines
@@ -270,8 +274,10 @@ def _without_notebook(folder: Path, found: list[Path], others: list[Path], labs:
 def notebooks(folder: Path) -> Iterator[Path]:
     """Yield every notebook below a submitted folder, in order, except in hidden folders."""
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        yield from (Path(place) / name for name in sorted(files) if _is_notebook(name))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
+        for name in sorted(files):
+            if _is_notebook(name):
+                yield Path(place) / name
 
 
 def _is_notebook(name: str) -> bool:
@@ -283,37 +289,28 @@ def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
     links: list[Path] = []
     others: list[Path] = []
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _skipped(name))
-        links += [path for name in folders if (path := Path(place) / name).is_symlink()]
-        others += [Path(place) / name for name in sorted(files) if not _skipped(name) and not _is_notebook(name)]
+        folders[:] = sorted(set(folders) - set(_SKIPPED))
+        links += filter(Path.is_symlink, (Path(place) / name for name in folders))
+        for name in sorted(set(files) - set(_SKIPPED)):
+            if not _is_notebook(name):
+                others.append(Path(place) / name)
     return links, others
-
-
-def _skipped(name: str) -> bool:
-    return name in _SKIPPED
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or _skipped(name)
 
 
 def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:
     form = _form(path, layout)
     if form:
-        return HandedIn(_student(form), _lab(form["file"], labs), path, late=_late(form))
+        student, late = _student_and_late(form)
+        return HandedIn(student, _lab(form["file"], labs), path, late=late)
 
     lab = _lab(path.stem, labs)
     student = path.stem.partition(lab)[0] if lab else path.stem
     return HandedIn(_told(student.strip("_- ") or path.stem), lab, path)
 
 
-def _student(form: re.Match) -> str:
-    return _told(f"{form['name']}_{form['id']}")
-
-
-def _late(form: re.Match | None) -> str:
-    """Return "late" if Canvas marked the name as past the due date."""
-    return "late" if form and form.groupdict().get("late") else ""
+def _student_and_late(form: re.Match) -> tuple[str, str]:
+    """Return the student, and "late" if Canvas marked the name as past the due date, else ""."""
+    return _told(f"{form['name']}_{form['id']}"), "late" if form.groupdict().get("late") else ""
 
 
 def _told(name: str) -> str:
@@ -345,11 +342,7 @@ def _best(group: list[HandedIn]) -> HandedIn:
 
     best = max(group, key=worth)
     apart = len({found.path.parent for found in group}) > 1
-    others = _names(sorted(_shown(found.path, apart) for found in group if found is not best))
-    note = f"{len(group)} notebooks of this lab were handed in: {_shown(best.path, apart)} counts, not {others}"
+    shown = [f"{found.path.parent.name}/{found.path.name}" if apart else found.path.name for found in group]
+    counts = shown.pop(group.index(best))
+    note = f"{len(group)} notebooks of this lab were handed in: {counts} counts, not {_names(sorted(shown))}"
     return replace(best, note=joined(*(found.note for found in group), note), copies=apart)
-
-
-def _shown(path: Path, apart: bool) -> str:
-    """Return a copy's name, with its folder if copies are `apart`."""
-    return f"{path.parent.name}/{path.name}" if apart else path.name

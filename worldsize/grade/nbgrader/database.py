@@ -30,7 +30,13 @@ def writing(path: Path) -> Iterator[Any]:
     if not path.exists():
         _make(path)
 
-    with _in_words(path), Gradebook(_url(path)) as book, _connection(book) as connection:
+    # otherwise Python's sqlite3 begins transactions itself, after the first savepoint
+    options = {"isolation_level": "AUTOCOMMIT"}
+    with (
+        _in_words(path),
+        Gradebook(_url(path)) as book,
+        book.engine.connect().execution_options(**options) as connection,
+    ):
         transaction = connection.begin()
         try:
             connection.exec_driver_sql(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
@@ -45,13 +51,6 @@ def writing(path: Path) -> Iterator[Any]:
             book.db.remove()
             transaction.rollback()
             raise
-
-
-@contextmanager
-def _connection(book: Any) -> Iterator[Any]:
-    # otherwise Python's sqlite3 begins transactions itself, after the first savepoint
-    with book.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        yield connection
 
 
 def _url(path: Path) -> str:

@@ -29,7 +29,6 @@ def write(
     """
     written = 0
     left_out = []
-
     for row, assignment in placed:
         try:
             made = notebook(row, submissions / row.path, labs[row.lab], root / "labs" / f"{row.lab}.ipynb")
@@ -38,17 +37,14 @@ def write(
             continue
 
         write_whole(folder / row.student / assignment / f"{row.lab}.ipynb", made, PRIVATE)
-        _name_assignment(folder.parent / "source" / assignment, row.lab, root)
         written += 1
+
+        source = folder.parent / "source" / assignment  # without it, formgrader does not list the assignment
+        if not source.exists():
+            solution = root / "solutions" / f"{row.lab}.ipynb"
+            path = solution if solution.is_file() else root / "labs" / f"{row.lab}.ipynb"
+            write_whole(source / path.name, path.read_bytes(), PRIVATE)
     return written, left_out
-
-
-def _name_assignment(folder: Path, stem: str, root: Path) -> None:
-    """Make the assignment's folder in `source/`, without which formgrader does not list it; an existing one stays."""
-    if not folder.exists():
-        solution = root / "solutions" / f"{stem}.ipynb"
-        path = solution if solution.is_file() else root / "labs" / f"{stem}.ipynb"
-        write_whole(folder / path.name, path.read_bytes(), PRIVATE)
 
 
 def notebook(row: GradeRow, path: Path, lab: CourseLab, release: Path) -> str:

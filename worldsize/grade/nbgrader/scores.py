@@ -141,6 +141,7 @@ class _GradebookWriter:
             return folder
         if not holders:
             return stem
+
         if len(holders) > 1:
             raise ValueError(
                 f"books: expected one assignment with the notebook {stem}, got {', '.join(sorted(holders))}; nothing was "
@@ -241,6 +242,7 @@ class _GradebookWriter:
         given = self._given.get((row.student, row.lab))
         if given is None:
             return None
+
         if hand_points.has_any(grades):
             told = (
                 f"{FILE} says {number(given.points)} points, but formgrader has points given by hand, which stay in the gradebook"

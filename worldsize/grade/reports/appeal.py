@@ -11,12 +11,12 @@ from worldsize.grade import course
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.limits import Limits
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.desk import Desk
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
-from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
+from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submission import Ungradable
+from worldsize.grade.marking.worker_supervisor import WorkerSupervisor
 from worldsize.grade.reports.feedback_page import appeal_number
 from worldsize.grade.reports.table import one_line
 from worldsize.units import number
@@ -24,22 +24,16 @@ from worldsize.units import number
 
 def row_of(asked: str, graded: GradedFolder) -> GradeRow:
     """Return the row whose page has this appeal number. Raises ValueError if there is none."""
-    wanted = _plain(asked)
+    wanted = "".join(asked.lower().split()).replace("-", "")
     for row in (*graded.rows, *graded.gone):
-        if _plain(appeal_number(row)) == wanted:
+        if appeal_number(row).replace("-", "") == wanted:
             return row
+
+    example = appeal_number(graded.rows[0]) if graded.rows else "0123-4567-89ab-cdef"
     raise ValueError(
-        f"appeal: expected a number from a feedback page of this grading, such as {_example(graded)}, got {asked!r}. A new "
+        f"appeal: expected a number from a feedback page of this grading, such as {example}, got {asked!r}. A new "
         "submission or another seed gives another number: ask for the page."
     )
-
-
-def _example(graded: GradedFolder) -> str:
-    return appeal_number(graded.rows[0]) if graded.rows else "0123-4567-89ab-cdef"
-
-
-def _plain(text: str) -> str:
-    return "".join(text.lower().split()).replace("-", "")
 
 
 def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
@@ -56,11 +50,11 @@ def replayed(row: GradeRow, submissions: Path, root: Path) -> GradeRow:
         )
 
     mode = bubblewrap.UNSAFE if row.unsafe else bubblewrap.best_mode()  # as in the first marking
-    desk = Desk(MarkingOrder(str(root), mode, row.seed, Limits()))
+    supervisor = WorkerSupervisor(MarkingOrder(str(root), mode, row.seed, Limits()))
     try:
-        return desk.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
+        return supervisor.mark(MarkingTask(row.student, row.lab, str(path), row.path, row.handed_in))
     finally:
-        desk.close()
+        supervisor.close()
 
 
 def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
@@ -76,12 +70,14 @@ def compared(row: GradeRow, again: GradeRow, root: Path) -> str:
         lines.append(f"  {e.title} {e.id}: {told}")
         if e.mismatch:
             lines.append(f"    {e.mismatch.splitlines()[0]}")
-        if not same:
-            told = "not there" if other is None else f"{other.state}, {number(other.points)}"
-            said = f": {other.mismatch.splitlines()[0]}" if other is not None and other.mismatch else ""
-            lines.append(f"    now {told}{said}")
 
-    release = releases(course.load(root)).get(row.lab, "")
+        if other is None:
+            lines.append("    now not there")
+        elif not same:
+            said = f": {other.mismatch.splitlines()[0]}" if other.mismatch else ""
+            lines.append(f"    now {other.state}, {number(other.points)}{said}")
+
+    release = release_digests(course.load(root)).get(row.lab, "")
     if release != row.release:
         lines.append(f"  the release has changed since: {row.release or 'unknown'} then, {release} now")
     if row.host != again.host and row.host:

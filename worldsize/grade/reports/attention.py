@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedOutcome
-from worldsize.grade.marking.submissions_folder import numbered, same_number
+from worldsize.grade.marking.submissions_folder import lms_number
 from worldsize.grade.marking.tamper import sentence
 from worldsize.grade.reports import sheet
 from worldsize.grade.reports.table import one_line
@@ -23,6 +24,11 @@ NeedKind = Literal[
     "bad line",
 ]  # fmt: skip
 _SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
+# kinds with one number stay in the order of the rows
+_ORDER: dict[NeedKind, int] = {
+    "lost": 0, "not graded": 1, "changed since": 1, "two releases": 1, "doubled": 2, "copies": 3, "ungradable": 4,
+    "no sandbox": 4, "tampered": 4, "crashed": 4, "differs": 5, "not played": 5, "elsewhere": 6, "objects changed": 7, "gone": 8,
+}  # fmt: skip
 FILE = "needs-a-person.csv"
 MOST_SHOWN, _MOST_SAID = 20, 300
 _NO_LAB = "no lab"
@@ -52,19 +58,20 @@ def needs(graded: GradedFolder, given: Given = NOTHING_GIVEN) -> list[Need]:
 
     Points `given` by hand settle a row, unless the row is doubled, gone or not up to date.
     """
-    rows = graded.rows
+    found = list(_not_up_to_date(graded))
+    found += [Need("doubled", words) for words in dict.fromkeys(doubled(graded.rows).values())]
     decided = {student for student, _ in given}
-    found = [
-        need
-        for need in unsure(rows)
-        if (need.student, need.lab) not in given and (need.lab or need.student not in decided)
-    ]
-    lost = [need for need in found if need.kind == "lost"]
-    return [
-        *lost, *_not_up_to_date(graded), *doubled_needs(rows), *_copies(rows, given),
-        *(need for need in found if need.kind != "lost"), *_simulated(rows, given), *_elsewhere(rows, given),
-        *_changed(rows, given), *gone(graded.gone),
-    ]  # fmt: skip
+    for need in unsure(graded.rows):
+        if (need.student, need.lab) not in given and (need.lab or need.student not in decided):
+            found.append(need)
+    for row in graded.rows:
+        if (row.student, row.lab) not in given:
+            found += _to_look_at(row)
+
+    for row in graded.gone:
+        why = f"{row.path} was missing in the last grading"
+        found.append(Need("gone", why, row.student, row.lab or _NO_LAB, row.path))
+    return sorted(found, key=lambda need: _ORDER[need.kind])
 
 
 def with_more(found: list[Need], kind: NeedKind, words: Iterable[str]) -> list[Need]:
@@ -104,28 +111,29 @@ def _of(row: GradeRow, kind: NeedKind, why: str) -> Need:
     return Need(kind, why, row.student, row.lab, row.path)
 
 
-def _simulated(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Yield exercises whose verdicts on real ranks and in simulated time differ, or whose simulation failed."""
-    for row in rows:
-        if (row.student, row.lab) in given:
-            continue
-        for kind, outcomes in _SIMULATED.items():
-            found = [e for e in row.exercises if e.simulated and e.simulated.outcome in outcomes]
-            if found:
-                yield _of(row, kind, "; ".join(map(two_verdicts, found)))
+def _to_look_at(row: GradeRow) -> Iterator[Need]:
+    """Yield what a person should look at in a row: copies, differing verdicts, answers elsewhere, replaced objects."""
+    if row.copies:
+        yield _of(row, "copies", row.handed_in)
+    for kind, outcomes in _SIMULATED.items():
+        found = [e for e in row.exercises if e.simulated and e.simulated.outcome in outcomes]
+        if found:
+            yield _of(row, kind, "; ".join(map(two_verdicts, found)))
 
-
-def _elsewhere(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Yield failed exercises with an answer in the wrong place, or that need a cell that is not Python."""
-    for row in rows:
-        if (row.student, row.lab) in given:
-            continue
-        told = [f"{e.title}: {words}" for e in row.exercises if e.state != "pass" for words in _places(e)]
-        if told:
-            yield _of(row, "elsewhere", "; ".join(told))
+    told, changed = [], []
+    for e in row.exercises:
+        if e.state != "pass":
+            told += [f"{e.title}: {words}" for words in _places(e)]
+        if e.changed:
+            changed.append(f"{e.title} ({', '.join(e.changed)})")
+    if told:
+        yield _of(row, "elsewhere", "; ".join(told))
+    if changed:
+        yield _of(row, "objects changed", f"replaced objects of the course's package: {'; '.join(changed)[:_MOST_SAID]}")
 
 
 def _places(exercise: ExerciseRow) -> Iterator[str]:
+    """Yield places of answers that do not count, and cells that an exercise needs and that are not Python."""
     for one in exercise.elsewhere:
         found = f": {one.found}" if one.kind in ("another name", "no Python") else ""
         yield f"{one.kind}, {one.place}{found}"
@@ -134,38 +142,21 @@ def _places(exercise: ExerciseRow) -> Iterator[str]:
             yield f"{one.maker}, code cell {one.cell} (`{one.line}`)"
 
 
-def _changed(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    """Yield submissions that replaced the course package's functions or classes in their own process."""
-    for row in rows:
-        found = [f"{e.title} ({', '.join(e.changed)})" for e in row.exercises if e.changed]
-        if found and (row.student, row.lab) not in given:
-            yield _of(row, "objects changed", f"replaced objects of the course's package: {'; '.join(found)[:_MOST_SAID]}")
-
-
 def two_verdicts(exercise: ExerciseRow) -> str:
     """Return a sentence on the verdicts of real ranks and of simulated time."""
     about = exercise.simulated
     if about.outcome != "differs":
         return f"{exercise.title}: no verdict in simulated time ({_first_line(about.said)})"
 
-    possible = f"{exercise.possible:g}"
-    real, simulated = _in_words(about.real_points, about.real_said), _in_words(about.points, about.said)
-    return f"{exercise.title} ({possible}): on real ranks {real}; in simulated time {simulated}"
-
-
-def _in_words(points: float, said: str) -> str:
-    first = _first_line(said)
-    return f"{points:g} ({first})" if first else f"{points:g}"
+    told = []
+    for points, said in ((about.real_points, about.real_said), (about.points, about.said)):
+        first = _first_line(said)
+        told.append(f"{points:g} ({first})" if first else f"{points:g}")
+    return f"{exercise.title} ({exercise.possible:g}): on real ranks {told[0]}; in simulated time {told[1]}"
 
 
 def _first_line(said: str) -> str:
     return one_line(said.partition("\n")[0])[:_MOST_SAID]
-
-
-def _copies(rows: Iterable[GradeRow], given: Given) -> Iterator[Need]:
-    for row in rows:
-        if row.copies and (row.student, row.lab) not in given:
-            yield _of(row, "copies", row.handed_in)
 
 
 def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
@@ -175,17 +166,14 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
     for row in graded.stale:
         yield _of(row, "changed since", "its file changed after it was marked: grade it again")
 
-    outdated: dict[str, int] = {}
-    for row in graded.outdated:
-        outdated[row.lab] = outdated.get(row.lab, 0) + 1
+    outdated = Counter(row.lab for row in graded.outdated)
     for lab, number in sorted(outdated.items()):
         why = "from another release, seed or sandbox than the last grading: grade all again"
         yield Need("changed since", f"{lab or _NO_LAB}: {count(number, 'row')} {why}", lab=lab)
 
-    releases: dict[str, dict[str, int]] = {}
+    releases: dict[str, Counter[str]] = {}
     for row in graded.rows:
-        of_lab = releases.setdefault(row.lab, {})
-        of_lab[row.release] = of_lab.get(row.release, 0) + 1
+        releases.setdefault(row.lab, Counter())[row.release] += 1
     for lab, counts in sorted(releases.items()):
         if len(counts) > 1:
             told = " and ".join(f"{number} of release {name or 'unknown'}" for name, number in sorted(counts.items()))
@@ -194,37 +182,20 @@ def _not_up_to_date(graded: GradedFolder) -> Iterator[Need]:
 
 def doubled(rows: Iterable[GradeRow]) -> dict[str, str]:
     """Return {student: message} for students who share a number, or have two rows of one lab."""
-    labs: dict[tuple[str, str], int] = {}
-    by_number: dict[str, set[str]] = {}
+    by_number: dict[str, Counter[tuple[str, str]]] = {}
     for row in rows:
-        known = numbered(row.student)
-        if known is None:
-            continue
-        by_number.setdefault(same_number(known[1]), set()).add(row.student)
-        if row.lab:
-            labs[row.student, row.lab] = labs.get((row.student, row.lab), 0) + 1
-    twice: dict[str, list[str]] = {}
-    for (student, lab), times in labs.items():
-        if times > 1:
-            twice.setdefault(student, []).append(lab)
+        known = lms_number(row.student)
+        if known:
+            by_number.setdefault(known, Counter())[row.student, row.lab] += 1
 
     found = {}
-    for number, students in sorted(by_number.items()):
-        labs_twice = sorted({lab for student in students for lab in twice.get(student, ())})
-        if len(students) > 1 or labs_twice:
-            of = f" (twice {', '.join(labs_twice)})" if labs_twice else ""
+    for number, counts in sorted(by_number.items()):
+        students = {student for student, _ in counts}
+        twice = sorted({lab for (_, lab), times in counts.items() if lab and times > 1})
+        if len(students) > 1 or twice:
+            of = f" (twice {', '.join(twice)})" if twice else ""
             words = f"number {number} is the number of {' and of '.join(map(repr, sorted(students)))}{of}"
             what = "find out whose it is, rename or remove the other student's files, and grade again"
             found |= dict.fromkeys(students, f"{words}: {what}")
     return found
 
-
-def doubled_needs(rows: Iterable[GradeRow]) -> Iterator[Need]:
-    for words in dict.fromkeys(doubled(rows).values()):
-        yield Need("doubled", words)
-
-
-def gone(rows: Iterable[GradeRow]) -> Iterator[Need]:
-    """Yield rows whose files were missing in the last grading."""
-    for row in rows:
-        yield Need("gone", f"{row.path} was missing in the last grading", row.student, row.lab or _NO_LAB, row.path)

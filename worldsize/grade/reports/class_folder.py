@@ -6,6 +6,7 @@ In a lecture, the report is written again whenever a file changes.
 from __future__ import annotations
 
 import json
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking import submissions_folder
-from worldsize.grade.marking.grading_record import GradedFolder, read_graded
+from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.reports import class_page
 from worldsize.grade.reports.class_map import ClassMap, as_csv, class_map
 from worldsize.lab.handed_predictions import HandedPrediction, predictions_in
@@ -37,9 +38,12 @@ def write(grades: Path, submissions: Path | None, labs: Iterable[str], out: Path
 
     Without `submissions` there are no predictions. Raises ValueError if `grades` has no rows and `submissions` is None.
     """
-    graded = _graded(grades, submissions)
+    rows = ()
+    if submissions is None or (grades / "rows").is_dir():
+        rows = read_graded(grades).rows
     carried, unread = _carried(submissions, labs)
-    found = class_map(graded.rows, carried)
+    found = class_map(rows, carried)
+
     sheet = out.with_suffix(".csv")
     write_whole(sheet, as_csv(found), PRIVATE)
     write_whole(out, class_page.page(found, again_s), PRIVATE)
@@ -51,28 +55,19 @@ def changes(folders: Iterable[Path], wait: Callable[[float], None] = time.sleep)
     watched = list(folders)
     before: object = None
     while True:
-        now = [(path, about.st_mtime_ns, about.st_size) for path, about in _files(watched)]
-        if now != before:
-            before = now
-            yield
-        wait(LOOK_S)
-
-
-def _files(folders: Iterable[Path]) -> Iterator[tuple[str, object]]:
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
+        now = []
+        for path in (path for folder in watched for path in sorted(folder.rglob("*"))):
             try:
                 about = path.stat()
             except OSError:
                 continue  # removed in the meantime
-            if path.is_file():
-                yield str(path), about
+            if stat.S_ISREG(about.st_mode):
+                now.append((path, about.st_mtime_ns, about.st_size))
 
-
-def _graded(grades: Path, submissions: Path | None) -> GradedFolder:
-    if submissions is not None and not (grades / "rows").is_dir():
-        return GradedFolder(())
-    return read_graded(grades)
+        if now != before:
+            before = now
+            yield
+        wait(LOOK_S)
 
 
 def _carried(submissions: Path | None, labs: Iterable[str]) -> tuple[list[list[HandedPrediction]], list[str]]:

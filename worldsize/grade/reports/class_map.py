@@ -63,8 +63,10 @@ class FactorGroup:
         """Return a sentence on the prediction, its error, and the usual origin of such a factor."""
         said = f"said about {units.number(self.predicted, self.unit)}, {compare(self.factor, 1.0)}"
         large = max(self.factor, 1 / self.factor)
-        usual = [why for factor, why in _FACTORS.items() if large / factor < SAME_FACTOR and factor / large < SAME_FACTOR]
-        return f"{said} ({usual[0]})" if usual else said
+        for factor, why in _FACTORS.items():
+            if 1 / SAME_FACTOR < large / factor < SAME_FACTOR:
+                return f"{said} ({why})"
+        return said
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,15 @@ def class_map(rows: Iterable[GradeRow], predictions: Iterable[Sequence[HandedPre
 def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
     found: dict[tuple[str, str], list[ExerciseRow]] = defaultdict(list)
     for row in rows:
-        if row.state not in ("pass", "not yet", "missing"):
-            found[_property(row), _template(row.mismatch)].append(row)
+        if row.state in ("pass", "not yet", "missing"):
+            continue
+        failed = next((one.name for one in row.properties if one.passed is False), row.state)
+        # without its case and numbers, so that like mistakes compare equal
+        first = _first_line(row.mismatch)
+        _, _, said = first.partition(": ")
+        found[failed, _NUMBER.sub("#", said or first)].append(row)
 
-    causes = [Cause(name, same[0].mismatch.splitlines()[0], len(same)) for (name, _), same in found.items()]
+    causes = [Cause(name, _first_line(same[0].mismatch), len(same)) for (name, _), same in found.items()]
     return ExerciseMap(
         lab=lab,
         id=rows[0].id,
@@ -144,21 +151,14 @@ def _exercise(lab: str, rows: Sequence[ExerciseRow]) -> ExerciseMap:
     )
 
 
-def _property(row: ExerciseRow) -> str:
-    """Return the first property that does not hold, or the row's state if none was found false."""
-    return next((one.name for one in row.properties if one.passed is False), row.state)
-
-
-def _template(mismatch: str) -> str:
-    """Return a check's first line without its case and numbers, so that like mistakes compare equal."""
-    first = mismatch.splitlines()[0] if mismatch else ""
-    _, _, said = first.partition(": ")
-    return _NUMBER.sub("#", said or first)
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ""
 
 
 def _question(asked: Sequence[HandedPrediction]) -> QuestionMap:
     pairs = sorted((one.predicted / one.measured, one.predicted) for one in asked if one.predicted * one.measured > 0)
     (question, unit), _ = Counter((one.question, one.unit) for one in asked).most_common(1)[0]
+
     return QuestionMap(
         lab=asked[0].lab,
         id=asked[0].id,
@@ -175,12 +175,16 @@ def _groups(pairs: Sequence[tuple[float, float]], students: int, unit: str) -> l
     """Return groups whose wrong predictions are off by one factor, the largest first. A pair is (ratio, predicted)."""
     least = math.ceil(LEAST_SHARE * students) + LEAST_MORE
     left = [pair for pair in pairs if not 1 / CLOSE_RATIO <= pair[0] <= CLOSE_RATIO]
+
     found = []
     while True:
-        windows = [[pair for pair in left if ratio <= pair[0] <= ratio * SAME_FACTOR] for ratio, _ in left]
-        best = max(windows, key=len, default=[])  # greedy: the largest group first, then the rest
+        best: list[tuple[float, float]] = []  # greedy: the largest group first, then the rest
+        for ratio, _ in left:
+            window = [pair for pair in left if ratio <= pair[0] <= ratio * SAME_FACTOR]
+            best = max(best, window, key=len)
         if len(best) < least:
             return found
+
         factor, predicted = (statistics.median(values) for values in zip(*best, strict=True))
         found.append(FactorGroup(factor, len(best), predicted, unit))
         left = [pair for pair in left if pair not in best]
@@ -194,6 +198,7 @@ def as_csv(found: ClassMap) -> str:
         rows.append((one.lab, "exercise", one.id, "not written", one.unwritten, one.students))
         for cause in one.causes:
             rows.append((one.lab, "cause", one.id, f"{cause.property}: {cause.sentence}", cause.students, one.students))
+
     for one in found.questions:
         rows.append((one.lab, "question", one.id, "within 5 %", one.close, one.students))
         for group in one.groups:
@@ -209,5 +214,6 @@ def lines(found: ClassMap) -> list[str]:
             worst = f"; {one.causes[0].students} of them: {one.causes[0].property}" if one.causes else ""
             said.append(f"{one.title}: {one.passed} of {one.students} have every point{worst}")
     for one in found.questions:
-        said += [f"{one.lab} {one.id}: {group.students} of {one.students} {group.words}" for group in one.groups]
+        for group in one.groups:
+            said.append(f"{one.lab} {one.id}: {group.students} of {one.students} {group.words}")
     return said

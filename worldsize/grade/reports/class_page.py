@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from worldsize import pages, units
 from worldsize.grade.reports.class_map import ClassMap, QuestionMap
@@ -27,9 +27,13 @@ class DotPlace:
 
 def page(found: ClassMap, again_s: int | None = None) -> str:
     """Return the HTML file on a class's misunderstandings; a browser reloads it every `again_s` seconds."""
+    labs = []
+    for lab in labs_of(found):
+        exercises = [one for one in found.exercises if one.lab[:2] == lab]
+        labs.append((lab, exercises, [one for one in found.questions if one.lab[:2] == lab]))
     return pages.render(
-        "class.html", found=found, labs=labs_of(found), strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
-        number=units.number, bar=_bar, finding=finding, in_lab=_in_lab,
+        "class.html", found=found, labs=labs, strip=_strip, again_s=again_s, width=WIDTH, reach=_REACH, margin=MARGIN,
+        number=units.number, finding=finding,
     )  # fmt: skip
 
 
@@ -38,31 +42,24 @@ def labs_of(found: ClassMap) -> list[str]:
     return sorted({one.lab[:2] for one in (*found.exercises, *found.questions)})
 
 
-def _in_lab(ones: Sequence[Any], lab: str) -> list[Any]:
-    return [one for one in ones if one.lab[:2] == lab]
-
-
 def finding(one: QuestionMap) -> str:
     """Return a sentence on the strip of a question."""
-    right = f"{one.close} of {one.students} within 5 %"
-    groups = [f"{group.students} of {one.students} {group.words}" for group in one.groups]
-    return "; ".join([right, *groups])
-
-
-def _bar(part: int, whole: int) -> int:
-    return round(120 * part / whole)
+    said = [f"{one.close} of {one.students} within 5 %"]
+    for group in one.groups:
+        said.append(f"{group.students} of {one.students} {group.words}")
+    return "; ".join(said)
 
 
 def _strip(one: QuestionMap) -> tuple[Sequence[DotPlace], float]:
     """Return the dots of a question, stacked by error on a log scale, and the strip's height."""
-    columns: dict[int, int] = {}
+    columns: Counter[int] = Counter()
     dots = []
     for ratio in one.ratios:
-        decades = min(_REACH, max(-_REACH, math.log10(ratio)))
-        column = round((0.5 + decades / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
-        columns[column] = columns.get(column, 0) + 1
-        dots.append((column, columns[column], ratio))
+        decades = math.log10(ratio)
+        within = min(_REACH, max(-_REACH, decades))
+        column = round((0.5 + within / (2 * _REACH + MARGIN)) * WIDTH / (2 * DOT))
+        columns[column] += 1
+        dots.append((column, columns[column], abs(decades) <= math.log10(CLOSE_RATIO)))
 
     height = TOP + 2 * DOT * max(columns.values(), default=1) + DOT
-    right = {ratio for ratio in one.ratios if abs(math.log10(ratio)) <= math.log10(CLOSE_RATIO)}
-    return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, ratio in right) for c, k, ratio in dots], height
+    return [DotPlace(2 * DOT * c, height - TOP - 2 * DOT * k + DOT, right) for c, k, right in dots], height

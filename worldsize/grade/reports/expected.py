@@ -20,6 +20,7 @@ from worldsize.grade.host.arena import CountingArena, LastRunReached, SandboxAre
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation.bubblewrap import UNSAFE
 from worldsize.grade.isolation.limits import Meter
+from worldsize.grade.marking.mark_submission import setup_cells
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, messages_of
 from worldsize.grade.marking.seeds import derived
 from worldsize.trace import Trace, Transfer
@@ -46,10 +47,14 @@ class Expected:
             return None
 
         exercises = {e.id: e for e in lab.exercises}
-        if found.id not in exercises or None in _answers(lab):
+        answers = [e.reference for e in lab.exercises]
+        if found.id not in exercises or None in answers:
             return None
 
-        path = self._folder / f"{_key(row, found, lab)}.json"
+        # the file's name has everything that the case depends on
+        parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *answers]
+        mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
+        path = self._folder / f"{lab.stem}.{found.id}.{mark}.json"
         with suppress(OSError, ValueError, TypeError):
             return _trace(*json.loads(path.read_text(encoding="utf-8")))
 
@@ -61,12 +66,13 @@ class Expected:
         return _trace(ranks, messages)
 
     def _run(self, row: GradeRow, last: int, lab: CourseLab, exercise: Exercise) -> Trace | None:
-        sandbox = self._started()
+        if self._sandbox is None:
+            self._sandbox = Sandbox(UNSAFE)  # nothing of a submission runs in it
+        sandbox = self._sandbox
         sandbox.preload(lab.modules)
 
         seed = derived(row.seed, lab.stem, row.digest)
-        cells = [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
-        cells += [[e.title, e.reference] for e in lab.exercises]
+        cells = setup_cells(lab) + [[e.title, e.reference] for e in lab.exercises]
         draws = random.Random(derived(seed, exercise.id))
         arena = SandboxArena(sandbox, Meter(sandbox.limits), cells, derived(seed, "ranks"), draws)
 
@@ -78,23 +84,6 @@ class Expected:
         finally:
             sandbox.settle()
         return None
-
-    def _started(self) -> Sandbox:
-        if self._sandbox is None:
-            self._sandbox = Sandbox(UNSAFE)  # nothing of a submission runs in it
-        return self._sandbox
-
-
-def _answers(lab: CourseLab) -> list[str | None]:
-    """Return the course's own answers, None for each one missing."""
-    return [e.reference for e in lab.exercises]
-
-
-def _key(row: GradeRow, found: ExerciseRow, lab: CourseLab) -> str:
-    """Return a file name from everything that the case depends on, including the course's answers."""
-    parts = [row.seed, row.digest, found.id, found.run, *lab.setups, *_answers(lab)]
-    mark = hashlib.blake2b(json.dumps(parts).encode(), digest_size=10).hexdigest()
-    return f"{lab.stem}.{found.id}.{mark}"
 
 
 def _trace(ranks: int, messages: Sequence[Sequence]) -> Trace | None:

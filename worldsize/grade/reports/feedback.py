@@ -19,7 +19,7 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.course import CourseLab, titles_of
 from worldsize.grade.marking import submission
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow
+from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.marking.submissions_folder import TICKETS
 from worldsize.grade.reports.expected import Expected
@@ -61,21 +61,15 @@ def write(
             pictures = _pictures(row, expected)
             text = page(row, titles_of(labs.get(row.lab)), pictures, seed_too, given.get(whose), comments.get(whose, {}))
             write_whole(path, text, 0o644)  # students read it: nbgrader's release keeps the mode
-            if submissions is not None:
-                for name, ticket in _tickets(row, submissions):
+            for name in TICKETS if submissions is not None else ():
+                with suppress(Ungradable, UnicodeDecodeError):
+                    ticket = submission.read((submissions / row.path).parent / name)[:1000].decode()
                     write_whole(path.with_name(name), ticket, PRIVATE)
 
             written.append(path)
             if progress is not None:
                 progress(len(written), len(every), row)
     return written
-
-
-def _tickets(row: GradeRow, submissions: Path) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of the files that `nbgrader submit` made beside the notebook."""
-    for name in TICKETS:
-        with suppress(Ungradable, UnicodeDecodeError):
-            yield name, submission.read((submissions / row.path).parent / name)[:1000].decode()
 
 
 # ---- pictures --------------------------------------------------------------------------------
@@ -85,19 +79,17 @@ def _pictures(row: GradeRow, expected: Expected) -> dict[str, MessagePictures]:
     """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
     for e in row.exercises:
-        shown = e.helped or e.state not in ("pass", "not yet", "missing")
-        if shown and e.ranks:
-            found[e.id] = _message_pictures(e, expected.trace(row, e))
+        if not e.ranks or (e.state in ("pass", "not yet", "missing") and not e.helped):
+            continue
+
+        wanted = expected.trace(row, e)
+        sent = on_logical_clock(e.trace)
+        if wanted is None or wanted.world_size != e.ranks:
+            found[e.id] = MessagePictures(sent=drawn(sent), expected=None)
+        else:
+            due = on_logical_clock(wanted)
+            found[e.id] = MessagePictures(sent=drawn(sent), expected=drawn(due), same=_moves(sent) == _moves(due))
     return found
-
-
-def _message_pictures(e: ExerciseRow, wanted: Trace | None) -> MessagePictures:
-    sent = on_logical_clock(e.trace)
-    if wanted is None or wanted.world_size != e.ranks:
-        return MessagePictures(sent=drawn(sent), expected=None)
-
-    due = on_logical_clock(wanted)
-    return MessagePictures(sent=drawn(sent), expected=drawn(due), same=_moves(sent) == _moves(due))
 
 
 def _moves(trace: Trace) -> list[tuple]:
@@ -154,17 +146,13 @@ def _part(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    if not all(map(_is_harmless, text)):
+    if any(c not in " .,'()+@_-" and unicodedata.category(c) not in _HARMLESS for c in text):
         return False
     if text.startswith(_BAD_STARTS) or text.lower().endswith(_BAD_ENDS):
         return False
     if _RESERVED.fullmatch(text):
         return False
     return 0 < len(text.encode()) <= _MOST_BYTES
-
-
-def _is_harmless(character: str) -> bool:
-    return character in " .,'()+@_-" or unicodedata.category(character) in _HARMLESS
 
 
 def _folded(place: PurePosixPath) -> str:

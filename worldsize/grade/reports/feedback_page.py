@@ -72,9 +72,7 @@ def page(
     `titles`, `pairs` and a person's `comments` have exercises as keys; title "" is the lab's. `seed_too` shows the seed, with
     which anybody can replay. `by_hand` are points that a person gave.
     """
-    changed = [sentence(one) for one in row.tamper[:_MOST_LINES]]
-    changed += filter(None, [row.handed_in])
-
+    changed = [*map(sentence, row.tamper[:_MOST_LINES]), *filter(None, [row.handed_in])]
     return pages.render(
         "feedback.html",
         row=row,

@@ -24,11 +24,8 @@ def text(lines: Iterable[Iterable[str]], as_they_are: Collection[int] = ()) -> s
 def safe(field: str) -> str:
     """Escape `field` so that no spreadsheet evaluates it; leave numbers and a lone hyphen alone."""
     field = field.replace("\0", "")
-
-    if not field.lstrip(" ").startswith(_FORMULA) or _is_harmless(field):
+    if not field.lstrip(" ").startswith(_FORMULA):
         return field
-    return f"'{field}"
 
-
-def _is_harmless(field: str) -> bool:
-    return field == "-" or field.removeprefix("-").replace(".", "", 1).isdecimal()
+    is_number = field.removeprefix("-").replace(".", "", 1).isdecimal()
+    return field if is_number or field == "-" else f"'{field}"

@@ -13,8 +13,9 @@ import io
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -70,7 +71,7 @@ class SimilarAnswers:
 
 @dataclass(frozen=True)
 class Compared:
-    """An exercise: `shares` of all pairs, `pairs` with the highest, `to_course` by student."""
+    """An exercise: `shares` of all pairs, `pairs` with most, `longest` with most beyond the base, `to_course` by student."""
 
     lab: str
     exercise: str
@@ -79,16 +80,17 @@ class Compared:
     empty: tuple[str, ...]  # students with fewer than LEAST characters of their own
     shares: tuple[float, ...]
     pairs: tuple[SimilarAnswers, ...]
+    longest: tuple[SimilarAnswers, ...]
     to_course: dict[str, SimilarAnswers]
 
-    @property
+    @cached_property
     def base(self) -> float:
         return base_rate(self.shares)
 
     @property
     def beyond(self) -> float:
-        """Return the characters beyond the base rate of the pair with the highest share; 0 without pairs."""
-        return self.pairs[0].beyond(self.base) if self.pairs else 0.0
+        """Return the most characters that a pair has beyond the base rate; 0 without pairs."""
+        return self.longest[0].beyond(self.base) if self.longest else 0.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class Similarity:
     @property
     def first(self) -> list[tuple[Compared, SimilarAnswers]]:
         """Return the pairs with most characters beyond the base rate, over all exercises: short answers are alike anyway."""
-        every = [(one, pair) for one in self.compared for pair in one.pairs if pair.beyond(one.base) > 0]
+        every = [(one, pair) for one in self.compared for pair in one.longest if pair.beyond(one.base) > 0]
         return heapq.nlargest(SHOWN, every, key=lambda both: both[1].beyond(both[0].base))
 
 
@@ -166,6 +168,7 @@ def similarity(folder: Path, root: Path | None = None, progress: OnProgress | No
             compared.append(compare(labs[stem], exercise, papers[stem], given, tally))
             if progress is not None:
                 progress(len(compared), total)
+
         whole += tally.pairs(stem)
 
     return Similarity(compared=tuple(compared), whole=tuple(whole), unread=tuple(unread))
@@ -188,6 +191,7 @@ def _read(folder: Path, labs: dict[str, CourseLab]) -> tuple[dict[str, dict[str,
             continue
 
         papers.setdefault(lab.stem, {}).setdefault(one.student, submission.repair(cells, lab).sources)
+
     return papers, unread
 
 
@@ -214,8 +218,9 @@ def compare(
 
     pairs = [pair_of(one, other) for one, other in combinations(own, 2)]
     shares = tuple(pair.share for pair in pairs)
+    base = base_rate(shares)
     for pair in pairs:
-        tally.add(pair, base_rate(shares))
+        tally.add(pair, base)
 
     reference = Answer(COURSE, fingerprint(exercise.reference or "", given))
     to_course = {}
@@ -230,6 +235,7 @@ def compare(
         empty=tuple(empty),
         shares=shares,
         pairs=tuple(heapq.nlargest(SHOWN, pairs, key=lambda pair: pair.share)),
+        longest=tuple(heapq.nlargest(SHOWN, pairs, key=lambda pair: pair.beyond(base))),
         to_course=to_course,
     )
 
@@ -254,15 +260,10 @@ def pair_of(one: Answer, other: Answer) -> SimilarAnswers:
 
 def given_runs(lab: CourseLab) -> frozenset[int]:
     """Return the hashes of all runs in the release's code cells and in the code of its prose: they do not count."""
-    blocks = [block for source in lab.given for block in _CODE_IN_PROSE.findall(source)]
-    return _runs([*lab.setups, *(exercise.stub for exercise in lab.exercises), *lab.code, *blocks])
-
-
-def _runs(sources: Iterable[str]) -> frozenset[int]:
-    found: set[int] = set()
-    for source in sources:
-        found |= fingerprint(source).hashes
-    return frozenset(found)
+    sources = [*lab.setups, *(exercise.stub for exercise in lab.exercises), *lab.code]
+    for source in lab.given:
+        sources += _CODE_IN_PROSE.findall(source)
+    return frozenset().union(*(fingerprint(source).hashes for source in sources))
 
 
 def fingerprint(source: str, given: frozenset[int] = frozenset()) -> CodeFingerprint:

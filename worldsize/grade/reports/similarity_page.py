@@ -15,7 +15,6 @@ from worldsize.grade.reports.similarity import (
     LEAST,
     MOST_CHARACTERS,
     RUN,
-    Compared,
     SimilarAnswers,
     Similarity,
     spread,
@@ -42,7 +41,7 @@ def page(found: Similarity) -> str:
         most=MOST_CHARACTERS,
         spread=spread,
         median=statistics.median,
-        nearest_to_course=_nearest_to_course,
+        nearest_to_course=lambda one: sorted(one.to_course.values(), key=lambda pair: (-pair.share, pair.one.student)),
         codes=_codes,
     )
 
@@ -77,12 +76,6 @@ def lines(found: Similarity) -> list[str]:
     for words in found.unread:
         said.append(f"not compared: {words!r}")
     return said
-
-
-def _nearest_to_course(one: Compared) -> list[SimilarAnswers]:
-    """Return the answers nearest to the course's own, as many as the page shows pairs, else 5."""
-    found = sorted(one.to_course.values(), key=lambda pair: (-pair.share, pair.one.student))
-    return found[: len(one.pairs) or 5]
 
 
 def _codes(pair: SimilarAnswers) -> Iterator[list[CodePiece]]:

@@ -1,4 +1,4 @@
-"""The table at the end of a batch: rows, statistics and a histogram for each lab, as text.
+"""The table at the end of a grading: rows, statistics and a histogram for each lab, as text.
 
 Beyond `MOST_ROWS` rows, a line stands for all rows of one lab, state and points; a CSV beside the rows has every row.
 """
@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.batch import Batch
+from worldsize.grade.marking.grade_folder import FolderGrading
 from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
 from worldsize.grade.reports import sheet
@@ -36,10 +36,11 @@ def table(rows: Sequence[GradeRow]) -> str:
     """
     if len(rows) > MOST_ROWS:
         return _aligned(_folded(rows))
-    return _aligned(
-        [("student", "lab", "state", "points", "")]
-        + [(one_line(row.student), row.lab, row.state, _points(row), _remark(row)) for row in rows]
-    )
+
+    lines = [("student", "lab", "state", "points", "")]
+    for row in rows:
+        lines.append((one_line(row.student), row.lab, row.state, _points(row), _remark(row)))
+    return _aligned(lines)
 
 
 def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
@@ -61,9 +62,10 @@ def write(rows: Sequence[GradeRow], grades: Path) -> Path:
     heads = ["student", "lab", "state", "points", "possible", "late", "remark", "file", "machine", "attempt", "seconds"]
     lines = [heads]
     for row in rows:
-        points = [f"{row.points:g}", f"{row.possible:g}"] if row.state not in NO_MARK else ["", f"{row.possible:g}"]
+        points = "" if row.state in NO_MARK else f"{row.points:g}"
         end = [row.late, _remark(row, MOST_CELL), row.path, row.host, str(row.attempt), f"{row.seconds:.1f}"]
-        lines.append([row.student, row.lab, row.state, *points, *end])
+        lines.append([row.student, row.lab, row.state, points, f"{row.possible:g}", *end])
+
     path = grades / FILE
     write_whole(path, sheet.text(lines), PRIVATE)
     return path
@@ -87,8 +89,12 @@ def _remark(row: GradeRow, most: int = MOST_REMARK) -> str:
     for e in row.exercises:
         if e.state != "pass":
             remarks.append(f"{e.id}: {e.state}{_left(e)}")
+
     if row.tamper:
-        remarks.append(f"changed: {_changed(row)}")
+        # set-up cells, which the release's replaced, are counted apart
+        setups = sum(one.kind in SETUP_KINDS for one in row.tamper)
+        counts = {"set-up cell": setups, "thing": len(row.tamper) - setups}
+        remarks.append(f"changed: {' and '.join(count(found, thing) for thing, found in counts.items() if found)}")
     if row.unsafe:
         remarks.append("UNSAFE: no sandbox")
     remarks.append(row.handed_in)
@@ -103,23 +109,16 @@ def _left(exercise: ExerciseRow) -> str:
     return f" (uses {names} from a cell that does not count)" if names else ""
 
 
-def _changed(row: GradeRow) -> str:
-    """Return the number of changed things. Changed set-up cells, which the release's replaced, are counted apart."""
-    setups = sum(one.kind in SETUP_KINDS for one in row.tamper)
-    counts = {"set-up cell": setups, "thing": len(row.tamper) - setups}
-    return " and ".join(count(found, thing) for thing, found in counts.items() if found)
-
-
 def one_line(text: str) -> str:
     """Return the text as one line, with unprintable characters as "?"."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def closing_line(batch: Batch, out: Path) -> str:
+def closing_line(done: FolderGrading, out: Path) -> str:
     """Return the last line below the table: submissions graded and kept, the sandbox, the CSV, and the seed for a replay."""
     return (
-        f"{count(batch.graded, 'submission')} graded, {batch.kept} kept from before ({_WAYS[batch.mode]}); "
-        f"all rows: {out / FILE}. To replay a row: --seed {batch.seed}"
+        f"{count(done.graded, 'submission')} graded, {done.kept} kept from before ({_WAYS[done.mode]}); "
+        f"all rows: {out / FILE}. To replay a row: --seed {done.seed}"
     )
 
 

@@ -11,35 +11,35 @@ from pathlib import Path
 import pytest
 
 from worldsize.grade.isolation.bubblewrap import UNSAFE
-from worldsize.grade.marking import batch, submission
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking import grade_folder, submission
+from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
 LAB, RING = "00_start_here", "06_ring_all_reduce"
 
 
 @dataclass
-class QuickDesk:
-    """Stands for `Desk`. `marked` has the names of the files in turn; `meanwhile` is called with each before it is marked."""
+class QuickMarking:
+    """Stands for `WorkerSupervisor`. `marked` has the files' names in turn; `meanwhile` is called before each."""
 
     states: dict[str, GradeState] = field(default_factory=dict)  # by student
     points: float = 4.0
     marked: list[str] = field(default_factory=list)
     meanwhile: Callable[[MarkingTask], None] = lambda task: None
 
-    def __call__(self, order: MarkingOrder) -> _Place:
-        return _Place(self, order)
+    def __call__(self, order: MarkingOrder) -> _Supervisor:
+        return _Supervisor(self, order)
 
 
-class _Place:
-    def __init__(self, desk: QuickDesk, order: MarkingOrder) -> None:
-        self._desk, self._order = desk, order
+class _Supervisor:
+    def __init__(self, marking: QuickMarking, order: MarkingOrder) -> None:
+        self._marking, self._order = marking, order
 
     def mark(self, task: MarkingTask) -> GradeRow:
-        self._desk.meanwhile(task)
-        self._desk.marked.append(task.name)
-        state = self._desk.states.get(task.student, "graded")
-        points = self._desk.points if state == "graded" else 0.0
+        self._marking.meanwhile(task)
+        self._marking.marked.append(task.name)
+        state = self._marking.states.get(task.student, "graded")
+        points = self._marking.points if state == "graded" else 0.0
         row = task.row(state, "" if state == "graded" else "made up", self._order.seed, self._order.mode == UNSAFE)
         digest = submission.read_notebook(Path(task.path)).digest
         return replace(row, points=points, possible=4.0, digest=digest, handed_in=task.note)
@@ -48,9 +48,9 @@ class _Place:
         pass
 
 
-def quick_desk(monkeypatch: pytest.MonkeyPatch, **given: object) -> QuickDesk:
-    made = QuickDesk(**given)
-    monkeypatch.setattr(batch, "Desk", made)
+def quick_marking(monkeypatch: pytest.MonkeyPatch, **given: object) -> QuickMarking:
+    made = QuickMarking(**given)
+    monkeypatch.setattr(grade_folder, "WorkerSupervisor", made)
     return made
 
 

@@ -70,7 +70,7 @@ class MarkingTask:
 
 @dataclass(frozen=True)
 class MarkingOrder:
-    """Settings for every task of a batch. `course` is the release's folder, `mode` the kind of sandbox."""
+    """Settings for every task of a grading. `course` is the release's folder, `mode` the kind of sandbox."""
 
     course: str
     mode: SandboxMode
@@ -85,7 +85,7 @@ def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
     """
     sandbox.preload(lab.modules)
     try:
-        result = SandboxArena(sandbox, Meter(sandbox.limits), _setup_cells(lab), seed=0).try_cells()
+        result = SandboxArena(sandbox, Meter(sandbox.limits), setup_cells(lab), seed=0).try_cells()
     finally:
         sandbox.settle()
 
@@ -95,7 +95,7 @@ def try_setup(lab: CourseLab, sandbox: Sandbox) -> None:
         raise BrokenRelease(f"{title} of lab {lab.number} raised {said}")
 
 
-def _setup_cells(lab: CourseLab) -> Cells:
+def setup_cells(lab: CourseLab) -> Cells:
     return [[f"Set-up {k}", source] for k, source in enumerate(lab.setups, 1)]
 
 
@@ -131,25 +131,23 @@ def mark(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     handed_in = submission.repair(cells, lab)
     marking = SubmissionMarking(lab, handed_in, sandbox, derived(seed, lab.stem, row.digest))
     exercises = tuple(marking.exercises())
+    states = {e.state for e in exercises}
+    state: GradeState = "tampered" if handed_in.tamper else "graded"
+    if "timeout" in states:
+        state = "timeout"
+    elif "crashed" in states:
+        state = "crashed"
+
     return replace(
         row,
         lab=lab.stem,
-        state=_state(exercises, handed_in),
+        state=state,
         points=sum(e.points for e in exercises),
         possible=lab.possible,
         exercises=exercises,
         tamper=handed_in.tamper,
         seconds=time.monotonic() - began_s,
     )
-
-
-def _state(exercises: tuple[ExerciseRow, ...], handed_in: Submission) -> GradeState:
-    states = {e.state for e in exercises}
-    if "timeout" in states:
-        return "timeout"
-    if "crashed" in states:
-        return "crashed"
-    return "tampered" if handed_in.tamper else "graded"
 
 
 class SubmissionMarking:
@@ -160,6 +158,7 @@ class SubmissionMarking:
         self._handed_in = handed_in
         self._sandbox = sandbox
         self._seed = seed
+
         self._meter = Meter(sandbox.limits)
         self._playing = Meter(sandbox.limits.playing)
         self._fatal: dict[str, tuple[ExerciseState, str]] = {}  # by exercise, where its cell ends the process
@@ -222,7 +221,7 @@ class SubmissionMarking:
 
         Before each exercise come the student's own cells that `checked` uses, or that any exercise uses if it is None.
         """
-        found = _setup_cells(self._lab)
+        found = setup_cells(self._lab)
         helpers = self._helpers.of(checked)
 
         for exercise in self._lab.exercises:
@@ -249,18 +248,17 @@ class SubmissionMarking:
             return row
 
         found = self._handed_in.elsewhere.get(exercise.id, ())
-        place, source = self._handed_in.places.get(exercise.id, 0), self._handed_in.sources[exercise.id] or ""
-        broken = no_python(exercise, place, source, self._helpers.error_of(exercise))
+        place = self._handed_in.places.get(exercise.id, 0)
+        broken = no_python(exercise, place, self._source(exercise), self._helpers.error_of(exercise))
         return replace(row, elsewhere=(broken, *found) if broken else found)
 
     def _judged(self, exercise: Exercise) -> ExerciseRow:
-        own_source = self._handed_in.sources[exercise.id]
         row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
         if exercise.id in self._own:
             shown = self._own[exercise.id].taken_out[:_MOST_TAKEN_OUT]
             row = replace(row, taken_out=tuple(text_of(one, _MOST_SHOWN) for one in shown))
 
-        if own_source is None:
+        if self._handed_in.sources[exercise.id] is None:
             return replace(row, state="missing", mismatch=f"{exercise.title}: its cell is not in the notebook")
         if exercise.id in self._fatal:
             state, message = self._fatal[exercise.id]
@@ -282,14 +280,16 @@ class SubmissionMarking:
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """Return the earlier failed exercises that this one names, directly or through another of them."""
-        source = (self._handed_in.sources[exercise.id] or "") + self._helpers.text(exercise)
+        source = self._source(exercise) + self._helpers.text(exercise)
         found = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
                 found.append(earlier)
-                source += self._handed_in.sources[earlier.id] or ""
-
+                source += self._source(earlier)
         return tuple(found)
+
+    def _source(self, exercise: Exercise) -> str:
+        return self._handed_in.sources[exercise.id] or ""
 
     def _check(self, exercise: Exercise, helped: tuple[Exercise, ...]) -> Checked:
         """Run the check on real ranks, and in simulated time too if points were earned by messages."""
@@ -302,6 +302,7 @@ class SubmissionMarking:
         state = verdict.state
         if state == "fail" and arena.incidents:
             state = arena.incidents[-1]
+
         real = Checked(verdict, state, arena.runs if arena.over_fabric else 0, changed=tuple(sorted(arena.changed)))
         if verdict.points and "ranks" in arena.ways and arena.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
@@ -354,6 +355,7 @@ def _verdict(exercise: Exercise, arena: CountingArena | SandboxArena) -> Verdict
 def _row(exercise: Exercise, checked: Checked) -> ExerciseRow:
     verdict = checked.verdict
     ranks, messages = messages_of(verdict.trace)
+
     return ExerciseRow(
         id=exercise.id,
         title=exercise.title,
@@ -379,6 +381,7 @@ def _helped_row(exercise: Exercise, helped: tuple[Exercise, ...], own: ExerciseR
     names = ", ".join(f"`{e.id}`" for e in helped)
     points = better.verdict.points
     row = _row(exercise, replace(better, state="pass" if better.verdict.state == "pass" else "fail", run=0))
+
     return replace(
         row,
         mismatch=f"With the course's own {names} in place of yours: {points:g} points. With yours: {own.mismatch}",

@@ -18,7 +18,7 @@ from worldsize.grade.isolation import cgroups
 from worldsize.grade.isolation.bubblewrap import FRESH, UNSAFE
 from worldsize.grade.isolation.shared_time import Patience
 from worldsize.grade.marking import rows
-from worldsize.grade.marking.marking import MarkingOrder, MarkingTask
+from worldsize.grade.marking.mark_submission import MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
 
 _START_S, _FRESH_S = 120.0, 900.0  # extra: for a worker's first task; where every rank gets a fresh sandbox
@@ -27,7 +27,7 @@ _LEAVE_S = 2.0  # a sandbox ends shortly after its worker
 ATTEMPTS = 3
 
 
-class Desk:
+class WorkerSupervisor:
     """A place for one worker at a time; a worker that lost a submission, or is full, is replaced."""
 
     def __init__(self, order: MarkingOrder) -> None:
@@ -74,8 +74,9 @@ class Worker:
             self._more_s += _FRESH_S
         self._first = True
         self.is_full = False  # submissions have left too much in its memory
+
         self._process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker", str(os.getpid())],
+            [sys.executable, "-s", "-P", "-m", "worldsize.grade.marking.worker_process", str(os.getpid())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}, start_new_session=True,
         )  # fmt: skip

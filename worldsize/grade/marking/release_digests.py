@@ -23,7 +23,7 @@ _SHOWS = (
 )  # fmt: skip
 
 
-def releases(labs: Mapping[str, CourseLab], package: Path = _PACKAGE) -> dict[str, str]:
+def release_digests(labs: Mapping[str, CourseLab], package: Path = _PACKAGE) -> dict[str, str]:
     """Return {lab: digest}. The key "", for files of no known lab, covers every lab."""
     sources = _sources(package)
     told = {stem: _digest(sources, asdict(replace(lab, heading="", given=(), code=()))) for stem, lab in labs.items()}

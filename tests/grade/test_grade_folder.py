@@ -1,4 +1,4 @@
-"""A batch: it can be killed at any moment and goes on, gives the same result each time, and refuses without a sandbox."""
+"""A grading can be killed at any moment and goes on, gives the same result each time, and refuses without a sandbox."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ from typer.testing import CliRunner
 from tests.grade.cheats import CASES, LAB, RIGHT, ROOT, TITLE, Case, with_cell
 from tests.support.graded_arena import SEED, mark_here
 from tests.support.processes import LONG_S, below
-from tests.support.quick_desk import QuickDesk, quick_desk
+from tests.support.quick_marking import QuickMarking, quick_marking
 from worldsize import cli
 from worldsize.grade import course
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import batch as batch_module
+from worldsize.grade.marking import grade_folder, submission
 from worldsize.grade.marking import rows as row
-from worldsize.grade.marking import submission
-from worldsize.grade.marking.batch import grade
+from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import read_graded
-from worldsize.grade.marking.marking import MarkingTask, mark
+from worldsize.grade.marking.mark_submission import MarkingTask, mark
 from worldsize.grade.marking.merge import merge
-from worldsize.grade.marking.releases import releases
+from worldsize.grade.marking.release_digests import release_digests
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.selection import Selection, Shard
 
@@ -58,9 +57,9 @@ needs_sandbox = pytest.mark.usefixtures("_sandboxed")
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> QuickDesk:
-    """Marking without a process: what a batch keeps, and what it does again, is its own to know."""
-    return quick_desk(monkeypatch)
+def marking(monkeypatch: pytest.MonkeyPatch) -> QuickMarking:
+    """Marking without a process: what a grading keeps, and what it does again, is its own to know."""
+    return quick_marking(monkeypatch)
 
 
 def hand_in(folder: Path, **notebooks: dict) -> Path:
@@ -78,7 +77,7 @@ def results(rows: tuple[GradeRow, ...]) -> list[tuple]:
 # ---- again -----------------------------------------------------------------------------------
 
 
-def test_a_second_run_grades_nothing_and_says_the_same(tmp_path, desk):
+def test_a_second_run_grades_nothing_and_says_the_same(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
     first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     second = grade(folder, tmp_path / "out", root=ROOT, mode="own")
@@ -86,15 +85,15 @@ def test_a_second_run_grades_nothing_and_says_the_same(tmp_path, desk):
     assert first.rows == second.rows
 
 
-def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path, desk):
+def test_a_file_that_was_handed_in_again_is_graded_again(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE), ben=with_cell(TITLE))
     grade(folder, tmp_path / "out", root=ROOT, mode="own")
     (folder / "anna" / f"{LAB}.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
     again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
-    assert (again.graded, desk.marked[2:]) == (1, [f"anna/{LAB}.ipynb"])
+    assert (again.graded, marking.marked[2:]) == (1, [f"anna/{LAB}.ipynb"])
 
 
-def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypatch, desk):
+def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypatch, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / "ben").mkdir()
     (folder / "ben" / "notes.ipynb").write_text(json.dumps(with_cell(TITLE + RIGHT)))
@@ -102,7 +101,7 @@ def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypa
     opened, open_ = [], submission._opened
     monkeypatch.setattr(submission, "_opened", lambda path, most: opened.append(path.name) or open_(path, most))
 
-    for marked in (2, 1):  # the desk reads what it marks; the second time there is nothing to mark
+    for marked in (2, 1):  # marking reads the file too; the second time there is nothing to mark
         batch = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="own")
         assert Counter(opened) == dict.fromkeys([f"{LAB}.ipynb", "more.ipynb", "notes.ipynb"], marked)
         assert [(r.student, r.lab, r.digest != "") for r in batch.rows] == [
@@ -112,7 +111,7 @@ def test_a_file_is_read_once_here_and_once_where_it_is_marked(tmp_path, monkeypa
 
 
 def test_a_row_has_the_digest_of_the_bytes_that_were_marked(tmp_path):
-    """Also where somebody handed in again between the batch's look at the file and its marking."""
+    """Also where somebody handed in again between the grading's look at the file and its marking."""
     path = tmp_path / "06.ipynb"
     path.write_bytes(b"{}")
     task = MarkingTask("anna", RING, str(path), "anna/06.ipynb")
@@ -120,19 +119,19 @@ def test_a_row_has_the_digest_of_the_bytes_that_were_marked(tmp_path):
     assert (row.state, row.digest) == ("ungradable", submission.digest(b"{}"))
 
 
-def test_another_release_grades_again(tmp_path, monkeypatch, desk):
+def test_another_release_grades_again(tmp_path, monkeypatch, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
     (folder / "carl").mkdir()
     (folder / "carl" / f"{LAB}.ipynb").write_text(json.dumps({"cells": []}))
     first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
-    assert {r.release for r in first.rows} == {releases(course.load(ROOT))[LAB]}
-    monkeypatch.setattr(batch_module, "releases", lambda labs: {lab: "mended" for lab in [*labs, ""]})
+    assert {r.release for r in first.rows} == {release_digests(course.load(ROOT))[LAB]}
+    monkeypatch.setattr(grade_folder, "release_digests", lambda labs: {lab: "mended" for lab in [*labs, ""]})
     again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (again.graded, {r.release for r in again.rows}) == (3, {"mended"})
     assert grade(folder, tmp_path / "out", root=ROOT, mode="own").graded == 0
 
 
-def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path, desk):
+def test_a_row_of_a_version_that_kept_no_release_is_graded_again(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     grade(folder, tmp_path / "out", root=ROOT, mode="own")
     (path,) = (tmp_path / "out" / "rows").iterdir()
@@ -155,7 +154,7 @@ def test_a_damaged_record_of_a_grading_is_a_mistake_with_the_next_step(tmp_path)
             grade(folder, tmp_path / "out", root=ROOT, mode="own")
 
 
-def test_a_link_is_not_followed_and_has_a_row(tmp_path, desk):
+def test_a_link_is_not_followed_and_has_a_row(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     (folder / f"eve_{LAB}.ipynb").symlink_to(tmp_path)
     batch = grade(folder, tmp_path / "out", root=ROOT, mode="own")
@@ -173,7 +172,7 @@ def test_the_same_seed_replays_what_the_check_and_the_ranks_drew(tmp_path, sandb
     assert first.seed == 5
 
 
-def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path, desk):
+def test_a_seed_is_drawn_and_kept_where_none_is_given(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE))
     first = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert grade(folder, tmp_path / "out", root=ROOT, mode="own").seed == first.seed == first.rows[0].seed > 0
@@ -211,7 +210,7 @@ def kept(out: Path) -> dict[str, tuple]:
 
 def workers(grader: subprocess.Popen) -> set[int]:
     with suppress(psutil.NoSuchProcess):
-        return {process.pid for process in below("worldsize.grade.marking.worker", pid=grader.pid)}
+        return {process.pid for process in below("worldsize.grade.marking.worker_process", pid=grader.pid)}
     return set()
 
 
@@ -341,13 +340,13 @@ def test_a_sandbox_that_does_not_start_is_refused_with_what_it_said(tmp_path, mo
 
 def test_unsafe_marks_every_row(tmp_path):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT), ben=with_cell(TITLE))
-    made = grade(folder, tmp_path / "out", jobs=1, unsafe=True, root=ROOT, limits=LIMITS)
+    made = grade(folder, tmp_path / "out", jobs=1, root=ROOT, mode="unsafe", limits=LIMITS)
     assert [(r.points, r.unsafe) for r in made.rows] == [(4.0, True), (0.0, True)]
 
 
-def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path, desk):
+def test_an_unsafe_row_is_graded_again_with_a_sandbox(tmp_path, marking):
     folder = hand_in(tmp_path / "submitted", anna=with_cell(TITLE + RIGHT))
-    grade(folder, tmp_path / "out", unsafe=True, root=ROOT)
+    grade(folder, tmp_path / "out", root=ROOT, mode="unsafe")
     again = grade(folder, tmp_path / "out", root=ROOT, mode="own")
     assert (again.graded, again.rows[0].unsafe) == (1, False)
 

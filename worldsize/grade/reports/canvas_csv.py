@@ -1,4 +1,4 @@
-"""Canvas's own export of its gradebook: each lab's column, the students' fields, and the marks that Canvas has.
+"""Marks for Canvas as CSV, from the rows of a grading, or filled into what Canvas's own gradebook exported.
 
 Canvas finds an assignment by the number in brackets at the end of its head, and makes a new one otherwise ("How do I import
 grades in the Gradebook?"). Settings decide on commas or semicolons, decimal points or commas, a byte order mark, and one or
@@ -7,15 +7,16 @@ two columns of names (its `lib/gradebook_exporter.rb` and `gradebook_importer.rb
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.marking.submissions_folder import numbered, same_number
+from worldsize.grade.marking.submissions_folder import lms_number, same_number
+from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, labs_of, mark_of, mark_sheet
 from worldsize.units import number
 
 FIRST = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
@@ -54,7 +55,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     Raises ValueError if it is not Canvas's, or if a lab has no column or several.
     """
     lines = csv_lines(path, "the CSV that Canvas's gradebook exports", lambda head: re.match(r'"?(Student|LastName)"?;', head))
-    heads = [head.strip() for head in lines[0]] if lines else []
+    heads = [head.strip() for head in lines[0]]
     if heads[:2] != FIRST[:2] and heads[:3] != _TWO_NAMES:
         got = ", ".join(heads[:5]) or "nothing"
         raise ValueError(
@@ -68,38 +69,30 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     students, marks, names = {}, {}, {}
     for line in lines[1:]:
         line = line + [""] * (len(heads) - len(line))
+        of_labs = {lab: line[k].strip() for lab, k in columns.items()}
         if line[0].strip() == "Points Possible":
-            told = {lab: line[k].strip().replace(",", ".") for lab, k in columns.items()}
-            possible = {lab: float(points) for lab, points in told.items() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", points)}
+            for lab, told in of_labs.items():
+                if re.fullmatch(r"[0-9]+([.,][0-9]+)?", told):
+                    possible[lab] = float(told.replace(",", "."))
         elif line[id_column].strip().isdecimal():
             known = same_number(line[id_column].strip())
             students[known] = line[:first]
-            marks[known] = {lab: line[k].strip() for lab, k in columns.items()}
+            marks[known] = of_labs
             name = ", ".join(line[:id_column])
             if name not in _TEST_STUDENTS and not any(map(_TEST_LOGIN.fullmatch, line[:first])):
                 names[known] = name
     return CanvasColumns(heads[:first], {lab: heads[k] for lab, k in columns.items()}, possible, students, marks, names)
 
 
-def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> list[list[str]]:
-    """Return the lines of a CSV in UTF-8; `semicolons(text)` is true if they separate its fields.
-
-    Raises ValueError if the file is missing or unreadable.
-    """
-    if not path.is_file():
-        raise ValueError(f"{path}: expected {what}, got no such file.")
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter=";" if semicolons(text) else ","))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected {what}, got a file that cannot be read: {error}.") from None
-
-
 def _column(path: Path, heads: list[str], lab: str) -> int:
     """Return the column whose name has the lab's stem, or its number, alone or after "lab". Raises ValueError."""
+    assignments = {}
+    for k, head in enumerate(heads):
+        found = _ASSIGNMENT.fullmatch(head)
+        if found and not _TOTAL.search(found["name"]):
+            assignments[k] = found["name"]
+
     told = re.compile(rf"lab\W*0?{int(lab[:2])}(?![0-9])|(?<![0-9]){lab[:2]}(?![0-9])", re.IGNORECASE)
-    named = {k: found["name"] for k, head in enumerate(heads) if (found := _ASSIGNMENT.fullmatch(head))}
-    assignments = {k: name for k, name in named.items() if not _TOTAL.search(name)}
     meant = [k for k, name in assignments.items() if lab in name] or [k for k, name in assignments.items() if told.search(name)]
     if len(meant) == 1:
         return meant[0]
@@ -109,28 +102,48 @@ def _column(path: Path, heads: list[str], lab: str) -> int:
     raise ValueError(f"{path}: expected one assignment for {lab}, such as '{lab} (12345)', got {got}. Rename it in Canvas.")
 
 
-def differing(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """Return a message for each lab with other possible points in Canvas: marks are not scaled."""
-    ours: dict[str, float] = {}
+def export(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: CanvasColumns | None = None) -> MarkSheet:
+    """Return the CSV for Canvas: a line per student, a column per lab, and Canvas's line of possible points.
+
+    Points `given` by hand replace a row's. `theirs` has Canvas's own heads and students. Raises ValueError without rows.
+    """
+    kept = list(rows)
+    if not kept:
+        raise ValueError("export: expected the rows of a grading, got none. Name the folder that `worldsize grade` wrote.")
+
+    labs, possible = labs_of(kept, given), defaultdict(float)
+    marks: dict[str, dict[str, str]] = {row.student: dict.fromkeys(labs, "") for row in kept}
+    for row in kept:
+        possible[row.lab] = max(possible[row.lab], row.possible)
+        marks[row.student][row.lab] = mark_of(row, given)
+    for (student, lab), points in given.items():
+        if student in marks:
+            marks[student][lab] = f"{points.points:g}"
+
+    if theirs is None:
+        heads = [[*FIRST, *labs], ["    Points Possible", "", "", "", "", *(f"{possible[lab]:g}" for lab in labs)]]
+        return mark_sheet(kept, heads, lambda student, name, id: [name, id, "", "", "", *map(marks[student].get, labs)])
+
+    def line(student: str, name: str, id: str) -> list[str]:
+        known = same_number(id)
+        if known not in theirs.students:
+            return []
+        return [*theirs.students[known], *(theirs.mark(known, lab, marks[student][lab]) for lab in labs)]
+
+    worth = [f"{theirs.possible.get(lab, possible[lab]):g}" for lab in labs]
+    heads = [[*theirs.first, *map(theirs.heads.get, labs)], ["    Points Possible", *[""] * (len(theirs.first) - 1), *worth]]
+    there = {lms_number(row.student) for row in kept}
+    absent = tuple(name for known, name in theirs.names.items() if known not in there)
+    return replace(mark_sheet(kept, heads, line), absent=absent, looked_at=tuple(_looked_at(theirs, kept, possible)))
+
+
+def _looked_at(theirs: CanvasColumns, rows: Iterable[GradeRow], possible: Mapping[str, float]) -> Iterator[str]:
+    """Yield a message for each lab with other possible points in Canvas, and for each row of an excused student."""
+    for lab, points in theirs.possible.items():
+        if points != possible.get(lab, points):
+            says = f"Canvas has {number(points)} points for it, the course {number(possible[lab])}: marks are not scaled"
+            yield f"{theirs.heads[lab]}: {says}"
     for row in rows:
-        ours[row.lab] = max(ours.get(row.lab, 0.0), row.possible)
-    return [
-        f"{theirs.heads[lab]}: Canvas has {number(points)} points for it, the course {number(ours[lab])}: marks are not scaled"
-        for lab, points in theirs.possible.items()
-        if points != ours.get(lab, points)
-    ]
-
-
-def excused(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """Return a message for each row of a student whom Canvas excuses from the lab: the excuse stays."""
-    return [
-        f"{row.student}, {row.lab}: excused in Canvas, and stays excused; the row has {number(row.points)} points"
-        for row in rows
-        if (known := numbered(row.student)) and theirs.marks.get(same_number(known[1]), {}).get(row.lab) == _EXCUSED
-    ]
-
-
-def without_a_row(theirs: CanvasColumns, rows: Iterable[GradeRow]) -> list[str]:
-    """Return the names of Canvas's students whose number no row has: they submitted no file."""
-    there = {same_number(known[1]) for row in rows if (known := numbered(row.student))}
-    return [name for given, name in theirs.names.items() if given not in there]
+        if theirs.marks.get(lms_number(row.student), {}).get(row.lab) == _EXCUSED:
+            stays = f"excused in Canvas, and stays excused; the row has {number(row.points)} points"
+            yield f"{row.student}, {row.lab}: {stays}"

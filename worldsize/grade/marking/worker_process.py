@@ -12,8 +12,8 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
@@ -25,8 +25,8 @@ from worldsize.grade.host.boxes import Sandbox, SandboxLost, Server
 from worldsize.grade.isolation import privileges
 from worldsize.grade.isolation.bubblewrap import UNSAFE, Framework
 from worldsize.grade.isolation.limits import Limits
-from worldsize.grade.marking import marking
-from worldsize.grade.marking.marking import BrokenRelease, MarkingOrder, MarkingTask
+from worldsize.grade.marking import mark_submission
+from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingOrder, MarkingTask
 from worldsize.grade.marking.rows import GradeRow, GradeState
 
 _LEAST_ROOM = 0.6  # share of the room that the next submission needs
@@ -41,7 +41,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # prints go to standard error, and cannot mix with answers
 
-    order = _order(sys.stdin.readline())
+    data = json.loads(sys.stdin.readline())
+    order = MarkingOrder(**data | {"limits": Limits(**data["limits"])})
     labs = course.load(Path(order.course))
     sandbox = WorkerSandbox(order.mode, order.limits)
     most_bytes = limit_memory()
@@ -51,18 +52,16 @@ def main() -> None:
         sandbox.close()
 
 
-def _order(line: str) -> MarkingOrder:
-    data = json.loads(line)
-    return MarkingOrder(**data | {"limits": Limits(**data["limits"])})
-
-
 def serve(
     tasks: TextIO, answers: TextIO, labs: Mapping[str, CourseLab], sandbox: Sandbox, seed: int, is_full: Callable[[], bool]
 ) -> None:
     """Answer each task with its row, and with whether this process is too full to mark another."""
     for number, line in enumerate(tasks):
         row = _row(MarkingTask(**json.loads(line)), labs, sandbox, seed, fresh=number == 0)
-        _give_memory_back()
+        gc.collect()
+        with suppress(AttributeError):  # a C library without malloc_trim
+            libc.malloc_trim(0)
+
         answers.write(json.dumps({"row": asdict(row), "full": is_full()}) + "\n")
         answers.flush()
 
@@ -75,8 +74,8 @@ def _row(task: MarkingTask, labs: Mapping[str, CourseLab], sandbox: Sandbox, see
     state: GradeState = "lost"
     try:
         if task.lab in labs and not task.sound:
-            marking.try_setup(labs[task.lab], sandbox)
-        return marking.mark(task, labs, sandbox, seed)
+            mark_submission.try_setup(labs[task.lab], sandbox)
+        return mark_submission.mark(task, labs, sandbox, seed)
     except MemoryError:
         reason = f"it sent more than fits into the {ROOM_BYTES / 1e6:g} MB that the grader has for a submission"
         if fresh:
@@ -97,8 +96,12 @@ class WorkerSandbox(Sandbox):
     """A sandbox whose servers are outside the worker's memory limit: they have their own."""
 
     def _new(self, framework: Framework) -> Server:
-        with _without_limit():
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # a child inherits only the hard limit
+        try:
             return super()._new(framework)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def limit_memory(room_bytes: int = ROOM_BYTES) -> int:
@@ -120,23 +123,6 @@ def data_bytes() -> int:
     """Return the size of this process's data, as its limit counts it."""
     found = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return 1024 * int(found[1])
-
-
-def _give_memory_back() -> None:
-    gc.collect()
-    with suppress(AttributeError):  # a C library without malloc_trim
-        libc.malloc_trim(0)
-
-
-@contextmanager
-def _without_limit() -> Iterator[None]:
-    """Lift this process's own limit, so that a child started meanwhile inherits only the hard limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 if __name__ == "__main__":
