@@ -74,7 +74,8 @@ def run(
 
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
-        room = _room(Path(folder), path)
+        room = Path(folder).resolve()  # a path without symbolic links
+        shutil.copy(path, room)
         watch = _Watch(room / path.name, timeout_s, progress)
         with _plain_failures(watch, out):
             notebook = _execute(room, watch, out, parameters, _environment(path, knobs_beforehand))
@@ -90,8 +91,14 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
     """
     texts: list[str] = []
     for cell in notebook.cells:
-        if "summary" in cell.metadata.get("tags", ()):
-            texts += map(_plain, cell.get("outputs", ()))
+        if "summary" not in cell.metadata.get("tags", ()):
+            continue
+        for output in cell.get("outputs", ()):
+            if output.output_type == "stream":
+                text = output.text
+            else:
+                text = output.get("data", {}).get("text/plain", "")
+            texts.append("".join(text).rstrip("\n"))
 
     return "\n".join(filter(None, texts))
 
@@ -123,13 +130,6 @@ class _Watch:
 
     def left_s(self, cell: object) -> int:
         return max(1, math.ceil(self.deadline_s - time.monotonic()))
-
-
-def _room(folder: Path, path: Path) -> Path:
-    """Make a folder with a copy of the notebook and nothing else; its path contains no symbolic link."""
-    room = folder.resolve()
-    shutil.copy(path, room)
-    return room
 
 
 def _execute(
@@ -221,14 +221,6 @@ def _points(state: Path) -> tuple[float | None, float | None]:
             earned += score["earned"] or 0
             possible += score["possible"] or 0
     return earned, possible
-
-
-def _plain(output: nbformat.NotebookNode) -> str:
-    if output.output_type == "stream":
-        text = output.text
-    else:
-        text = output.get("data", {}).get("text/plain", "")
-    return "".join(text).rstrip("\n")
 
 
 # ---- complaints ------------------------------------------------------------------------------

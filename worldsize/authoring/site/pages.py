@@ -85,20 +85,23 @@ def support_page(record: Mapping, where: str) -> str:
     """Return the page of tested platforms (`where`, from docs/platforms.md) and of TensorFlow's strategies by way to train."""
     ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    cells = {strategy: [_said(row.get(way)) for way in ways] for strategy, row in record["cells"].items()}
-    rows = ["| " + " | ".join([strategy, *said]) + " |" for strategy, said in cells.items()]
+    rows = []
+    for strategy, row in record["cells"].items():
+        said = []
+        for way in ways:
+            state, words = row.get(way, ("not run", ""))
+            if state in ("works", "not run"):
+                said.append(state)
+            else:
+                said.append(f"**{state}**: {words}".replace("|", "\\|").replace("\n", " "))
+        rows.append("| " + " | ".join([strategy, *said]) + " |")
+
     return "\n".join([
         "# Where it runs", "", where.strip(), "",
         "## Strategies of TensorFlow", "",
         f"Every cell was run on {record['date']} and compared with NumPy ({versions}).", "",
         "| strategy | " + " | ".join(ways) + " |", "| --- |" + " --- |" * len(ways), *rows, "",
     ])  # fmt: skip
-
-
-def _said(cell: list[str] | None) -> str:
-    if cell is None:
-        return "not run"
-    return "works" if cell[0] == "works" else f"**{cell[0]}**: {cell[1]}".replace("|", "\\|").replace("\n", " ")
 
 
 def section_of(text: str, heading: str) -> str:

@@ -78,16 +78,17 @@ class LabPart:
     @property
     def picture(self) -> tuple[int, Shown] | None:
         """The tagged picture, else the first below the first question, else the last; a player if there is no still picture."""
-        stills = [(place, shown) for place, shown in self.pictures if not shown.is_player]
-        found = stills or self.pictures
+        pictures = self.pictures
         for tag in (TAG, COVER):
-            for place, shown in self.pictures:
+            for place, shown in pictures:
                 if tag in self.cells[place].metadata.get("tags", []):
                     return place, shown
 
-        first = self.asked[0].place if self.asked else len(self.cells)
-        below = [one for one in found if one[0] > first]
-        return (below or found[-1:] or [None])[0]
+        found = [(place, shown) for place, shown in pictures if not shown.is_player] or pictures
+        for place, shown in found:
+            if self.asked and place > self.asked[0].place:
+                return place, shown
+        return found[-1] if found else None
 
     @property
     def question(self) -> AskedInClass | None:
@@ -106,9 +107,12 @@ class LabPart:
             for asked in _SENTENCE.finditer(cell.source):
                 compare = _COMPARE.search(cell.source, asked.end())
                 found.append((place, Sentence(asked["asked"], compare["said"].strip() if compare else "")))
+
         at = self.picture[0] if self.picture else 0
-        below = [sentence for place, sentence in found if place > at]
-        return (below or [sentence for _, sentence in found[-1:]] or [None])[0]
+        for place, sentence in found:
+            if place > at:
+                return sentence
+        return found[-1][1] if found else None
 
     @property
     def printed(self) -> str:
@@ -132,7 +136,15 @@ class LabPart:
         stop = self.question.place if self.question else len(self.cells)
         above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
         paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
-        return _first_sentences(paragraphs[-1 if self.question else 0]) if paragraphs else ""
+        if not paragraphs:
+            return ""
+
+        kept: list[str] = []
+        for sentence in _NEXT.split(paragraphs[-1 if self.question else 0]):
+            if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
+                break
+            kept.append(sentence)
+        return " ".join(kept)
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:
         """Return the prose of the cells from `start` to `stop`, without folded text except sentences to compare with."""
@@ -190,12 +202,3 @@ def _asked(cells: Sequence[NotebookNode]) -> dict[str, list[tuple[str, str]]]:
 
 def _unfolded(text: str) -> str:
     return _FOLDED.sub("", text).strip()
-
-
-def _first_sentences(paragraph: str) -> str:
-    kept: list[str] = []
-    for sentence in _NEXT.split(paragraph):
-        if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
-            break
-        kept.append(sentence)
-    return " ".join(kept)
