@@ -45,7 +45,6 @@ class BrokerChannel:
             number = self._asked
 
         self.tell({**message, "ask": number, "alone": self._is_alone()}, blob)
-
         while True:
             with self._waking:
                 while self._reading and number not in self._answers:
@@ -53,19 +52,17 @@ class BrokerChannel:
                 if number in self._answers:
                     return self._answers.pop(number)
                 self._reading = True
-            self._read_one()
 
-    def _read_one(self) -> None:
-        try:
-            answer, blob = self.read()
-        finally:
+            try:
+                answer, content = self.read()
+            finally:
+                with self._waking:
+                    self._reading = False
+                    self._waking.notify_all()
+
             with self._waking:
-                self._reading = False
+                self._answers[answer["to"]] = answer, content
                 self._waking.notify_all()
-
-        with self._waking:
-            self._answers[answer["to"]] = answer, blob
-            self._waking.notify_all()
 
     def read(self) -> tuple[dict, bytes]:
         """Return the next frame. Raises ChannelLost if the line is closed."""

@@ -29,17 +29,13 @@ class Peer:
         self.result: dict[str, Any] | None = None
         self.failure: Failure | None = None
         self.open = True
+        self.unsent = bytearray()
         self._closed = False
         self._reader = Reader()
-        self._unsent = bytearray()
 
     @property
     def over(self) -> bool:
         return self.result is not None or self.failure is not None
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._unsent)
 
     @property
     def frame_bytes(self) -> int:
@@ -49,25 +45,25 @@ class Peer:
     @property
     def kept_bytes(self) -> int:
         """Return the bytes held here, on their way from or to the rank."""
-        return len(self._unsent) + self._reader.kept_bytes
+        return len(self.unsent) + self._reader.kept_bytes
 
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
         """Queue a frame, which goes as fast as the rank reads."""
         if self.open:
-            self._unsent += pack(message, blob)
+            self.unsent += pack(message, blob)
             self.write()
 
     def write(self) -> None:
         sent = 0
         try:
-            while sent < len(self._unsent):
-                with memoryview(self._unsent) as data:
+            while sent < len(self.unsent):
+                with memoryview(self.unsent) as data:
                     sent += os.write(self.line.writes, data[sent : sent + CHUNK])
         except BlockingIOError:
             pass
         except OSError:  # no reader is left; the rank's earlier frames can still be read
-            sent = len(self._unsent)
-        del self._unsent[:sent]
+            sent = len(self.unsent)
+        del self.unsent[:sent]
 
     def read(self) -> None:
         """Take in the bytes that have come."""
@@ -89,7 +85,7 @@ class Peer:
 
     def close(self) -> None:
         self.open = False
-        self._unsent.clear()
+        self.unsent.clear()
         if not self._closed:
             self._closed = True
             self.line.close()

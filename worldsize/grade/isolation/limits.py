@@ -176,24 +176,15 @@ def descendants(process: int) -> list[int]:
     found: list[int] = []
     todo = [process]
     while todo:
-        children = _children(todo.pop())
+        threads = _PROC / str(todo.pop()) / "task"
+        try:  # each thread's file lists the processes that it started
+            texts = [(threads / name / "children").read_text() for name in os.listdir(threads)]
+        except OSError:
+            continue
+        children = list(map(int, " ".join(texts).split()))
         found += children
         todo += children
     return found
-
-
-def _children(process: int) -> list[int]:
-    try:
-        texts = [path.read_text() for path in _children_files(process)]
-    except OSError:
-        return []
-    return [int(word) for word in " ".join(texts).split()]
-
-
-def _children_files(process: int) -> Iterator[Path]:
-    """Return, for each thread, the file that lists the processes that it started."""
-    threads = _PROC / str(process) / "task"
-    return (threads / name / "children" for name in os.listdir(threads))
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
