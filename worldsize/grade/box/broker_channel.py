@@ -15,6 +15,13 @@ from worldsize.grade.frames import Reader, pack
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
+def write_frame(line: PipeEnds, message: dict[str, Any], blob: Any = b"") -> None:
+    """Write a whole frame to the other side of `line`."""
+    left = memoryview(pack(message, blob))
+    while left:
+        left = left[os.write(line.writes, left) :]
+
+
 class ChannelLost(ConnectionError):
     """The end of the run for every rank."""
 
@@ -33,10 +40,8 @@ class BrokerChannel:
         self._reading = False
 
     def tell(self, message: dict[str, Any], blob: Any = b"") -> None:
-        left = memoryview(pack(message, blob))
         with self._writing:
-            while left:
-                left = left[os.write(self._line.writes, left) :]
+            write_frame(self._line, message, blob)
 
     def ask(self, message: dict[str, Any], blob: Any = b"") -> tuple[dict, bytes]:
         """Send a request, and return the broker's answer when it comes."""

@@ -38,6 +38,7 @@ def names() -> list[str]:
             kept, code = _before[place, name]
             defined_here = place.startswith(home or place)
             changed = value is not kept or (defined_here and _code(value) is not code)
+
         removed.discard((place, name))
         if changed:
             found.add(f"{place}.{name}")
@@ -51,6 +52,7 @@ def _members() -> Iterator[tuple[str, str, Any]]:
     for module in list(sys.modules.values()):
         if not isinstance(module, ModuleType) or not f"{module.__name__}.".startswith(f"{_PACKAGE}."):
             continue
+
         for name, value in list(vars(module).items()):
             if not isinstance(value, (FunctionType, type)):
                 continue
@@ -70,6 +72,7 @@ def _shadowed() -> Iterator[str]:
         kind = type(one)
         if not str(getattr(kind, "__module__", "")).startswith(f"{_PACKAGE}."):
             continue
+
         for name in getattr(one, "__dict__", ()):
             if isinstance(getattr(kind, name, None), FunctionType):
                 yield f"{kind.__module__}.{kind.__name__}.{name}"

@@ -102,6 +102,7 @@ class FolderRecord:
         if name in ("sync", "syncfs"):
             self._disk.update(self._plain_files())
         elif name in _RENAMES:
+            # the places of each path's folder and of the path itself
             places = ((None, 0), (None, 1)) if name == "rename" else ((0, 1), (2, 3))
             source, target = (self._path(call, folder, at) for folder, at in places)
             if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
@@ -115,6 +116,7 @@ class FolderRecord:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return
+
             inode = inode_of(descriptor)
             if synced:
                 self._disk[inode] = self._content(descriptor)
@@ -157,6 +159,7 @@ class FolderRecord:
         """Return the path in a call's argument `at`; the argument `folder`, if any, is the descriptor that it begins at."""
         text = os.path.normpath(call.text_at(at))
         base = self._start
+
         if folder is None or call.arguments[folder] & 0xFFFFFFFF == _AT_FDCWD:
             # a writer may have changed its working directory, which nothing here tells
             if text in os.listdir(self._folder):

@@ -202,6 +202,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
         blob = bytearray()
         values = encode([plain(a) for a in args], blob)
         answer, data = channel.ask({"op": "call", "number": number, "args": values}, blob)
+
         if "error" in answer:
             name, message = answer["error"]
             kind = getattr(builtins, name, None)

@@ -108,6 +108,7 @@ class _Server:
             process = os.fork()
         else:
             process = self._pid_namespace.fork()
+
         if process == 0 and watched:
             _oversee(order, lines, self._mode, self._pid_namespace)
         if process == 0:

@@ -20,9 +20,9 @@ import numpy as np
 from worldsize.checks.drivers.killed_writer import is_past_the_last_change
 from worldsize.engines.libc import KernelRefused
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
-from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
 from worldsize.grade.box.changed_objects import MOST_NAMES
-from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree, write_frame
+from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree
 from worldsize.grade.isolation import notifications
 from worldsize.grade.pipes import CHUNK
 
@@ -41,6 +41,7 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fo
     try:
         job, blob = channel.read()
         out = bytearray()
+
         try:
             trees = partial(WriterTree, order, job, mode, fork)
             rows, changed = _tried(trees, decode(job["scenarios"], blob))
@@ -116,8 +117,8 @@ class _WatchedSave:
         kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
         self._most_bytes = int(number) if kind in ("byte", "full") else None
         self._dies_beyond = kind == "byte"  # a full disk gives an error instead
-        self._dies_at = int(number) if kind == "change" else 0
-        self._stands_at = int(save["meets"][0]) if save["meets"] else 0
+        self._dies_at = int(number) if kind == "change" else None
+        self._stands_at = int(save["meets"][0]) if save["meets"] else None
         self._killed = False
         self._stood = False
 
@@ -126,6 +127,7 @@ class _WatchedSave:
             asking = {one.listener: one for one in live}
             saying = {one.line.reads: one for one in live}
             ready, _, _ = select.select([*asking, *saying, self._tree.status], [], [])
+
             for descriptor in ready:
                 if descriptor in asking and not self._killed:
                     self._heard(asking[descriptor])
@@ -140,6 +142,7 @@ class _WatchedSave:
         call = notifications.receive(one.listener)
         if call is None:
             return
+
         name = self._tree.calls.get(call.number, "")
         if not one.begun:
             self._answer(one, call, name)
@@ -151,11 +154,12 @@ class _WatchedSave:
         if self._dies_beyond and self._record.goes_beyond(call, name, self._most_bytes):
             self._kill()
             return
-        if one is self._first and self._record.changes == self._stands_at and not self._stood and self._stands_at:
+        if one is self._first and self._record.changes == self._stands_at and not self._stood:
             self._stood = True
             one.held = call
             self._begin_second()
             return
+
         self._record.note(call, name)
         self._answer(one, call, name)
 
@@ -210,6 +214,7 @@ class _WatchedSave:
             one = self._tree.writers[int(number)]
             self._read(one)
             one.code = int(code)
+
             if one is self._first:
                 self._record.look()
                 self._begin_second()
@@ -223,7 +228,7 @@ class _WatchedSave:
 
     def _row(self) -> dict[str, Any]:
         row = _ended(self._first, self._killed)
-        if self._stands_at:
+        if self._stands_at is not None:
             return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
         if self._here or self._killed or self._most_bytes is not None:
             return row

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.engines.libc import KernelRefused, demand, libc
 from worldsize.grade.box import writer
-from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
 from worldsize.grade.box.confinement import close_all_but, confine
 from worldsize.grade.box.folder_record import FolderRecord
 from worldsize.grade.box.rank import is_only_thread
-from worldsize.grade.frames import Reader, pack
+from worldsize.grade.frames import Reader
 from worldsize.grade.isolation import notifications, privileges
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
@@ -66,7 +66,6 @@ class WriterTree:
         wanted: Sequence[tuple[str, bytes]],
     ) -> None:  # fmt: skip
         self.calls = {int(number): name for number, name in order["calls"].items()}
-        self._order = order
         self._post, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._post.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.status, said = os.pipe()
@@ -75,28 +74,29 @@ class WriterTree:
         self._root = fork()
         if self._root == 0:
             _begin(order, mode, theirs, said, [line for _, line in pairs])
+
         theirs.close()
         os.close(said)
         for _, line in pairs:
             line.close()
 
         self.writers = [WatchedWriter(name, data, line) for (name, data), (line, _) in zip(wanted, pairs, strict=True)]
-        self._hear_of_them()
+        self._hear_of_them(order)
         for one in self.writers:
             write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
-    def _hear_of_them(self) -> None:
+    def _hear_of_them(self, order: dict[str, Any]) -> None:
         """Receive the folder and, before a writer runs a cell, its number and its listener."""
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
                 raise KernelRefused(0, "the processes to watch did not start")
+
             said = json.loads(data)
             if "refused" in said:
                 raise KernelRefused(0, said["refused"])
             if "folder" in said:
-                start, getfd = self._order["folders"][0], self._order["getfd"]
-                self.record = FolderRecord(descriptors[0], said["folder"], start, getfd)
+                self.record = FolderRecord(descriptors[0], said["folder"], order["folders"][0], order["getfd"])
             else:
                 one = self.writers[said["writer"]]
                 one.listener, one.process = descriptors[0], process
@@ -145,6 +145,7 @@ def _begin(
         os.close(descriptor)
 
         writers = {}
+
         for number, line in enumerate(lines):
             process = os.fork()
             if process == 0:
@@ -199,21 +200,13 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
     os.close(listeners[0])  # else a writer could answer its own calls
 
 
-# ---- lines -----------------------------------------------------------------------------------
-
-
-def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> None:
-    left = memoryview(pack(message, blob))
-    while left:
-        left = left[os.write(line.writes, left) :]
-
-
 def _received(post: socket.socket) -> tuple[bytes, list[int], int]:
     """Return a starting process's message: its bytes, its descriptors, and its sender's process number."""
     room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(struct.calcsize("i"))
     data, more, _, _ = post.recvmsg(_POST_BYTES, room)
     descriptors: list[int] = []
     process = 0
+
     for level, kind, content in more:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             process, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])

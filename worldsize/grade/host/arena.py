@@ -101,6 +101,7 @@ class SandboxArena:
         n = len(inputs)
         players = {}
         jobs: list[RankJob] = []
+
         for rank, x in enumerate(inputs):
             own = [x, *of_rank(more, rank)]
             if rank in played:

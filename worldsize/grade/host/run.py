@@ -100,10 +100,12 @@ class GradedRun:
         message = self.meter.too_much(self.sandbox.processes())
         if message:  # every later run of this submission ends here too
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
+
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link, self.secret)
         self.sandbox.cgroup.ran_out_of_memory()  # forget earlier kills
+
         try:
             with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
                 for peer, job in zip(self._peers, self.jobs, strict=True):
@@ -218,7 +220,7 @@ class GradedRun:
         try:
             peer.read()
             self.meter.carried_bytes += peer.read_bytes - before
-            while not peer.over and (frame := peer.frame()):
+            while not peer.over and (frame := peer.reader.next()):
                 self._frames_read += 1
                 if self._frames_read > _MOST_FRAMES:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
@@ -240,7 +242,7 @@ class GradedRun:
         op: RankOp | Any = frame.get("op")
         self._changed |= changed_of(frame)
         if op == "done":
-            self._result_bytes += peer.frame_bytes
+            self._result_bytes += peer.reader.frame_bytes
             most_bytes = self.meter.limits.result_bytes
             if self._result_bytes > most_bytes:
                 raise BadFrame(f"the results of all ranks take more than {most_bytes / 1e6:g} MB")

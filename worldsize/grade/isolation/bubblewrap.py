@@ -73,6 +73,7 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
 
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+
     if os.getuid() == 0:  # root needs no user namespace, and gives up root inside (`privileges.become_nobody`)
         arguments += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
@@ -96,6 +97,7 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
         for folder in [*reversed(path.parents)][1:]:  # below "/"
             arguments += ["--perms", "0755", "--dir", str(folder)]
         arguments += ["--ro-bind", str(path), str(path)]
+
     for place in _places_of(_PACKAGE / "checks"):
         arguments += _with_only(place, _OF_CHECKS)
     for folder, hidden in _ANSWERS.items():
@@ -144,6 +146,7 @@ def visible() -> list[Path]:
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
     if (_DATA / "README.md").is_file():
         wanted.append(_DATA)
+
     wanted += [path.resolve() for path in wanted]
 
     kept: list[Path] = []

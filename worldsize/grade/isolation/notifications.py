@@ -37,6 +37,7 @@ class Call:
     def text_at(self, place: int) -> str:
         """Return the path that the argument at this place points to, "" if it cannot be read."""
         address, found = self.arguments[place], b""
+
         while b"\0" not in found and len(found) < _PATH_BYTES:
             # no further than the page: the next one may not be mapped
             room = ctypes.create_string_buffer(_PAGE_BYTES - (address + len(found)) % _PAGE_BYTES)
@@ -114,6 +115,7 @@ def copied(call: Call, getfd: int, place: int = 0) -> int | None:
         number = ctypes.get_errno()
     finally:
         os.close(about)
+
     if found >= 0:
         os.set_inheritable(found, False)
         return found

@@ -63,8 +63,8 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
     for capability in range(_CAPABILITIES):
         libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     demand("giving up capabilities", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(*[0] * 6)))
-    _prctl(_SET_DUMPABLE, 0)  # other processes of the same user cannot read this one's memory
 
+    _prctl(_SET_DUMPABLE, 0)  # other processes of the same user cannot read this one's memory
     limit(address_bytes, cpu_s, file_bytes)
     major, minor = os.uname().release.split("-")[0].split(".")[:2]
     if (int(major), int(minor)) >= _MODERN:

@@ -80,6 +80,7 @@ def program(network: bool, watched: bool = False) -> bytes:
     rules.each("madvise", 2, _MADVISE)
     rules.each("prctl", 0, _PRCTL)
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
+
     rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
     # its own limit on file sizes, by which a check kills a writer at a byte; the hard limit stays

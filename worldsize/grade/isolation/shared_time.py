@@ -37,6 +37,7 @@ class SharedTime:
         """Update the longest wait of a rank, every `_LOOK_S` at most: an ended rank's wait can no longer be read."""
         if now_s < self._looked_s + _LOOK_S:
             return
+
         self._looked_s = now_s
         for process in chain.from_iterable(map(descendants, servers)):
             with suppress(OSError):
