@@ -233,18 +233,22 @@ def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | Non
     if cell.kind != "code":
         do = "move the answer to a code cell, or reword the prose"
         _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
+
     if got not in (BEGIN, END):
         do = "write the marker alone on its line, in exactly these letters and spaces"
         _fail(path, cell, offset, f"{BEGIN!r} or {END!r}", repr(got), do)
+
     if got == BEGIN and opened is not None:
         expected = f"{END!r} for the region opened on line {opened + 1} of the cell"
         _fail(path, cell, offset, expected, f"{got!r} nested in it", "close the first one")
     if got == END and opened is None:
         do = "open the region, or remove this line"
         _fail(path, cell, offset, f"{BEGIN!r} above this line", f"a stray {got!r}", do)
+
     if cell.exercise is None:
         do = 'tag the cell "exercise:<id>", or remove the markers'
         _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
+
     if got == BEGIN:
         return offset
     return None
@@ -281,8 +285,7 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
 
         first = cell.text.split("\n", 1)[0]
         title = title_of(first)
-        numbered = title is not None and (title.kind, title.lab) == ("Exercise", lab) and title.name != ""
-        if not numbered or first.rstrip() != title.line:
+        if title is None or (title.kind, title.lab, title.line) != ("Exercise", lab, first.rstrip()) or not title.name:
             do = "number and name the exercise there"
             _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
 

@@ -36,6 +36,7 @@ def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collectio
         number = stem[:2]
         opening = lab.cells[0].source
         minutes = re.search(r"\*\*Minutes:\*\* (\d+)", opening)
+
         name = html.escape(LABS[number].title)
         cover = f"cards/{number}.svg" if number in drawn else f"covers/{number}.png"
         cards.append(
@@ -120,7 +121,9 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
         if target.startswith(("http:", "https:", "mailto:")):
             return found[0]
         page = pages.get(Path(target).name)
-        return f"[{words}]({page}{anchor})" if page else words
+        if page is None:
+            return words
+        return f"[{words}]({page}{anchor})"
 
     return _LINK.sub(link, text)
 

@@ -96,12 +96,16 @@ def _crowding(part: LabPart, what: str) -> float:
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    able, cover = _ABLE.search(text), _COVER.search(text)
-    rest = _COVER.sub("", _TITLE.sub("", text, count=1)).replace(able[0] if able else "", "")
-    return Slide(
-        _title(cells), "title", lead=able[0] if able else "", shown=Shown(picture) if picture else None,
-        alt=cover["alt"] if cover else "", notes=rest,
-    )  # fmt: skip
+    rest = _COVER.sub("", _TITLE.sub("", text, count=1))
+    lead = alt = ""
+    if able := _ABLE.search(text):
+        lead = able[0]
+        rest = rest.replace(lead, "")
+    if cover := _COVER.search(text):
+        alt = cover["alt"]
+
+    shown = Shown(picture) if picture else None
+    return Slide(_title(cells), "title", lead=lead, shown=shown, alt=alt, notes=rest)
 
 
 def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
@@ -141,16 +145,19 @@ def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Sl
     if left_out:
         notes += f"\n\n**Without a slide:** {'; '.join(left_out)}."
 
-    questions = [part.question for part in chosen if part.question and part.question.measured]
     pages_of: list[list[AskedInClass]] = [[]]
     room = MOST_LINES
-    for asked in questions:
+    for part in chosen:
+        asked = part.question
+        if asked is None or not asked.measured:
+            continue
         lines = 1 + (len(asked.text) + len(asked.measured)) // LINE_LETTERS
         if lines > room:
             pages_of.append([])
             room = MOST_LINES
         pages_of[-1].append(asked)
         room -= lines
+
     for answers in pages_of:
         yield Slide(heading, "summary", answers=answers, notes=notes)
 

@@ -94,10 +94,14 @@ class LabPart:
     def question(self) -> AskedInClass | None:
         """The first question of the last cell that asks above the picture, else the part's first; follow-ups ("And …") are
         skipped."""
-        asked = [asked for asked in self.asked if not asked.text.startswith("And ")] or list(self.asked)
+        asked = [one for one in self.asked if not one.text.startswith("And ")] or list(self.asked)
+        if not asked:
+            return None
+
         at = self.picture[0] if self.picture else -1
         above = [one.place for one in asked if one.place < at]
-        return next((one for one in asked if not above or one.place == above[-1]), None)
+        last = above[-1] if above else asked[0].place
+        return next(one for one in asked if one.place == last)
 
     @property
     def sentence(self) -> Sentence | None:
@@ -127,8 +131,13 @@ class LabPart:
     @property
     def exercises(self) -> list[str]:
         """The exercises' titles, such as "Exercise 6.1: a parameter server"."""
-        titles = [title_of(cell.source) for cell in self.cells if cell.cell_type == "code" and "nbgrader" in cell.metadata]
-        return [title.whole for title in titles if title and title.kind == "Exercise"]
+        found = []
+        for cell in self.cells:
+            if cell.cell_type == "code" and "nbgrader" in cell.metadata:
+                title = title_of(cell.source)
+                if title and title.kind == "Exercise":
+                    found.append(title.whole)
+        return found
 
     @property
     def lead(self) -> str:
@@ -149,8 +158,9 @@ class LabPart:
     def notes(self, start: int = 0, stop: int | None = None) -> str:
         """Return the prose of the cells from `start` to `stop`, without folded text except sentences to compare with."""
         texts = []
+        within = range(len(self.cells))[start:stop]
         for place, cell in self._prose():
-            if start <= place < (len(self.cells) if stop is None else stop):
+            if place in within:
                 text = _COMPARE.sub(lambda compare: f"**Compare:** {compare['said'].strip()}", _HEADING.sub("", cell.source))
                 texts.append(_unfolded(text))
         return "\n\n".join(filter(None, texts))
@@ -167,11 +177,14 @@ def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNo
     cells = lab_page(lab, executed).cells
     asked = _asked(executed.cells)
     starts = [place for place, cell in enumerate(cells) if cell.cell_type == "markdown" and _HEADING.match(cell.source)]
+
     parts = []
     for start, stop in zip(starts, [*starts[1:], len(cells)], strict=True):
         marks, heading = _HEADING.match(cells[start].source).groups()
         within = cells[start:stop]
-        questions = [AskedInClass(place, *one) for place, cell in enumerate(within) for one in asked.get(cell.id, [])]
+        questions = []
+        for place, cell in enumerate(within):
+            questions += [AskedInClass(place, *one) for one in asked.get(cell.id, [])]
         parts.append(LabPart(heading.strip(), len(marks), tuple(within), tuple(questions)))
     return cells[: starts[0]] if starts else list(cells), parts
 
