@@ -232,6 +232,13 @@ def test_a_frame_that_no_honest_rank_sends_fails_the_rank_and_nothing_else(sandb
     assert ended.state == "raised" and "ProtocolError" in ended.message, ended
 
 
+def test_a_message_number_that_is_used_twice_is_refused_for_that(sandbox):
+    twice = "def twice(fabric, x):\n    wire = fabric._wire._inner\n    for _ in range(2):\n        wire._posts = 0\n"
+    twice += "        fabric.isend(x, 1 - fabric.rank)\n    fabric.recv(x, 1 - fabric.rank)"
+    ended = arena_of(sandbox, twice).ranks(Submitted("twice"), [np.zeros(1, "float32")] * 2)
+    assert "ProtocolError: expected a message number that no other message has" in ended.message
+
+
 def test_a_traceback_that_names_a_file_of_the_grader_brings_none_of_it_into_the_words(sandbox, tmp_path):
     secret = tmp_path / "answers.txt"
     secret.write_text("the answer is forty-two\n")

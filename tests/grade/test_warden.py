@@ -11,6 +11,7 @@ from tests.support.graded_arena import arena_of
 from worldsize.checks.resilience.save_atomically import NAME, save, scenario
 from worldsize.grade.host.arena import Submitted
 from worldsize.grade.host.boxes import Sandbox
+from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.isolation.bubblewrap import NoSandbox, best_mode
 
 OLD, NEW = (np.full(size, value, "uint8") for size, value in ((9, 1), (5, 2)))
@@ -36,6 +37,37 @@ def in_a_thread(path, data):
 
 def leaves(path, data):
     os._exit(3)
+
+def across_file_systems(rename):
+    def saves(path, data):
+        try:
+            rename(path, data)
+        except OSError:
+            path.write_bytes(data)
+    return saves
+
+def by_a_name_in_its_working_directory(path, data):
+    os.chdir(path.parent)
+    path.with_name("new").write_bytes(data)
+    os.rename("new", path)
+
+def by_a_name_in_its_open_folder(path, data):
+    folder = os.open(path.parent, os.O_RDONLY)
+    path.with_name("new").write_bytes(data)
+    os.rename("new", path, src_dir_fd=folder)
+
+@across_file_systems
+def from_where_it_started(path, data):
+    with open("new", "wb") as file:
+        file.write(data)
+    os.rename("new", path)
+
+@across_file_systems
+def from_another_open_folder(path, data):
+    folder = os.open(".", os.O_RDONLY)
+    with open("new", "wb") as file:
+        file.write(data)
+    os.rename("new", path, src_dir_fd=folder)
 """
 
 
@@ -87,6 +119,14 @@ def test_two_writers_share_a_folder_while_one_stands_still(box):
     row = seen(box, "at_once", save(NEW, meets=[1, "other", OLD]))
     assert row["ended"] == [{"how": "returned", "other": {"how": "returned"}, "changed": True}]
     assert sorted(row["files"]) == ["other", NAME]
+
+
+@pytest.mark.parametrize(("name", "folder"), [
+    ("by_a_name_in_its_working_directory", ""), ("by_a_name_in_its_open_folder", ""),
+    ("from_where_it_started", bubblewrap.folders()[0]), ("from_another_open_folder", "another folder"),
+])  # fmt: skip
+def test_a_relative_name_counts_from_the_folder_that_it_is_in(box, name, folder):
+    assert seen(box, name, save(NEW))["ended"][0].get("elsewhere") == folder
 
 
 def test_a_writer_that_leaves_has_not_returned(box):

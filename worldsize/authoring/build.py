@@ -54,12 +54,17 @@ def build(root: Path, check: bool = False) -> list[Path]:
     if record.is_file():
         wanted[record] = _record(sources)
 
-    stale = [path for path, text in wanted.items() if _differs(path, text)]
+    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_bytes() != text.encode()]
     if check:
-        return [*untrue, *stale] + [path for path in _generated(root) if path not in wanted]
+        there = {*(root / "solutions").glob("*.ipynb"), *(root / "labs").glob("*.ipynb")}
+        return [*untrue, *stale, *sorted(there - {root / name for name in BY_HAND} - wanted.keys())]
 
     for path in stale:
-        _keep_work(path)
+        if has_been_run(path):  # it may hold a student's work
+            raise BuildError(
+                f"{path.parent.name}/{path.name}: expected a generated notebook, got one that has been run;"
+                " nothing was written. Copy it elsewhere if its work matters, delete it, and build again."
+            )
     for path in stale:
         write_whole(path, wanted[path])
     return [*untrue, *stale]
@@ -147,16 +152,11 @@ def _for_students(solution: NotebookNode) -> NotebookNode:
         if cell.cell_type == "markdown":  # a cover's path, made relative to the labs' folder
             cell.source = cell.source.replace("](../labs/covers/", "](covers/")
 
-    for step in _student_steps():
-        notebook, _ = step().preprocess(notebook, {})
-
-    return notebook
-
-
-def _student_steps() -> tuple[type, ...]:
     # GenerateAssignment's order. Its other steps are for hidden tests, mark schemes and generated tests, which no source may
     # hold, for headers, which we lack, and for the database.
-    return (LockCells, _PutStubs, ClearOutput, CheckCellMetadata, ComputeChecksums, CheckCellMetadata)
+    for step in (LockCells, _PutStubs, ClearOutput, CheckCellMetadata, ComputeChecksums, CheckCellMetadata):
+        notebook, _ = step().preprocess(notebook, {})
+    return notebook
 
 
 def _text(notebook: NotebookNode) -> str:
@@ -187,31 +187,10 @@ def _sources(root: Path) -> list[Path]:
     return sources
 
 
-def _generated(root: Path) -> list[Path]:
-    there = {*(root / "solutions").glob("*.ipynb"), *(root / "labs").glob("*.ipynb")}
-    return sorted(there - {root / name for name in BY_HAND})
-
-
-def _differs(path: Path, text: str) -> bool:
-    return not path.is_file() or path.read_bytes() != text.encode()
-
-
-def _keep_work(path: Path) -> None:
-    """Raise BuildError for a notebook that has been run: it may hold a student's work."""
-    if not path.is_file():
-        return
-
-    if has_been_run(path):
-        raise BuildError(
-            f"{path.parent.name}/{path.name}: expected a generated notebook, got one that has been run;"
-            " nothing was written. Copy it elsewhere if its work matters, delete it, and build again."
-        )
-
-
 def has_been_run(path: Path) -> bool:
-    """Return True if the notebook `path` has been run; False for an invalid notebook, such as one with merge markers."""
+    """Return True if the notebook `path` has been run; False if it is missing or invalid, such as with merge markers."""
     try:
         cells = nbformat.reads(path.read_text(encoding="utf-8"), as_version=nbformat.NO_CONVERT).cells
-    except (ValueError, AttributeError):
+    except (FileNotFoundError, ValueError, AttributeError):
         return False
     return any(cell.get("outputs") or cell.get("execution_count") for cell in cells)

@@ -34,12 +34,9 @@ def titled(cell: SourceCell) -> str:
 def _only_predicts(cell: SourceCell) -> bool:
     if cell.kind != "code" or not cell.text.startswith("lab.predict("):
         return False
-    return all(_is_prediction(statement) for statement in ast.parse(cell.text).body)
-
-
-def _is_prediction(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and ast.unparse(statement.value.func) == "lab.predict"
-    )
+    for statement in ast.parse(cell.text).body:
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        if ast.unparse(statement.value.func) != "lab.predict":
+            return False
+    return True

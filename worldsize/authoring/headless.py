@@ -74,10 +74,11 @@ def run(
 
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worldsize-") as folder:
-        room = _room(Path(folder), path)
+        room = Path(folder).resolve()  # a path without symbolic links
+        shutil.copy(path, room)
         watch = _Watch(room / path.name, timeout_s, progress)
         with _plain_failures(watch, out):
-            notebook = _execute(room, watch, out, parameters, _environment(path, knobs_beforehand))
+            notebook = _execute(room, watch, out, parameters, _this_python(room, path, knobs_beforehand))
         points, possible = _points(room / "state")
 
     return HeadlessRun(out, summary_of(notebook), points, possible, time.monotonic() - started_s)
@@ -90,8 +91,14 @@ def summary_of(notebook: nbformat.NotebookNode) -> str:
     """
     texts: list[str] = []
     for cell in notebook.cells:
-        if "summary" in cell.metadata.get("tags", ()):
-            texts += map(_plain, cell.get("outputs", ()))
+        if "summary" not in cell.metadata.get("tags", ()):
+            continue
+        for output in cell.get("outputs", ()):
+            if output.output_type == "stream":
+                text = output.text
+            else:
+                text = output.get("data", {}).get("text/plain", "")
+            texts.append("".join(text).rstrip("\n"))
 
     return "\n".join(filter(None, texts))
 
@@ -125,15 +132,8 @@ class _Watch:
         return max(1, math.ceil(self.deadline_s - time.monotonic()))
 
 
-def _room(folder: Path, path: Path) -> Path:
-    """Make a folder with a copy of the notebook and nothing else; its path contains no symbolic link."""
-    room = folder.resolve()
-    shutil.copy(path, room)
-    return room
-
-
 def _execute(
-    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, environment: dict[str, str]
+    room: Path, watch: _Watch, out: Path, parameters: dict[str, Any] | None, kernel: type
 ) -> nbformat.NotebookNode:
     import papermill
     from papermill.engines import NBClientEngine, papermill_engines
@@ -160,7 +160,7 @@ def _execute(
         progress_bar=False,
         # not papermill's cwd, which also moves this process
         resources={"metadata": {"path": str(room)}},
-        kernel_manager_class=_this_python(room, environment),
+        kernel_manager_class=kernel,
         store_widget_state=False,
         coalesce_streams=True,
         timeout_func=watch.left_s,
@@ -168,17 +168,8 @@ def _execute(
     )
 
 
-def _environment(path: Path, knobs_beforehand: bool) -> dict[str, str]:
-    """Return the kernel's extra environment: whether to draw knobs beforehand, and the course's data folder."""
-    told = {"WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else ""}
-    course = course_above(path.parent)
-    if course is not None and not os.environ.get("WORLDSIZE_DATA"):
-        told["WORLDSIZE_DATA"] = str(course / "datasets")  # the temporary folder is outside the course's folder
-    return told
-
-
-def _this_python(room: Path, environment: dict[str, str]) -> type:
-    """Return a kernel manager class that starts this Python with the environment of a headless run."""
+def _this_python(room: Path, path: Path, knobs_beforehand: bool) -> type:
+    """Return a kernel manager class that starts this Python with the environment of a headless run of `path`."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
@@ -190,8 +181,12 @@ def _this_python(room: Path, environment: dict[str, str]) -> type:
         # a user's own start-up files would be part of the run
         "IPYTHONDIR": str(room / "ipython"),
         "PATH": programs,
-        **environment,
+        "WORLDSIZE_KNOBS": "beforehand" if knobs_beforehand else "",
     }
+    course = course_above(path.parent)
+    if course is not None and not os.environ.get("WORLDSIZE_DATA"):
+        env["WORLDSIZE_DATA"] = str(course / "datasets")  # the temporary folder is outside the course's folder
+
     spec = KernelSpec(**(get_kernel_dict() | {"env": env}))
     # Sockets in the folder need no port that another run could take, and no other user can read them.
     traits = {}
@@ -221,14 +216,6 @@ def _points(state: Path) -> tuple[float | None, float | None]:
             earned += score["earned"] or 0
             possible += score["possible"] or 0
     return earned, possible
-
-
-def _plain(output: nbformat.NotebookNode) -> str:
-    if output.output_type == "stream":
-        text = output.text
-    else:
-        text = output.get("data", {}).get("text/plain", "")
-    return "".join(text).rstrip("\n")
 
 
 # ---- complaints ------------------------------------------------------------------------------

@@ -56,11 +56,17 @@ def notices(root: Path) -> str:
 
     rows, missing = [], []
     for name, used_for in _named(root).items():
-        row = _row(name, used_for) or kept.get(name)
-        if row is None:
-            missing.append(name)
-        else:
-            rows.append(row)
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            if name in kept:
+                rows.append(kept[name])
+            else:
+                missing.append(name)
+            continue
+        home = _home(package)
+        rows.append(f"| {f'[{name}]({home})' if home else name} | {used_for} | {_licence(name, package)} |")
+
     if missing:
         raise ValueError(f"notices: expected {', '.join(missing)} installed, to read the licence. Install the extra first.")
     return TEXT.format(rows="\n".join(rows))
@@ -77,15 +83,6 @@ def _named(root: Path) -> dict[str, str]:
             used_for.setdefault(_NAME.match(text)[0], []).append(what)
     used_for.pop("worldsize", None)
     return {name: ", ".join(used_for[name]) for name in sorted(used_for, key=str.lower)}
-
-
-def _row(name: str, used_for: str) -> str | None:
-    try:
-        found = distribution(name)
-    except PackageNotFoundError:
-        return None
-    home = _home(found)
-    return f"| {f'[{name}]({home})' if home else name} | {used_for} | {_licence(name, found)} |"
 
 
 def _licence(name: str, found: Distribution) -> str:

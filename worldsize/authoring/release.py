@@ -43,10 +43,14 @@ def release(root: Path, out: Path) -> list[str]:
     Returns the names in it. Raises Refused, OSError.
     """
     files = bundle_files(root)
-    package = {path: set(_threes(_lines(path))) for path in files if path.suffix == ".py"}
+    package = {}
+    for path in files:
+        if path.suffix == ".py":
+            text = path.read_text(encoding="utf-8")
+            package[path] = set(_threes([_squeezed(line) for line in text.splitlines() if line.strip()]))
 
     wrong = stale(root)
-    wrong += [f"{name} has been run: clear its outputs" for name in carried.BY_HAND if _was_run(root / name)]
+    wrong += [f"{name} has been run: clear its outputs" for name in carried.BY_HAND if build.has_been_run(root / name)]
     for source in sorted((root / "solutions").glob("*.py")):
         wrong += _given_away(root, source, package)
     if wrong:
@@ -55,10 +59,6 @@ def release(root: Path, out: Path) -> list[str]:
     names = [path.relative_to(root).as_posix() for path in files]
     pack(out, [(f"{TOP}/{name}", (root / name).read_bytes(), 0o644) for name in names])
     return names
-
-
-def _was_run(path: Path) -> bool:
-    return path.is_file() and build.has_been_run(path)
 
 
 def stale(root: Path) -> list[str]:
@@ -74,7 +74,10 @@ def pack(out: Path, entries: Iterable[tuple[str, bytes, int]]) -> None:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as bundle:
         for name, content, mode in entries:
-            bundle.writestr(_entry(name, mode), content, zipfile.ZIP_DEFLATED, 9)
+            entry = zipfile.ZipInfo(name, _MOMENT)  # no time of its own and no owner
+            entry.external_attr = (0o100000 | mode) << 16
+            entry.create_system = 3
+            bundle.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
 
     write_whole(out, whole.getvalue())
 
@@ -139,10 +142,6 @@ def _threes(lines: list[str]) -> Iterator[Three]:
     return zip(lines, lines[1:], lines[2:], strict=False)
 
 
-def _lines(path: Path) -> list[str]:
-    return [_squeezed(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
 def _secret(lines: list[str], given: list[str]) -> list[str]:
     public = set(map(_squeezed, given))
     return [line for line in map(_squeezed, lines) if len(line) >= MIN_LEAK_CHARACTERS and line not in public]
@@ -161,11 +160,3 @@ def _strings(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from _strings(value)
-
-
-def _entry(name: str, mode: int) -> zipfile.ZipInfo:
-    """Return an entry that depends on the name and mode alone: no time, no owner."""
-    entry = zipfile.ZipInfo(name, _MOMENT)
-    entry.external_attr = (0o100000 | mode) << 16
-    entry.create_system = 3
-    return entry

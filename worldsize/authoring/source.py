@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from worldsize.titles import Title, title_of
+from worldsize.titles import title_of
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
@@ -184,7 +184,9 @@ def _with_ids(cells: list[SourceCell], lab: str) -> tuple[SourceCell, ...]:
     for cell in cells:
         heading = re.search(r"^#{1,6} +(.+)$", cell.text, re.MULTILINE)
         if heading and cell.kind == "markdown":
-            slug = _slug(heading[1])
+            words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKD", heading[1]).lower())
+            words = words.encode("ascii", "ignore").decode().strip("-")
+            slug = words[:50].strip("-") or "section"  # an id has at most 64 characters; lab and ordinal need a few
 
         if cell.exercise:
             name = cell.exercise
@@ -196,13 +198,6 @@ def _with_ids(cells: list[SourceCell], lab: str) -> tuple[SourceCell, ...]:
         named.append(replace(cell, id=name))
 
     return tuple(named)
-
-
-def _slug(heading: str) -> str:
-    words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKD", heading).lower())
-    words = words.encode("ascii", "ignore").decode().strip("-")
-    # A cell id holds at most 64 characters; lab and ordinal need a few.
-    return words[:50].strip("-") or "section"
 
 
 # ---- complaints ------------------------------------------------------------------------------
@@ -238,18 +233,22 @@ def _step(path: Path, cell: SourceCell, offset: int, got: str, opened: int | Non
     if cell.kind != "code":
         do = "move the answer to a code cell, or reword the prose"
         _fail(path, cell, offset, f"no marker in a {cell.kind} cell", repr(got), do)
+
     if got not in (BEGIN, END):
         do = "write the marker alone on its line, in exactly these letters and spaces"
         _fail(path, cell, offset, f"{BEGIN!r} or {END!r}", repr(got), do)
+
     if got == BEGIN and opened is not None:
         expected = f"{END!r} for the region opened on line {opened + 1} of the cell"
         _fail(path, cell, offset, expected, f"{got!r} nested in it", "close the first one")
     if got == END and opened is None:
         do = "open the region, or remove this line"
         _fail(path, cell, offset, f"{BEGIN!r} above this line", f"a stray {got!r}", do)
+
     if cell.exercise is None:
         do = 'tag the cell "exercise:<id>", or remove the markers'
         _fail(path, cell, offset, "a marker only in an exercise cell", repr(got), do)
+
     if got == BEGIN:
         return offset
     return None
@@ -286,7 +285,7 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
 
         first = cell.text.split("\n", 1)[0]
         title = title_of(first)
-        if not _is_exercise(title, lab) or first.rstrip() != title.line:
+        if title is None or (title.kind, title.lab, title.line) != ("Exercise", lab, first.rstrip()) or not title.name:
             do = "number and name the exercise there"
             _fail(path, cell, 0, f"'# Exercise {lab}.<number>: <title>'", repr(first), do)
 
@@ -295,10 +294,6 @@ def _check_exercises(path: Path, cells: list[SourceCell], lab: int) -> None:
                 got = f"{key} again, first used in cell {seen[key].number}"
                 _fail(path, cell, 0, "a unique id and number", got, "rename one of them")
             seen[key] = cell
-
-
-def _is_exercise(title: Title | None, lab: int) -> bool:
-    return title is not None and (title.kind, title.lab) == ("Exercise", lab) and title.name != ""
 
 
 def _check_checks(path: Path, cells: list[SourceCell]) -> None:
@@ -330,15 +325,10 @@ def _check_check(path: Path, cell: SourceCell, above: dict[str, bool]) -> None:
         do = "keep one check for each exercise"
         _fail(path, cell, 0, "a single check", f"check:{cell.check} again", do)
 
-    if not _are_points(cell.points):
+    is_number = isinstance(cell.points, (int, float)) and not isinstance(cell.points, bool)
+    if not is_number or not 0 <= cell.points < math.inf:
         got = f"points={cell.points!r}"
         if cell.points is None:
             got = "none"
         do = "add points=<number> to the cell's header"
         _fail(path, cell, 0, "points of 0 or more", got, do)
-
-
-def _are_points(points: object) -> bool:
-    if isinstance(points, bool) or not isinstance(points, (int, float)):
-        return False
-    return 0 <= points < math.inf

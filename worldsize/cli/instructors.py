@@ -224,7 +224,7 @@ def books(
 ) -> None:
     """Write the scores into nbgrader's gradebook; points and comments given by hand stay."""
     from worldsize.grade import course as release
-    from worldsize.grade.marking import by_hand, submissions_folder
+    from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
 
@@ -233,7 +233,7 @@ def books(
         graded = read_graded(grades)
         need_folder_of(gradebook)
         if submissions:
-            submissions_folder.need(submissions)
+            need_submissions(submissions)
 
     from worldsize.grade.nbgrader import notebooks, scores  # takes seconds: it imports nbgrader
 
@@ -278,7 +278,7 @@ def feedback(
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from worldsize.grade import course as release
-    from worldsize.grade.marking import by_hand, submissions_folder
+    from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
     from worldsize.grade.reports import attention
     from worldsize.grade.reports import feedback as pages
@@ -286,7 +286,7 @@ def feedback(
     with one_paragraph(), bar(MofNCompleteColumn(), BarColumn(), TimeRemainingColumn()) as step:
         graded = read_graded(grades, messages=True)
         if submissions:
-            submissions_folder.need(submissions)
+            need_submissions(submissions)
         labs = release.load(course_folder(course))
         overrides = by_hand.read(grades, graded.rows, labs)
         given, differing, comments = overrides.given, [], pages.NO_COMMENTS

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from worldsize.course.laying import LaidCourse
-    from worldsize.doctor import CapabilitySheet
     from worldsize.lab.progress import CourseProgress
 
 GROUP = "Students"
@@ -84,26 +83,22 @@ def doctor() -> None:
 
 
 def _show_sheet() -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
     from worldsize.doctor import examine
 
     console = Console(highlight=False)
     with console.status("running two ranks, twice …"):
         sheet = examine()
-    console.print(_table(sheet))
-    if not sheet.ok:
-        raise typer.Exit(1)
-
-
-def _table(sheet: CapabilitySheet) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
 
     table = Table("what", "here", "remark", title="This machine", title_justify="left")
     style = {"ok": None, "note": "yellow", "fails": "bold red"}
     for row in sheet.rows:
         table.add_row(row.what, escape(row.value), escape(row.remark), style=style[row.state])
-
-    return table
+    console.print(table)
+    if not sheet.ok:
+        raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=GROUP)

@@ -48,7 +48,12 @@ def carry(root: Path, build: Path) -> None:
     Raises ValueError for a lab that has been run: a wheel carries no outputs and no answers.
     """
     names = course_files(root)
-    worked_in = [name for name in names if name.endswith(".ipynb") and _was_run(root / name)]
+    worked_in = []
+    for name in names:
+        if name.endswith(".ipynb"):
+            cells = json.loads((root / name).read_text(encoding="utf-8"))["cells"]
+            if any(cell.get("outputs") or cell.get("execution_count") for cell in cells):
+                worked_in.append(name)
     if worked_in:
         raise ValueError(
             f"expected labs without outputs, got outputs in {', '.join(worked_in)}. Build the wheel from a fresh "
@@ -59,11 +64,6 @@ def carry(root: Path, build: Path) -> None:
     for name in names:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, to / name)
-
-
-def _was_run(notebook: Path) -> bool:
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
 
 
 def source() -> Path:

@@ -24,7 +24,6 @@ from worldsize.course.record import (
     CourseRecord,
     course_above,
     digest,
-    digests,
     is_course,
     read_record,
     release_number,
@@ -78,12 +77,15 @@ def place_for(named: Path | None) -> Path:
             f"{folder}: expected a folder outside any course, got one inside {around}. To open that course, run "
             f"`worldsize start` there without a name."
         )
+
     if not folder.parent.is_dir():
         raise ValueError(f"{folder}: expected an existing parent folder, got no {folder.parent}. Make that folder first.")
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return folder
+    if not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder, got a file. Name a new folder: worldsize start my-course")
 
-    there = sorted(path.name for path in folder.iterdir() if path.name[:1] != ".") if folder.exists() else []
+    there = sorted(path.name for path in folder.iterdir() if path.name[:1] != ".")
     if there:
         shown = ", ".join(there[:4]) + (" …" if there[4:] else "")
         raise ValueError(
@@ -103,7 +105,9 @@ def lay(folder: Path, source: Path, version: str, on_file: OnFile = lambda done,
         return _renew(folder, content, version, on_file)
 
     with _said_of(folder, "nothing was written"):
-        _need_room(folder, sum(map(len, content.values())))
+        free_bytes = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+        if free_bytes < sum(map(len, content.values())) + _SPARE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _make(folder, content, _record(content, version), on_file)
     return LaidCourse(folder, "", version, tuple(LaidFile(name, "new") for name in content), "")
 
@@ -114,8 +118,12 @@ def mark_checked(folder: Path, version: str) -> None:
 
 
 def _record(content: dict[str, bytes], version: str) -> CourseRecord:
-    cells = {name: cell_digests(file) for name, file in content.items() if _is_lab(name)}
-    return CourseRecord(version, digests(content), cells)
+    files, cells = {}, {}
+    for name, file in content.items():
+        files[name] = digest(file)
+        if _is_lab(name):
+            cells[name] = cell_digests(file)
+    return CourseRecord(version, files, cells)
 
 
 def _is_lab(name: str) -> bool:
@@ -132,6 +140,7 @@ def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file
         for done, (name, file) in enumerate(content.items(), 1):
             write_whole(stage / name, file)
             on_file(done, len(content), name)
+
         if inside:
             write_record(folder, record)  # first: the next start lays any file that is missing beside it
             for path in sorted(stage.iterdir()):
@@ -141,12 +150,6 @@ def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file
             stage.rename(folder)
     finally:
         remove_whole(stage)
-
-
-def _need_room(folder: Path, size_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(folder if folder.exists() else folder.parent).free
-    if free_bytes < size_bytes + _SPARE_BYTES:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
@@ -177,13 +180,14 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
     todo = [_planned(folder, name, file, record, version) for name, file in content.items()]
     todo += [_retired(folder, name, laid) for name, laid in record.files.items() if name not in content]
     writes = [step for step in todo if step is not None]
-    renewed = _record(content, version)
+
+    renewed = replace(_record(content, version), checked=record.checked)
     with _said_of(folder, "each file is either the old or the new one"):
         for done, step in enumerate(writes, 1):
             step.do(folder)
             on_file(done, len(writes), step.said.name)
-        if replace(renewed, checked=record.checked) != record:
-            write_record(folder, replace(renewed, checked=record.checked))
+        if renewed != record:
+            write_record(folder, renewed)
     return LaidCourse(folder, record.version, version, tuple(step.said for step in writes), record.checked)
 
 
@@ -209,9 +213,10 @@ class _FileStep:
 def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version: str) -> _FileStep | None:
     """Return the step for one file of the release, or None if nothing is to be done."""
     path, laid = folder / name, record.files.get(name)
-    theirs = path.read_bytes() if path.is_file() else None
-    if theirs is None:
+    if not path.is_file():
         return _FileStep(LaidFile(name, "new"), {name: new})
+
+    theirs = path.read_bytes()
     if theirs == new or digest(new) == laid:
         return None
     if digest(theirs) == laid:
@@ -222,10 +227,12 @@ def _planned(folder: Path, name: str, new: bytes, record: CourseRecord, version:
         made = merged_lab(theirs, new, record.cells[name])
         if made is not None:
             return _FileStep(LaidFile(name, "merged", _words(made, kept)), {name: made.text.encode()}, (kept, theirs))
+
     if name.endswith(".ipynb"):
         beside = f"labs/new-{path.name}"
-        copy = ": copy the cells that begin with `# Exercise` into it" if _is_lab(name) else ""
-        words = f"yours is unchanged; the new one is {beside}{copy}"
+        words = f"yours is unchanged; the new one is {beside}"
+        if _is_lab(name):
+            words += ": copy the cells that begin with `# Exercise` into it"
         return _FileStep(LaidFile(name, "yours", words), {beside: new})
     return _FileStep(LaidFile(name, "aside", f"yours is {kept}"), {name: new}, (kept, theirs))
 
@@ -253,7 +260,9 @@ def _free_name(folder: Path, name: str, content: bytes) -> str:
 
 def _words(made: MergedLab, kept: str) -> str:
     """Return a sentence on what a merged lab kept of the student's, and where the old notebook is."""
-    said = [_counted(made.answers, "answer", "answers") + " kept"] if made.answers else ["no answers in it yet"]
+    said = ["no answers in it yet"]
+    if made.answers:
+        said = [_counted(made.answers, "answer", "answers") + " kept"]
     if made.own:
         said.append(_counted(made.own, "cell of your own", "cells of your own"))
     if made.notes:

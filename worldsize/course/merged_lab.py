@@ -51,6 +51,7 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
     notebook = json.loads(new)
     _find_retyped(mine, notebook["cells"], laid)
     below = _cells_of_their_own(mine, notebook["cells"], laid)
+
     counts: Counter[str] = Counter()
     revised, together = [], list(below[""])
     for cell in notebook["cells"]:
@@ -94,17 +95,18 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
             _digest(cell)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    whole = len(known) == len(cells) and all(isinstance(name, str) for name in known)
-    return known if whole else None
+    if len(known) < len(cells) or not all(isinstance(name, str) for name in known):
+        return None
+    return known
 
 
 def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
     """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
     own = [(name, cell) for name, cell in mine.items() if name not in laid and cell["cell_type"] == "code"]
     titled = {str(title): name for name, cell in own if (title := title_of(_source(cell)))}
-    for cell in new:
-        name = cell["id"]
-        other = titled.get(str(title_of(_source(cell)))) if _is_answer(cell) else None
+
+    for cell in filter(_is_answer, new):
+        name, other = cell["id"], titled.get(str(title_of(_source(cell))))
         if other is not None and (name not in mine or _digest(mine[name]) == laid.get(name)):
             mine.pop(name, None)
             mine[name] = {**mine.pop(other), "id": name}

@@ -76,8 +76,3 @@ def release_number(version: str) -> tuple[int, ...]:
 def digest(content: bytes) -> str:
     """Return a short hash of a file's content."""
     return hashlib.blake2b(content, digest_size=12).hexdigest()
-
-
-def digests(content: dict[str, bytes]) -> dict[str, str]:
-    """Return the digest of each file's content by its name."""
-    return {name: digest(file) for name, file in content.items()}

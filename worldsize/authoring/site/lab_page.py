@@ -46,6 +46,7 @@ def lab_page(lab: NotebookNode, executed: NotebookNode, terms: Iterable[str] = (
             continue
         if cell.id not in outputs:
             raise ValueError(f"site: expected a run of the lab's current version, got none of cell {cell.id}; run it again")
+
         if "nbgrader" not in cell.metadata and not _SUMMARY.search(cell.source):
             cell.outputs = [_light(output) for output in outputs[cell.id]]
             if _KNOBS.search(cell.source) and "ws-knobs" not in str(cell.outputs):
@@ -64,9 +65,13 @@ def _fold(cell: NotebookNode) -> None:
         _tag(cell, "remove-input")
     elif "nbgrader" in cell.metadata or cell.metadata.get("jupyter", {}).get("source_hidden"):
         title = title_of(cell.source)
-        first_line = cell.source.partition("\n")[0].removeprefix("# ")
-        words = f"Check: {cell.id.removeprefix('check_')}" if cell.metadata.get("nbgrader", {}).get("grade") else first_line
-        cell.metadata["mystnb"] = dict.fromkeys(("code_prompt_show", "code_prompt_hide"), title.whole if title else words)
+        if title:
+            words = title.whole
+        elif cell.metadata.get("nbgrader", {}).get("grade"):
+            words = f"Check: {cell.id.removeprefix('check_')}"
+        else:
+            words = cell.source.partition("\n")[0].removeprefix("# ")
+        cell.metadata["mystnb"] = dict.fromkeys(("code_prompt_show", "code_prompt_hide"), words)
         _tag(cell, "hide-input")
 
 

@@ -36,6 +36,7 @@ def course_map(labs: Mapping[str, NotebookNode], top: str = "", drawn: Collectio
         number = stem[:2]
         opening = lab.cells[0].source
         minutes = re.search(r"\*\*Minutes:\*\* (\d+)", opening)
+
         name = html.escape(LABS[number].title)
         cover = f"cards/{number}.svg" if number in drawn else f"covers/{number}.png"
         cards.append(
@@ -85,20 +86,23 @@ def support_page(record: Mapping, where: str) -> str:
     """Return the page of tested platforms (`where`, from docs/platforms.md) and of TensorFlow's strategies by way to train."""
     ways = list(dict.fromkeys(way for row in record["cells"].values() for way in row))
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    cells = {strategy: [_said(row.get(way)) for way in ways] for strategy, row in record["cells"].items()}
-    rows = ["| " + " | ".join([strategy, *said]) + " |" for strategy, said in cells.items()]
+    rows = []
+    for strategy, row in record["cells"].items():
+        said = []
+        for way in ways:
+            state, words = row.get(way, ("not run", ""))
+            if state in ("works", "not run"):
+                said.append(state)
+            else:
+                said.append(f"**{state}**: {words}".replace("|", "\\|").replace("\n", " "))
+        rows.append("| " + " | ".join([strategy, *said]) + " |")
+
     return "\n".join([
         "# Where it runs", "", where.strip(), "",
         "## Strategies of TensorFlow", "",
         f"Every cell was run on {record['date']} and compared with NumPy ({versions}).", "",
         "| strategy | " + " | ".join(ways) + " |", "| --- |" + " --- |" * len(ways), *rows, "",
     ])  # fmt: skip
-
-
-def _said(cell: list[str] | None) -> str:
-    if cell is None:
-        return "not run"
-    return "works" if cell[0] == "works" else f"**{cell[0]}**: {cell[1]}".replace("|", "\\|").replace("\n", " ")
 
 
 def section_of(text: str, heading: str) -> str:
@@ -117,7 +121,9 @@ def on_the_site(text: str, pages: Mapping[str, str]) -> str:
         if target.startswith(("http:", "https:", "mailto:")):
             return found[0]
         page = pages.get(Path(target).name)
-        return f"[{words}]({page}{anchor})" if page else words
+        if page is None:
+            return words
+        return f"[{words}]({page}{anchor})"
 
     return _LINK.sub(link, text)
 

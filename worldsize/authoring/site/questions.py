@@ -62,11 +62,19 @@ def questions_of(cells: Sequence[NotebookNode]) -> list[Question]:
     for place, cell in enumerate(cells):
         for text in UNANSWERED.findall(printed(cell)):
             measured = _measured(text, cells[place + 1 :])
-            if measured:
-                last, said = measured
-                inside = range(place + 1, _end(cells, place + 2 + last))
-                answers = [at for at in inside if _shows(cells[at]) and not UNANSWERED.search(printed(cells[at]))]
-                found.append(Question(text, place, said, tuple(answers)))
+            if measured is None:
+                continue
+
+            last, said = measured
+            answers = []
+            for at, below in enumerate(cells[place + 1 :], place + 1):
+                begins_a_part = below.source.startswith("#" if below.cell_type == "markdown" else PREDICTION)
+                if at > place + 1 + last and begins_a_part:
+                    break
+                shows = below.cell_type == "code" and below.get("outputs")
+                if shows and not UNANSWERED.search(printed(below)):
+                    answers.append(at)
+            found.append(Question(text, place, said, tuple(answers)))
     return found
 
 
@@ -85,16 +93,3 @@ def _measured(question: str, cells: Sequence[NotebookNode]) -> tuple[int, str] |
     return None
 
 
-def _end(cells: Sequence[NotebookNode], place: int) -> int:
-    """Return the place of the first cell from `place` on that begins a part or asks."""
-    while place < len(cells) and not cells[place].source.startswith("#" if _is_prose(cells[place]) else PREDICTION):
-        place += 1
-    return place
-
-
-def _is_prose(cell: NotebookNode) -> bool:
-    return cell.cell_type == "markdown"
-
-
-def _shows(cell: NotebookNode) -> bool:
-    return cell.cell_type == "code" and bool(cell.get("outputs"))

@@ -34,6 +34,7 @@ def buttons(stem: str, repository: str | None) -> NotebookNode:
     """Return the cell with the buttons of the lab `stem`; without a `repository`, the notebook's button alone."""
     links = [f'<a href="../{FOLDER}/{stem}.ipynb" download>Get the notebook</a>']
     note = '<a href="../platforms.html">What it needs</a>'
+
     if repository:
         where = html.escape(repository)
         links += [
@@ -41,4 +42,5 @@ def buttons(stem: str, repository: str | None) -> NotebookNode:
             f'<a href="https://codespaces.new/{where}">Open in Codespaces</a>',
         ]
         note += ', and <a href="../platforms.html#google-colab">the cell that Colab needs first</a>'
+
     return nbformat.v4.new_markdown_cell(f'<p class="ws-ways">{" ".join(links)} <span>{note}</span></p>')

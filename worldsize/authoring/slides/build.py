@@ -60,12 +60,14 @@ def as_pdf(page: Path, browser: str) -> Path:
     """Print the slides of `page` with Chromium, one per page of the PDF beside it. Returns the PDF's path."""
     pdf = page.with_suffix(".pdf")
     pdf.unlink(missing_ok=True)
+
     with tempfile.TemporaryDirectory(prefix="worldsize-slides-") as profile:
         command = [
             browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--no-pdf-header-footer",
             f"--print-to-pdf={pdf.resolve()}", page.resolve().as_uri(),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=PDF_TIMEOUT_S)
+
     if not pdf.is_file():
         raise ValueError(f"slides: expected {pdf} from {browser}, got none. The browser says: {done.stderr.strip()[-500:]}")
     return pdf

@@ -69,20 +69,19 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
     for chosen in (parts, needed, joined(needed)):
         closing = list(_closing(parts, chosen))
         content = [part for part in chosen if not part.is_summary]
-        apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
+        apart = []  # texts beside a picture, which may have a slide of their own
+        for place, part in enumerate(content):
+            apart += [(place, what) for what in ("question", "sentence") if part.picture and getattr(part, what)]
         too_many = 1 + len(content) + len(apart) + len(closing) - MOST
         if too_many <= len(apart) / 3:
             break
 
     apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
     together = set(apart[: max(0, too_many)])
-    middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
-    return [_opening(opening, thumbnail(executed)), *middle, *closing]
-
-
-def _beside_the_picture(part: LabPart) -> list[str]:
-    """Return the texts of a part with a picture that may have a slide of their own."""
-    return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
+    slides = [_opening(opening, thumbnail(executed))]
+    for place, part in enumerate(content):
+        slides += _slides(part, {what for at, what in together if at == place})
+    return slides + closing
 
 
 def _crowding(part: LabPart, what: str) -> float:
@@ -97,12 +96,16 @@ def _crowding(part: LabPart, what: str) -> float:
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    able, cover = _ABLE.search(text), _COVER.search(text)
-    rest = _COVER.sub("", _TITLE.sub("", text, count=1)).replace(able[0] if able else "", "")
-    return Slide(
-        _title(cells), "title", lead=able[0] if able else "", shown=Shown(picture) if picture else None,
-        alt=cover["alt"] if cover else "", notes=rest,
-    )  # fmt: skip
+    rest = _COVER.sub("", _TITLE.sub("", text, count=1))
+    lead = alt = ""
+    if able := _ABLE.search(text):
+        lead = able[0]
+        rest = rest.replace(lead, "")
+    if cover := _COVER.search(text):
+        alt = cover["alt"]
+
+    shown = Shown(picture) if picture else None
+    return Slide(_title(cells), "title", lead=lead, shown=shown, alt=alt, notes=rest)
 
 
 def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
@@ -118,11 +121,15 @@ def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
         return
 
     above = question.place if question and "question" not in together else 0
+    beside: dict[str, str] = {}
     if above:
         yield Slide(part.heading, lead=part.lead, exercises=part.exercises, notes=part.notes(stop=above), **asks)
-    beside = {**(asks if not above else {}), **(says if "sentence" in together else {})}
+    else:
+        beside |= asks
+    if "sentence" in together:
+        beside |= says
     yield Slide(
-        part.heading, shown=picture[1], answer_waits="question" in beside, exercises=part.exercises if not above else (),
+        part.heading, shown=picture[1], answer_waits="question" in beside, exercises=() if above else part.exercises,
         notes=part.notes(above), **beside,
     )  # fmt: skip
     if says and "sentence" not in together:
@@ -138,16 +145,19 @@ def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Sl
     if left_out:
         notes += f"\n\n**Without a slide:** {'; '.join(left_out)}."
 
-    questions = [part.question for part in chosen if part.question and part.question.measured]
     pages_of: list[list[AskedInClass]] = [[]]
     room = MOST_LINES
-    for asked in questions:
+    for part in chosen:
+        asked = part.question
+        if asked is None or not asked.measured:
+            continue
         lines = 1 + (len(asked.text) + len(asked.measured)) // LINE_LETTERS
         if lines > room:
             pages_of.append([])
             room = MOST_LINES
         pages_of[-1].append(asked)
         room -= lines
+
     for answers in pages_of:
         yield Slide(heading, "summary", answers=answers, notes=notes)
 

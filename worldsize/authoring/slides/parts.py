@@ -78,25 +78,30 @@ class LabPart:
     @property
     def picture(self) -> tuple[int, Shown] | None:
         """The tagged picture, else the first below the first question, else the last; a player if there is no still picture."""
-        stills = [(place, shown) for place, shown in self.pictures if not shown.is_player]
-        found = stills or self.pictures
+        pictures = self.pictures
         for tag in (TAG, COVER):
-            for place, shown in self.pictures:
+            for place, shown in pictures:
                 if tag in self.cells[place].metadata.get("tags", []):
                     return place, shown
 
-        first = self.asked[0].place if self.asked else len(self.cells)
-        below = [one for one in found if one[0] > first]
-        return (below or found[-1:] or [None])[0]
+        found = [(place, shown) for place, shown in pictures if not shown.is_player] or pictures
+        for place, shown in found:
+            if self.asked and place > self.asked[0].place:
+                return place, shown
+        return found[-1] if found else None
 
     @property
     def question(self) -> AskedInClass | None:
         """The first question of the last cell that asks above the picture, else the part's first; follow-ups ("And …") are
         skipped."""
-        asked = [asked for asked in self.asked if not asked.text.startswith("And ")] or list(self.asked)
+        asked = [one for one in self.asked if not one.text.startswith("And ")] or list(self.asked)
+        if not asked:
+            return None
+
         at = self.picture[0] if self.picture else -1
         above = [one.place for one in asked if one.place < at]
-        return next((one for one in asked if not above or one.place == above[-1]), None)
+        last = above[-1] if above else asked[0].place
+        return next(one for one in asked if one.place == last)
 
     @property
     def sentence(self) -> Sentence | None:
@@ -106,9 +111,12 @@ class LabPart:
             for asked in _SENTENCE.finditer(cell.source):
                 compare = _COMPARE.search(cell.source, asked.end())
                 found.append((place, Sentence(asked["asked"], compare["said"].strip() if compare else "")))
+
         at = self.picture[0] if self.picture else 0
-        below = [sentence for place, sentence in found if place > at]
-        return (below or [sentence for _, sentence in found[-1:]] or [None])[0]
+        for place, sentence in found:
+            if place > at:
+                return sentence
+        return found[-1][1] if found else None
 
     @property
     def printed(self) -> str:
@@ -123,8 +131,13 @@ class LabPart:
     @property
     def exercises(self) -> list[str]:
         """The exercises' titles, such as "Exercise 6.1: a parameter server"."""
-        titles = [title_of(cell.source) for cell in self.cells if cell.cell_type == "code" and "nbgrader" in cell.metadata]
-        return [title.whole for title in titles if title and title.kind == "Exercise"]
+        found = []
+        for cell in self.cells:
+            if cell.cell_type == "code" and "nbgrader" in cell.metadata:
+                title = title_of(cell.source)
+                if title and title.kind == "Exercise":
+                    found.append(title.whole)
+        return found
 
     @property
     def lead(self) -> str:
@@ -132,13 +145,22 @@ class LabPart:
         stop = self.question.place if self.question else len(self.cells)
         above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
         paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
-        return _first_sentences(paragraphs[-1 if self.question else 0]) if paragraphs else ""
+        if not paragraphs:
+            return ""
+
+        kept: list[str] = []
+        for sentence in _NEXT.split(paragraphs[-1 if self.question else 0]):
+            if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
+                break
+            kept.append(sentence)
+        return " ".join(kept)
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:
         """Return the prose of the cells from `start` to `stop`, without folded text except sentences to compare with."""
         texts = []
+        within = range(len(self.cells))[start:stop]
         for place, cell in self._prose():
-            if start <= place < (len(self.cells) if stop is None else stop):
+            if place in within:
                 text = _COMPARE.sub(lambda compare: f"**Compare:** {compare['said'].strip()}", _HEADING.sub("", cell.source))
                 texts.append(_unfolded(text))
         return "\n\n".join(filter(None, texts))
@@ -155,11 +177,14 @@ def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNo
     cells = lab_page(lab, executed).cells
     asked = _asked(executed.cells)
     starts = [place for place, cell in enumerate(cells) if cell.cell_type == "markdown" and _HEADING.match(cell.source)]
+
     parts = []
     for start, stop in zip(starts, [*starts[1:], len(cells)], strict=True):
         marks, heading = _HEADING.match(cells[start].source).groups()
         within = cells[start:stop]
-        questions = [AskedInClass(place, *one) for place, cell in enumerate(within) for one in asked.get(cell.id, [])]
+        questions = []
+        for place, cell in enumerate(within):
+            questions += [AskedInClass(place, *one) for one in asked.get(cell.id, [])]
         parts.append(LabPart(heading.strip(), len(marks), tuple(within), tuple(questions)))
     return cells[: starts[0]] if starts else list(cells), parts
 
@@ -190,12 +215,3 @@ def _asked(cells: Sequence[NotebookNode]) -> dict[str, list[tuple[str, str]]]:
 
 def _unfolded(text: str) -> str:
     return _FOLDED.sub("", text).strip()
-
-
-def _first_sentences(paragraph: str) -> str:
-    kept: list[str] = []
-    for sentence in _NEXT.split(paragraph):
-        if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
-            break
-        kept.append(sentence)
-    return " ".join(kept)

@@ -72,6 +72,7 @@ def _shown(output: str) -> Shown | None:
         asks = said.pop(0) if said and said[0].endswith("?") else ""
         finds, note = [*said, "", ""][:2]
         return Shown(_without_head(svg["svg"]), asks, finds, note)
+
     if _PLAYER.search(output):
         return Shown(output, is_player=True)
     bitmap = _BITMAP.search(output)

@@ -15,6 +15,13 @@ from worldsize.grade.frames import Reader, pack
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
+def write_frame(line: PipeEnds, message: dict[str, Any], blob: Any = b"") -> None:
+    """Write a whole frame to the other side of `line`."""
+    left = memoryview(pack(message, blob))
+    while left:
+        left = left[os.write(line.writes, left) :]
+
+
 class ChannelLost(ConnectionError):
     """The end of the run for every rank."""
 
@@ -33,10 +40,8 @@ class BrokerChannel:
         self._reading = False
 
     def tell(self, message: dict[str, Any], blob: Any = b"") -> None:
-        left = memoryview(pack(message, blob))
         with self._writing:
-            while left:
-                left = left[os.write(self._line.writes, left) :]
+            write_frame(self._line, message, blob)
 
     def ask(self, message: dict[str, Any], blob: Any = b"") -> tuple[dict, bytes]:
         """Send a request, and return the broker's answer when it comes."""
@@ -45,7 +50,6 @@ class BrokerChannel:
             number = self._asked
 
         self.tell({**message, "ask": number, "alone": self._is_alone()}, blob)
-
         while True:
             with self._waking:
                 while self._reading and number not in self._answers:
@@ -53,19 +57,17 @@ class BrokerChannel:
                 if number in self._answers:
                     return self._answers.pop(number)
                 self._reading = True
-            self._read_one()
 
-    def _read_one(self) -> None:
-        try:
-            answer, blob = self.read()
-        finally:
+            try:
+                answer, content = self.read()
+            finally:
+                with self._waking:
+                    self._reading = False
+                    self._waking.notify_all()
+
             with self._waking:
-                self._reading = False
+                self._answers[answer["to"]] = answer, content
                 self._waking.notify_all()
-
-        with self._waking:
-            self._answers[answer["to"]] = answer, blob
-            self._waking.notify_all()
 
     def read(self) -> tuple[dict, bytes]:
         """Return the next frame. Raises ChannelLost if the line is closed."""

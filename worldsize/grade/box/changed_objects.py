@@ -28,18 +28,23 @@ def remember() -> None:
 
 def names() -> list[str]:
     """Return the full names of the first few objects that were replaced, added to a class, or removed."""
-    now = {(place, name): value for place, name, value in _members()}
-    found = {f"{place}.{name}" for (place, name), value in now.items() if _is_changed(place, name, value)}
-    found |= {f"{place}.{name}" for place, name in _before.keys() - now.keys()}
-    return sorted(found | set(_shadowed()))[:MOST_NAMES]
+    removed = set(_before)
+    found = set(_shadowed())
+    for place, name, value in _members():
+        home = getattr(_function(value), "__module__", None)
+        if (place, name) not in _before:
+            changed = home == _STUDENTS  # a new name counts only if it is the student's
+        else:
+            kept, code = _before[place, name]
+            defined_here = place.startswith(home or place)
+            changed = value is not kept or (defined_here and _code(value) is not code)
 
+        removed.discard((place, name))
+        if changed:
+            found.add(f"{place}.{name}")
 
-def _is_changed(place: str, name: str, value: Any) -> bool:
-    if (place, name) in _before:
-        kept, code = _before[place, name]
-        defined_here = place.startswith(getattr(_function(value), "__module__", "") or place)
-        return value is not kept or (defined_here and _code(value) is not code)
-    return getattr(_function(value), "__module__", None) == _STUDENTS  # a new name counts only if it is the student's
+    found |= {f"{place}.{name}" for place, name in removed}
+    return sorted(found)[:MOST_NAMES]
 
 
 def _members() -> Iterator[tuple[str, str, Any]]:
@@ -47,6 +52,7 @@ def _members() -> Iterator[tuple[str, str, Any]]:
     for module in list(sys.modules.values()):
         if not isinstance(module, ModuleType) or not f"{module.__name__}.".startswith(f"{_PACKAGE}."):
             continue
+
         for name, value in list(vars(module).items()):
             if not isinstance(value, (FunctionType, type)):
                 continue
@@ -66,6 +72,7 @@ def _shadowed() -> Iterator[str]:
         kind = type(one)
         if not str(getattr(kind, "__module__", "")).startswith(f"{_PACKAGE}."):
             continue
+
         for name in getattr(one, "__dict__", ()):
             if isinstance(getattr(kind, name, None), FunctionType):
                 yield f"{kind.__module__}.{kind.__name__}.{name}"

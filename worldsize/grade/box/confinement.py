@@ -9,32 +9,33 @@ import os
 import resource
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from worldsize.engines import libc
 from worldsize.grade.isolation import limits, namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
-Isolation = Literal["own", "fresh", "unsafe"]
+if TYPE_CHECKING:
+    from worldsize.grade.isolation.bubblewrap import SandboxMode
 
 
-def confine(order: dict[str, Any], isolated: Isolation) -> None:
+def confine(order: dict[str, Any], mode: SandboxMode) -> None:
     """Confine this process for good, as the server's `order` to start a rank says."""
     privileges.be_ended_first()
     address_bytes = order.get("address_bytes") or limits.size_bytes() + order["memory_bytes"]
-    if isolated == "own":
+    if mode == "own":
         namespaces.unshare_rest()
         if order["together"]:
             libc.enable_loopback()
         namespaces.mount_private(order["folders"], order["tmp_bytes"], order["named"])
-    elif isolated == "fresh":
+    elif mode == "fresh":
         if "address_bytes" not in order:
             namespaces.hide_processes(order["named"])
         privileges.become_nobody()
         os.chdir(order["folders"][0])
 
     kept = {"address_bytes": address_bytes, "cpu_s": order["cpu_s"], "file_bytes": order["tmp_bytes"]}
-    if isolated == "unsafe":
+    if mode == "unsafe":
         limits.limit(**kept)
     else:
         seccomp.new_session_keyring(order["keyctl"])

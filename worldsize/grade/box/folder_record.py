@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 from worldsize.checks.drivers.killed_writer import MOST_FILES
 from worldsize.grade.isolation.notifications import Call, copied
 
-_RENAMES = {"rename": (0, 1), "renameat": (1, 3), "renameat2": (1, 3)}  # which arguments are the two paths
+_RENAMES = ("rename", "renameat", "renameat2")
+_AT_FDCWD = -100 & 0xFFFFFFFF  # the working directory, in place of a folder's descriptor
 _WRITES = ("write", "writev", "pwrite64")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -25,14 +27,14 @@ Inode = tuple[int, int]  # device, number
 
 
 class FolderRecord:
-    """A folder by its descriptor, and `place`, its path as the writer knows it. `getfd` is pidfd_getfd's number.
+    """A folder by its descriptor, and `place`, its path as the writer knows it; the writer starts in `start`.
 
-    `on_disk` tells whether the data was on disk when the watched file first held it, None if the file never did.
-    `elsewhere` is the folder of another file that was renamed to the watched one, "" if none was.
+    `getfd` is pidfd_getfd's number. `on_disk` tells whether the data was on disk when the watched file first held it, None if
+    the file never did. `elsewhere` is the folder of another file that was renamed to the watched one, "" if none was.
     """
 
-    def __init__(self, descriptor: int, place: str, getfd: int) -> None:
-        self._folder, self._place, self._getfd = descriptor, place, getfd
+    def __init__(self, descriptor: int, place: str, start: str, getfd: int) -> None:
+        self._folder, self._place, self._start, self._getfd = descriptor, place, start, getfd
         self._disk: dict[Inode, bytes] = {}
         self._settling: Inode | None = None  # a file with a synchronous write under way
         self.changes, self.elsewhere = 0, ""
@@ -98,12 +100,13 @@ class FolderRecord:
         """Note what a call that is about to run does to what is on disk. Raises KernelRefused."""
         self._settle()
         if name in ("sync", "syncfs"):
-            for one in os.listdir(self._folder):
-                content, inode = self._read(one)
-                if content is not None:
-                    self._disk[inode] = content
+            self._disk.update(self._plain_files())
         elif name in _RENAMES:
-            self._note_rename(call, *_RENAMES[name])
+            # the places of each path's folder and of the path itself
+            places = ((None, 0), (None, 1)) if name == "rename" else ((0, 1), (2, 3))
+            source, target = (self._path(call, folder, at) for folder, at in places)
+            if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
+                self.elsewhere = os.path.dirname(source)
         elif name in ("fsync", "fdatasync") or name in _WRITES:
             descriptor = copied(call, self._getfd)
             if descriptor is not None:
@@ -113,6 +116,7 @@ class FolderRecord:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return
+
             inode = inode_of(descriptor)
             if synced:
                 self._disk[inode] = self._content(descriptor)
@@ -125,21 +129,23 @@ class FolderRecord:
 
     def _settle(self) -> None:
         """Count a synchronous write as done, since its writer has made another call."""
-        if self._settling is None:
-            return
+        if self._settling is not None:
+            self._disk.update(file for file in self._plain_files() if file[0] == self._settling)
+            self._settling = None
+
+    def _plain_files(self) -> Iterator[tuple[Inode, bytes]]:
         for name in os.listdir(self._folder):
             content, inode = self._read(name)
-            if inode == self._settling and content is not None:
-                self._disk[inode] = content
-        self._settling = None
+            if content is not None:
+                yield inode, content
 
     def _content(self, descriptor: int) -> bytes | None:
         """Return the content of a writer's open file, which may be open for writing alone."""
         wanted = inode_of(descriptor)
-        for name in os.listdir(self._folder):
-            content, inode = self._read(name)
+        for inode, content in self._plain_files():
             if inode == wanted:
                 return content
+
         try:
             again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -149,13 +155,19 @@ class FolderRecord:
         finally:
             os.close(again)
 
-    def _note_rename(self, call: Call, first: int, second: int) -> None:
-        source, target = (self._path(call, place) for place in (first, second))
-        if target == os.path.join(self._place, self._name) and os.path.dirname(source) != self._place:
-            self.elsewhere = os.path.dirname(source)
+    def _path(self, call: Call, folder: int | None, at: int) -> str:
+        """Return the path in a call's argument `at`; the argument `folder`, if any, is the descriptor that it begins at."""
+        text = os.path.normpath(call.text_at(at))
+        base = self._start
 
-    def _path(self, call: Call, place: int) -> str:
-        return os.path.normpath(os.path.join(os.path.dirname(self._place), call.text_at(place)))
+        if folder is None or call.arguments[folder] & 0xFFFFFFFF == _AT_FDCWD:
+            # a writer may have changed its working directory, which nothing here tells
+            if text in os.listdir(self._folder):
+                base = self._place
+        elif (descriptor := copied(call, self._getfd, folder)) is not None:
+            base = self._place if inode_of(descriptor) == inode_of(self._folder) else "another folder"
+            os.close(descriptor)
+        return os.path.normpath(os.path.join(base, text))
 
     def goes_beyond(self, call: Call, name: str, most_bytes: int) -> bool:
         """Return whether the call would write past byte `most_bytes` of a file, where the kernel stops writing."""

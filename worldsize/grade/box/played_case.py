@@ -20,7 +20,6 @@ from worldsize.engines.plain_values import decode
 from worldsize.grade.box import rank as box_rank
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving
-from worldsize.trace import Trace
 
 _CLOCKS = ("sleep", "monotonic", "perf_counter")
 
@@ -67,21 +66,18 @@ def _cells_of(job: dict, rank: int) -> Callable[[Any], Callable]:
     module, errors = box_rank.run_cells(job["cells"])
 
     # `from time import sleep` binds the real clock; look it up at each call, to find simulated time's
-    late = {getattr(time, name): _late(name) for name in _CLOCKS}
+    late = {getattr(time, clock): lambda *given, clock=clock: getattr(time, clock)(*given) for clock in _CLOCKS}
     for name, value in list(vars(module).items()):
         if value.__class__ is time.sleep.__class__ and value in late:
             vars(module)[name] = late[value]
     return partial(box_rank.function_of, vars(module), errors=errors)
 
 
-def _late(clock: str) -> Callable:
-    return lambda *given: getattr(time, clock)(*given)
-
-
 # ---- the report ------------------------------------------------------------------------------
 
 
 def _told(result: ArenaResult) -> dict[str, Any]:
+    declared = [span for span in result.trace.spans if span.declared]
     return {
         "state": result.state,
         "message": result.message,
@@ -89,22 +85,16 @@ def _told(result: ArenaResult) -> dict[str, Any]:
         "inputs": result.inputs,
         "unwaited": result.unwaited,
         "waits": tuple((w.rank, w.op, w.peer, w.tag, w.peer_ended) for w in result.waits),
-        "transfers": _transfers(result.trace),
-        "work": _work(result.trace),
+        "transfers": _columns(
+            result.trace.transfers, ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
+        ),
+        "work": _columns(declared, ("rank",), ("start_s", "end_s")),
     }
 
 
-def _transfers(trace: Trace) -> dict[str, np.ndarray]:
-    """Return the messages that were received, one column per field."""
-    names = ("src", "dst", "size_bytes", "tag"), ("start_s", "end_s", "recv_start_s")
-    return _columns(trace.transfers, *names)
-
-
-def _work(trace: Trace) -> dict[str, np.ndarray]:
-    """Return the declared work, one column per field."""
-    return _columns([span for span in trace.spans if span.declared], ("rank",), ("start_s", "end_s"))
-
-
 def _columns(rows: Sequence[Any], integers: Sequence[str], seconds: Sequence[str]) -> dict[str, np.ndarray]:
-    found = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in integers}
-    return found | {name: np.array([getattr(row, name) for row in rows], np.float64) for name in seconds}
+    """Return a column of these rows for each of their fields."""
+    columns = {}
+    for name in (*integers, *seconds):
+        columns[name] = np.array([getattr(row, name) for row in rows], np.int64 if name in integers else np.float64)
+    return columns

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,7 +25,6 @@ from worldsize.arrays import plain, tensors
 from worldsize.checks import in_rank
 from worldsize.engines.plain_values import decode, encode
 from worldsize.engines.ranks.rank_failure import failure_of, message_of
-from worldsize.failures import Failure
 from worldsize.grade.box import changed_objects
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import JobMode
@@ -33,6 +32,7 @@ from worldsize.lab import python_cell
 
 _MOST_FRAMES = 12
 _DRIVERS = "worldsize.checks.drivers."
+_compile = cache(python_cell.compiled)  # all ranks of a played case run the same cells
 
 
 def serve(channel: BrokerChannel, addresses: Sequence[str] = ()) -> NoReturn:
@@ -59,14 +59,9 @@ def tell_end(
         told = {name: encode(value, blob) for name, value in work().items()}
         channel.tell({"op": "done", **told, "changed": changed()}, blob)
     except BaseException as error:
-        channel.tell({"op": "failed", **_told_failure(failure_of(rank, error)), "changed": changed()})
-
-
-def _told_failure(failure: Failure) -> dict[str, Any]:
-    """Return the failure as plain data, which the grader takes only as text."""
-    told = asdict(failure)
-    told["frames"] = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
-    return told
+        failure = failure_of(rank, error)
+        frames = [[frame.file, frame.line, frame.function, frame.text] for frame in failure.frames[:_MOST_FRAMES]]
+        channel.tell({"op": "failed", **asdict(failure), "frames": frames, "changed": changed()})
 
 
 def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
@@ -94,20 +89,21 @@ def _do(channel: BrokerChannel, job: dict, blob: bytes) -> dict[str, Any]:
         return function_of(vars(module), what, errors)
 
     function, *args = decode(job["args"], blob, callable_of)
-    return _MODES[mode](channel, job, function, args)
+    if mode == "call":
+        return {"returned": plain(function(*args)), "input": plain(args)}
+    if mode == "ranks":
+        return play_rank(channel, job["rank"], job["world_size"], function, args, driver_of(job))
 
-
-def _call(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    return _ended((plain(function(*args)), plain(args)))
-
-
-def _in_tensorflow(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
     given, *more = args
-    return _ended(in_rank.in_tensorflow(function, given, more, driver_of(job)))
-
-
-def _over_fabric(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    return play_rank(channel, job["rank"], job["world_size"], function, args, driver_of(job))
+    if mode == "tensorflow":
+        returned, after = in_rank.in_tensorflow(function, given, more, driver_of(job))
+    else:
+        host, _, port = job["addresses"][0].partition(":")
+        rank = str(job["rank"])
+        os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=str(job["world_size"]))
+        os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+        returned, after = in_rank.in_group(function, given, more, driver_of(job))
+    return {"returned": returned, "input": after}
 
 
 def play_rank(
@@ -119,17 +115,8 @@ def play_rank(
 
     given, *more = args
     fabric = Fabric(BrokerWire(channel, rank, world_size))
-    return _ended(in_rank.over_fabric(fabric, function, given, more, driver))
-
-
-def _over_group(channel: BrokerChannel, job: dict, function: Callable, args: list) -> dict[str, Any]:
-    host, _, port = job["addresses"][0].partition(":")
-    rank = str(job["rank"])
-    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=str(job["world_size"]))
-    os.environ.update(MASTER_ADDR=host, MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-
-    given, *more = args
-    return _ended(in_rank.in_group(function, given, more, driver_of(job)))
+    returned, after = in_rank.over_fabric(fabric, function, given, more, driver)
+    return {"returned": returned, "input": after}
 
 
 def driver_of(job: dict) -> Callable | None:
@@ -145,16 +132,6 @@ def driver_of(job: dict) -> Callable | None:
     if not module.startswith(_DRIVERS):
         raise ValueError(f"a driver lives in a module of {_DRIVERS}…, got {job['driver']}")
     return getattr(importlib.import_module(module), name)
-
-
-def _ended(both: tuple[Any, Any]) -> dict[str, Any]:
-    returned, after = both
-    return {"returned": returned, "input": after}
-
-
-_MODES: dict[JobMode, Callable[[BrokerChannel, dict, Callable, list], dict[str, Any]]] = {
-    "call": _call, "ranks": _over_fabric, "group": _over_group, "tensorflow": _in_tensorflow,
-}
 
 
 def seed_rank(*numbers: int) -> int:
@@ -201,15 +178,10 @@ def run_cells(cells: list[list[str]], channel: BrokerChannel | None = None) -> t
         file = f"<{title}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
-            python_cell.run(_compiled(source, file), vars(module))
+            python_cell.run(_compile(source, file), vars(module))
         except BaseException as error:  # even a cell that exits costs only its own names
             errors[title] = f"{type(error).__name__}: {message_of(error)}"
     return module, errors
-
-
-@cache
-def _compiled(source: str, file: str) -> CodeType:
-    return python_cell.compiled(source, file)  # cached: all ranks of a played case run the same cells
 
 
 def function_of(namespace: dict, name: Any, errors: dict[str, str]) -> Callable:
@@ -230,6 +202,7 @@ def _theirs(channel: BrokerChannel, number: int) -> Callable:
         blob = bytearray()
         values = encode([plain(a) for a in args], blob)
         answer, data = channel.ask({"op": "call", "number": number, "args": values}, blob)
+
         if "error" in answer:
             name, message = answer["error"]
             kind = getattr(builtins, name, None)

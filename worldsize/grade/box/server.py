@@ -19,12 +19,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.grade.box import changed_objects, stub_front
-from worldsize.grade.box.confinement import Isolation, close_all_but, confine, hide_for_many
+from worldsize.grade.box.confinement import close_all_but, confine, hide_for_many
 from worldsize.grade.isolation import namespaces, privileges, seccomp
 from worldsize.grade.pipes import PipeEnds
 
 if TYPE_CHECKING:
-    from worldsize.grade.isolation.bubblewrap import Framework
+    from worldsize.grade.isolation.bubblewrap import Framework, SandboxMode
 
 MAX_ORDER_BYTES = 65536
 _MOST_DESCRIPTORS = 128
@@ -40,11 +40,10 @@ _LATE = dict.fromkeys(("torch.nn.parallel", "torch.optim"), ("torch.fx.experimen
 _MODULES = ("numpy", "worldsize.grade.box.rank", "worldsize.report")
 
 
-def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework) -> None:
+def main(control: int, mode: SandboxMode, framework: Framework) -> None:
     """Serve orders from the descriptor `control` until it closes, as the server's entry point."""
     gc.disable()  # collections take a fifth of the imports' time
-    isolated = _isolation(own_namespaces, nobody)
-    if isolated == "own":
+    if mode == "own":
         privileges.become_nobody()
         namespaces.enter_namespaces()
 
@@ -54,22 +53,16 @@ def main(control: int, own_namespaces: bool, nobody: bool, framework: Framework)
     importlib.import_module("worldsize.grade.box.rank").warm(framework)
 
     changed_objects.remember()
-    server = _Server(socket.socket(fileno=control), isolated)
+    server = _Server(socket.socket(fileno=control), mode)
     server.say({"op": "ready"})
     server.serve()
 
 
-def _isolation(own_namespaces: bool, nobody: bool) -> Isolation:
-    if own_namespaces:
-        return "own"
-    return "fresh" if nobody else "unsafe"
-
-
 class _Server:
-    def __init__(self, control: socket.socket, isolated: Isolation) -> None:
+    def __init__(self, control: socket.socket, mode: SandboxMode) -> None:
         self._control = control
-        self._isolated = isolated
-        self._pid_namespace = namespaces.PidNamespace() if isolated != "unsafe" else None
+        self._mode = mode
+        self._pid_namespace = namespaces.PidNamespace() if mode != "unsafe" else None
         self._ranks: dict[int, int] = {}  # {process: number}
         self._wakes, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only a signal with a handler writes to `wakes`
@@ -99,7 +92,10 @@ class _Server:
         elif order["op"] == "kill":
             self._kill(order["number"])
         elif order["op"] == "import":
-            _preload(order["modules"])
+            for name in order["modules"]:
+                for module in (name, *_LATE.get(name, ())):
+                    with suppress(Exception):
+                        importlib.import_module(module)
 
         for descriptor in descriptors:
             os.close(descriptor)
@@ -112,10 +108,11 @@ class _Server:
             process = os.fork()
         else:
             process = self._pid_namespace.fork()
+
         if process == 0 and watched:
-            _oversee(order, lines, self._isolated, self._pid_namespace)
+            _oversee(order, lines, self._mode, self._pid_namespace)
         if process == 0:
-            _enter(order, lines, self._isolated)
+            _enter(order, lines, self._mode)
         self._ranks[process] = order["number"]
 
     def _kill(self, number: int) -> None:
@@ -142,18 +139,10 @@ class _Server:
                 self.say({"op": "ended", "number": number, "code": code, "cpu_s": used.ru_utime + used.ru_stime})
 
 
-def _preload(modules: Sequence[str]) -> None:
-    """Import what the release's own set-up cells import, so that ranks need not."""
-    for name in modules:
-        for module in (name, *_LATE.get(name, ())):
-            with suppress(Exception):
-                importlib.import_module(module)
-
-
 # ---- a rank's process ------------------------------------------------------------------------
 
 
-def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoReturn:
+def _enter(order: dict, lines: Sequence[PipeEnds], mode: SandboxMode) -> NoReturn:
     """Run a rank's process from the fork on: isolation, then the job."""
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
@@ -163,7 +152,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
         close_all_but(lines)
         rank.silence_output()
 
-        confine(order, isolated)
+        confine(order, mode)
         if order["together"]:
             _group(order, lines)
         _refuse_calls(order)
@@ -173,7 +162,7 @@ def _enter(order: dict, lines: Sequence[PipeEnds], isolated: Isolation) -> NoRet
 
 
 def _oversee(
-    order: dict, lines: Sequence[PipeEnds], isolated: Isolation, pid_namespace: namespaces.PidNamespace
+    order: dict, lines: Sequence[PipeEnds], mode: SandboxMode, pid_namespace: namespaces.PidNamespace
 ) -> NoReturn:
     """Run the warden's process, which keeps the server's rights and starts the submission's processes itself."""
     from worldsize.grade.box import rank, warden
@@ -183,10 +172,10 @@ def _oversee(
         _begin_process()
         close_all_but(lines, pid_namespace.home)
         rank.silence_output()
-        if isolated == "fresh":
+        if mode == "fresh":
             hide_for_many(order)
             privileges.become_nobody_who_mounts()
-        warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, isolated, pid_namespace.fork)
+        warden.oversee(BrokerChannel(lines[0], rank.is_only_thread), order, mode, pid_namespace.fork)
     finally:
         os._exit(_FAILED)
 
@@ -209,8 +198,13 @@ def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
     from worldsize.grade.box import rank
     from worldsize.grade.box.broker_channel import BrokerChannel
 
-    kept = [_bound() for _ in lines]  # one reserved address per rank
-    addresses = [f"127.0.0.1:{bound.getsockname()[1]}" for bound in kept]
+    kept, addresses = [], []
+    for _ in lines:  # reserve an address per rank
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that sets it too, as gRPC's does, can bind
+        bound.bind(("127.0.0.1", 0))
+        kept.append(bound)
+        addresses.append(f"127.0.0.1:{bound.getsockname()[1]}")
 
     for line in lines:
         if os.fork() == 0:
@@ -225,13 +219,5 @@ def _group(order: dict, lines: Sequence[PipeEnds]) -> NoReturn:
     os._exit(0)
 
 
-def _bound() -> socket.socket:
-    """Reserve a port that a server which sets SO_REUSEADDR, as gRPC's does, can still bind."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(("127.0.0.1", 0))
-    return bound
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] == "own", sys.argv[3] == "nobody", sys.argv[4])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -13,25 +13,27 @@ import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from worldsize.checks.drivers.killed_writer import is_past_the_last_change
 from worldsize.engines.libc import KernelRefused
 from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
-from worldsize.grade.box.broker_channel import BrokerChannel
+from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
 from worldsize.grade.box.changed_objects import MOST_NAMES
-from worldsize.grade.box.confinement import Isolation
-from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree, write_frame
+from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree
 from worldsize.grade.isolation import notifications
 from worldsize.grade.pipes import CHUNK
+
+if TYPE_CHECKING:
+    from worldsize.grade.isolation.bubblewrap import SandboxMode
 
 _STATUS_BYTES = 1024
 _MOST_FRAME_BYTES = 1_000_000
 
 
-def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, fork: Callable[[], int]) -> NoReturn:
+def oversee(channel: BrokerChannel, order: dict[str, Any], mode: SandboxMode, fork: Callable[[], int]) -> NoReturn:
     """Take one job, run its scenarios, report what was left after each, and exit. Never returns.
 
     `fork` makes the first process of a PID namespace, where the machine has such.
@@ -39,8 +41,9 @@ def oversee(channel: BrokerChannel, order: dict[str, Any], isolated: Isolation, 
     try:
         job, blob = channel.read()
         out = bytearray()
+
         try:
-            trees = partial(WriterTree, order, job, isolated, fork)
+            trees = partial(WriterTree, order, job, mode, fork)
             rows, changed = _tried(trees, decode(job["scenarios"], blob))
             channel.tell({"op": "done", "returned": encode(rows, out), "changed": changed}, out)
         except SaveFailed as failed:
@@ -93,12 +96,13 @@ def _saved(
         tree.record.put(files)
         row = _WatchedSave(tree, save).followed()
         tree.end()
-        changed = {text_of(name, 120) for one in tree.writers for name in _rows_of((one.told or {}).get("changed"))}
+
+        changed = set()
+        for one in tree.writers:
+            names = (one.told or {}).get("changed")
+            if isinstance(names, list):
+                changed |= {text_of(name, 120) for name in names}
         return row, tree.record.files(), changed
-
-
-def _rows_of(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 # ---- watching --------------------------------------------------------------------------------
@@ -113,55 +117,51 @@ class _WatchedSave:
         kind, number = save["dies"] if isinstance(save["dies"], list) else (None, 0)
         self._most_bytes = int(number) if kind in ("byte", "full") else None
         self._dies_beyond = kind == "byte"  # a full disk gives an error instead
-        self._dies_at = int(number) if kind == "change" else 0
-        self._stands_at = int(save["meets"][0]) if save["meets"] else 0
+        self._dies_at = int(number) if kind == "change" else None
+        self._stands_at = int(save["meets"][0]) if save["meets"] else None
         self._killed = False
         self._stood = False
 
     def followed(self) -> dict[str, Any]:
-        while not self._killed and not all(one.code is not None for one in self._tree.writers):
-            self._serve()
-        return self._row()
+        while not self._killed and (live := [one for one in self._tree.writers if one.code is None]):
+            asking = {one.listener: one for one in live}
+            saying = {one.line.reads: one for one in live}
+            ready, _, _ = select.select([*asking, *saying, self._tree.status], [], [])
 
-    def _serve(self) -> None:
-        asking = {one.listener: one for one in self._tree.writers if one.code is None}
-        saying = {one.line.reads: one for one in self._tree.writers if one.code is None}
-        ready, _, _ = select.select([*asking, *saying, self._tree.status], [], [])
-        for descriptor in ready:
-            if descriptor in asking and not self._killed:
-                self._heard(asking[descriptor])
-        for descriptor in ready:
-            if descriptor in saying:
-                self._read(saying[descriptor])
-        if self._tree.status in ready:
-            self._reaped()
+            for descriptor in ready:
+                if descriptor in asking and not self._killed:
+                    self._heard(asking[descriptor])
+            for descriptor in ready:
+                if descriptor in saying:
+                    self._read(saying[descriptor])
+            if self._tree.status in ready:
+                self._reaped()
+        return self._row()
 
     def _heard(self, one: WatchedWriter) -> None:
         call = notifications.receive(one.listener)
         if call is None:
             return
+
         name = self._tree.calls.get(call.number, "")
         if not one.begun:
             self._answer(one, call, name)
             return
 
-        if self._looked(one) and self._record.changes == self._dies_at:
+        if one is self._first and self._record.look() and self._record.changes == self._dies_at:
             self._kill()
             return
         if self._dies_beyond and self._record.goes_beyond(call, name, self._most_bytes):
             self._kill()
             return
-        if one is self._first and self._record.changes == self._stands_at and not self._stood and self._stands_at:
+        if one is self._first and self._record.changes == self._stands_at and not self._stood:
             self._stood = True
             one.held = call
             self._begin_second()
             return
+
         self._record.note(call, name)
         self._answer(one, call, name)
-
-    def _looked(self, one: WatchedWriter) -> bool:
-        """Return whether the folder has changed since the last look; only the first writer is watched."""
-        return one is self._first and self._record.look()
 
     def _answer(self, one: WatchedWriter, call: notifications.Call, name: str) -> None:
         if name in ("sync", "syncfs"):  # already in the record; the machine need not wait for its disks
@@ -184,9 +184,7 @@ class _WatchedSave:
     def _take_in(self, one: WatchedWriter, frame: dict[str, Any]) -> None:
         if frame.get("op") == "ready" and not one.ready:
             one.ready = True
-            if one is self._first:
-                self._begin(one)
-            elif self._stood or self._first.code is not None:
+            if one is self._first or self._stood or self._first.code is not None:
                 self._begin(one)
         elif frame.get("op") in ("done", "failed"):
             one.told = frame
@@ -196,10 +194,11 @@ class _WatchedSave:
     def _begin(self, one: WatchedWriter) -> None:
         """Tell a writer to make its save."""
         one.begun = True
-        if one is self._first and self._most_bytes is not None:
-            resource.prlimit(one.process, resource.RLIMIT_FSIZE, (self._most_bytes, self._most_bytes))
         if one is self._first:
+            if self._most_bytes is not None:
+                resource.prlimit(one.process, resource.RLIMIT_FSIZE, (self._most_bytes, self._most_bytes))
             self._record.watch(one.name, one.data)
+
         blob = bytearray()
         data = encode(np.frombuffer(one.data, "uint8"), blob)
         write_frame(one.line, {"name": one.name, "data": data, "here": self._here}, bytes(blob))
@@ -215,6 +214,7 @@ class _WatchedSave:
             one = self._tree.writers[int(number)]
             self._read(one)
             one.code = int(code)
+
             if one is self._first:
                 self._record.look()
                 self._begin_second()
@@ -228,7 +228,7 @@ class _WatchedSave:
 
     def _row(self) -> dict[str, Any]:
         row = _ended(self._first, self._killed)
-        if self._stands_at:
+        if self._stands_at is not None:
             return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
         if self._here or self._killed or self._most_bytes is not None:
             return row

@@ -37,10 +37,6 @@ def _do(channel: BrokerChannel, folder: str) -> dict[str, Any]:
     except Exception as error:
         if save["here"]:  # the error is reported with its place
             raise
-        return {"how": "raised", "error": error_in_words(error, path)}
+        words = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"how": "raised", "error": words.replace(f"{path.parent}{os.sep}", "")}  # the folder's name differs each time
     return {"how": "returned"}
-
-
-def error_in_words(error: Exception, path: Path) -> str:
-    """Return a save's error as text without the folder, whose name differs each time."""
-    return f"{type(error).__name__}: {str(error)[:200]}".replace(f"{path.parent}{os.sep}", "")

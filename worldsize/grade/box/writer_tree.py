@@ -17,17 +17,20 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldsize.engines.libc import KernelRefused, demand, libc
 from worldsize.grade.box import writer
-from worldsize.grade.box.broker_channel import BrokerChannel
-from worldsize.grade.box.confinement import Isolation, close_all_but, confine
+from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
+from worldsize.grade.box.confinement import close_all_but, confine
 from worldsize.grade.box.folder_record import FolderRecord
 from worldsize.grade.box.rank import is_only_thread
-from worldsize.grade.frames import Reader, pack
+from worldsize.grade.frames import Reader
 from worldsize.grade.isolation import notifications, privileges
 from worldsize.grade.pipes import PipeEnds, pipe_line
+
+if TYPE_CHECKING:
+    from worldsize.grade.isolation.bubblewrap import SandboxMode
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 _SET_DUMPABLE = 4
@@ -59,11 +62,10 @@ class WriterTree:
     """Writers that share a folder of their own: read from outside, killed together."""
 
     def __init__(
-        self, order: dict[str, Any], job: dict[str, Any], isolated: Isolation, fork: Callable[[], int],
+        self, order: dict[str, Any], job: dict[str, Any], mode: SandboxMode, fork: Callable[[], int],
         wanted: Sequence[tuple[str, bytes]],
     ) -> None:  # fmt: skip
         self.calls = {int(number): name for number, name in order["calls"].items()}
-        self._getfd = order["getfd"]
         self._post, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._post.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.status, said = os.pipe()
@@ -71,28 +73,30 @@ class WriterTree:
 
         self._root = fork()
         if self._root == 0:
-            _begin(order, isolated, theirs, said, [line for _, line in pairs])
+            _begin(order, mode, theirs, said, [line for _, line in pairs])
+
         theirs.close()
         os.close(said)
         for _, line in pairs:
             line.close()
 
         self.writers = [WatchedWriter(name, data, line) for (name, data), (line, _) in zip(wanted, pairs, strict=True)]
-        self._hear_of_them()
+        self._hear_of_them(order)
         for one in self.writers:
             write_frame(one.line, {key: job[key] for key in ("seed", "run", "cells", "function")})
 
-    def _hear_of_them(self) -> None:
+    def _hear_of_them(self, order: dict[str, Any]) -> None:
         """Receive the folder and, before a writer runs a cell, its number and its listener."""
         for _ in range(1 + len(self.writers)):
             data, descriptors, process = _received(self._post)
             if not data:
                 raise KernelRefused(0, "the processes to watch did not start")
+
             said = json.loads(data)
             if "refused" in said:
                 raise KernelRefused(0, said["refused"])
             if "folder" in said:
-                self.record = FolderRecord(descriptors[0], said["folder"], self._getfd)
+                self.record = FolderRecord(descriptors[0], said["folder"], order["folders"][0], order["getfd"])
             else:
                 one = self.writers[said["writer"]]
                 one.listener, one.process = descriptors[0], process
@@ -126,14 +130,14 @@ class WriterTree:
 
 
 def _begin(
-    order: dict[str, Any], isolated: Isolation, post: socket.socket, said: int, lines: Sequence[PipeEnds]
+    order: dict[str, Any], mode: SandboxMode, post: socket.socket, said: int, lines: Sequence[PipeEnds]
 ) -> NoReturn:
     """Run the root process: give up what ranks give up, start the writers, and report how each ended."""
     try:
         os.setsid()
         privileges.end_with_parent()
         close_all_but(lines, post.fileno(), said)
-        confine(order, isolated)
+        confine(order, mode)
 
         folder = tempfile.mkdtemp(prefix="saves-", dir=order["folders"][-1])
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -141,6 +145,7 @@ def _begin(
         os.close(descriptor)
 
         writers = {}
+
         for number, line in enumerate(lines):
             process = os.fork()
             if process == 0:
@@ -195,21 +200,13 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
     os.close(listeners[0])  # else a writer could answer its own calls
 
 
-# ---- lines -----------------------------------------------------------------------------------
-
-
-def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> None:
-    left = memoryview(pack(message, blob))
-    while left:
-        left = left[os.write(line.writes, left) :]
-
-
 def _received(post: socket.socket) -> tuple[bytes, list[int], int]:
     """Return a starting process's message: its bytes, its descriptors, and its sender's process number."""
     room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(struct.calcsize("i"))
     data, more, _, _ = post.recvmsg(_POST_BYTES, room)
     descriptors: list[int] = []
     process = 0
+
     for level, kind, content in more:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             process, _, _ = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])

@@ -101,6 +101,7 @@ class SandboxArena:
         n = len(inputs)
         players = {}
         jobs: list[RankJob] = []
+
         for rank, x in enumerate(inputs):
             own = [x, *of_rank(more, rank)]
             if rank in played:
@@ -161,12 +162,13 @@ class SandboxArena:
         return self._run([self._job("cells", 0, 1, [])], alone="the process")
 
     def _job(
-        self, mode: JobMode, rank: int, n: int, args: list, name_of: Callable[[Any], Any] | None = None, **way: Any
-    ) -> RankJob:
+        self, mode: JobMode, rank: int, n: int, args: list,
+        name_of: Callable[[Any], Any] = lambda value: getattr(value, "__name__", None), **way: Any,
+    ) -> RankJob:  # fmt: skip
         blob = bytearray()
         job = {
             "mode": mode, "rank": rank, "world_size": n, "seed": self._seed, "run": self._runs,
-            "cells": self._cells, "args": encode(args, blob, name_of or _name), **way,
+            "cells": self._cells, "args": encode(args, blob, name_of), **way,
         }  # fmt: skip
         return job, blob
 
@@ -177,10 +179,6 @@ class SandboxArena:
         if result.incident:
             self.incidents.append(result.incident)
         return result
-
-
-def _name(value: Any) -> str | None:
-    return getattr(value, "__name__", None)
 
 
 def path_of(driver: Callable | None) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from worldsize.grade.isolation import bubblewrap, seccomp
-from worldsize.grade.isolation.bubblewrap import FRESH, OWN, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
+from worldsize.grade.isolation.bubblewrap import FRESH, START_S, UNSAFE, Framework, NoSandbox, SandboxMode
 from worldsize.grade.isolation.cgroups import SandboxCgroup
 from worldsize.grade.isolation.limits import MOST_PROCESSES, Limits, descendants
 from worldsize.grade.pipes import PipeEnds, pipe_line
@@ -53,9 +53,7 @@ class Server:
         self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()
 
-        namespaces = "own" if mode == OWN else "none"
-        whom = "same" if mode == UNSAFE else "nobody"
-        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), namespaces, whom, framework)
+        program = bubblewrap.python("-m", "worldsize.grade.box.server", str(inside.fileno()), mode, framework)
         environment = bubblewrap.environment(framework) if mode == UNSAFE else None  # else bubblewrap sets it
         self.process = subprocess.Popen(
             [*bubblewrap.command(mode, limits, framework), *program],
@@ -208,11 +206,6 @@ class Sandbox:
                 self._spares.append(self._new(framework))  # they import meanwhile
         return server
 
-    def kill(self, number: int) -> None:
-        server = self._server_of.get(number)
-        if server is not None:
-            server.order({"op": "kill", "number": number})
-
     def channels(self) -> dict[socket.socket, Server]:
         """Return the sockets to wait on, each with its server for `heard`."""
         return {server.control: server for server in self._servers}
@@ -236,7 +229,7 @@ class Sandbox:
         """
         left = self._server_of.keys() & numbers
         for number in left:
-            self.kill(number)
+            self._server_of[number].order({"op": "kill", "number": number})
 
         gone: list[ProcessExit] = []
         deadline_s = time.monotonic() + _END_S

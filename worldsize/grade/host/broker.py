@@ -11,7 +11,7 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, NamedTuple
@@ -132,8 +132,10 @@ class Broker:
         tag = _tag(frame)
         kind = _kind(frame)
         number = frame.get("post")
-        if len(blob) != kind.size_bytes or type(number) is not int or number in state.posted:
+        if len(blob) != kind.size_bytes:
             raise BadFrame("expected a message of the size that its dtype and shape give")
+        if type(number) is not int or number in state.posted:
+            raise BadFrame("expected a message number that no other message has")
         if len(state.posted) >= _MOST_MESSAGES:
             raise BadFrame(f"rank {rank} sent more than {_MOST_MESSAGES} messages")
 
@@ -147,7 +149,8 @@ class Broker:
         state.counts["send"][to, tag] += 1
         state.posted[number] = message
 
-        request = self._taker(self.rank_states[to], rank, tag)
+        takers = self.rank_states[to].takers
+        request = _pop_oldest([takers.get((rank, tag)), takers.get((None, tag))])
         if request is None:
             self._queues.setdefault((rank, to, tag), deque()).append(message)
         else:
@@ -172,20 +175,23 @@ class Broker:
         peer = None if frm is None else self._peer_of(rank, frm)
         request = self._asked(state, frame, "recv", peer, _tag(frame), _kind(frame))
 
-        message = self._oldest(rank, request)
+        sources = range(len(self._peers)) if peer is None else [peer]
+        message = _pop_oldest(self._queues.get((source, rank, request.tag)) for source in sources)
         if message is None:
             state.takers.setdefault((peer, request.tag), deque()).append(request)
         else:
             self._hand_over(rank, request, message)
 
-    def _asked(self, state: RankState, frame: dict, op: Literal["send", "recv"], *about: Any) -> PendingRequest:
-        """Return a new request of a rank, which waits from now on; `about` is peer, tag and, of a "recv", kind."""
+    def _asked(
+        self, state: RankState, frame: dict, op: Literal["send", "recv"], peer: int | None, tag: int,
+        kind: TensorKind | None = None,
+    ) -> PendingRequest:  # fmt: skip
+        """Return a new request of a rank, which waits from now on."""
         ask = _ask(frame)
         if ask in state.waiting or len(state.waiting) >= _MOST_MESSAGES:
             raise BadFrame("expected a request number that no other request has")
 
-        peer, tag, *kind = about
-        request = PendingRequest(op, peer, tag, ask, next(self._orders), state.heard_s, *kind)
+        request = PendingRequest(op, peer, tag, ask, next(self._orders), state.heard_s, kind)
         state.waiting[ask] = request
         return request
 
@@ -216,20 +222,7 @@ class Broker:
             raise BadFrame("expected the number of another rank")
         return peer
 
-    # ---- matching ------------------------------------------------------------------------------
-
-    def _taker(self, state: RankState, src: int, tag: int) -> PendingRequest | None:
-        """Remove and return the oldest request for a message of this tag from rank `src`, None if there is none."""
-        queues = filter(None, (state.takers.get((src, tag)), state.takers.get((None, tag))))
-        oldest = min(queues, key=lambda queue: queue[0].order, default=None)
-        return None if oldest is None else oldest.popleft()
-
-    def _oldest(self, rank: int, request: PendingRequest) -> PostedMessage | None:
-        """Remove and return the oldest message that the request takes, None if there is none."""
-        sources = range(len(self._peers)) if request.peer is None else [request.peer]
-        queues = filter(None, (self._queues.get((src, rank, request.tag)) for src in sources))
-        oldest = min(queues, key=lambda queue: queue[0].order, default=None)
-        return None if oldest is None else oldest.popleft()
+    # ---- delivery ------------------------------------------------------------------------------
 
     def _hand_over(self, rank: int, request: PendingRequest, message: PostedMessage) -> None:
         state = self.rank_states[rank]
@@ -287,28 +280,30 @@ class Broker:
 
     def deadlock(self) -> tuple[Wait, ...]:
         """Return each rank's wait if no rank can ever go on, else ()."""
-        live = {rank for rank, state in enumerate(self.rank_states) if not state.done}
-        if self._due or not all(self._waits(self.rank_states[rank]) for rank in live):
+        if self._due:
             return ()
 
-        return deadlock({rank: self._messages(rank) for rank in range(len(self.rank_states))}, live)
+        live = set()
+        for rank, state in enumerate(self.rank_states):
+            if state.done:
+                continue
+            live.add(rank)
+            may_send = not state.alone and time.monotonic() - state.heard_s <= _QUIET_S  # in another thread
+            if may_send or not state.waiting:
+                return ()
+
+        messages = {}
+        for rank, state in enumerate(self.rank_states):
+            messages[rank] = RankMessages(wait=self.wait(rank), posted=state.counts["send"], taken=state.counts["recv"])
+        return deadlock(messages, live)
 
     def unwaited(self) -> tuple[int, ...]:
         """Return the ranks that sent a message and never waited for it."""
-        sent = enumerate(state.posted.values() for state in self.rank_states)
-        return tuple(rank for rank, messages in sent if not all(message.waited for message in messages))
-
-    def waiting(self, rank: int) -> bool:
-        return bool(self.rank_states[rank].waiting)
-
-    def _waits(self, state: RankState) -> bool:
-        if not state.waiting:
-            return False
-        return state.alone or time.monotonic() - state.heard_s > _QUIET_S
-
-    def _messages(self, rank: int) -> RankMessages:
-        counts = self.rank_states[rank].counts
-        return RankMessages(wait=self.wait(rank), posted=counts["send"], taken=counts["recv"])
+        found = []
+        for rank, state in enumerate(self.rank_states):
+            if not all(message.waited for message in state.posted.values()):
+                found.append(rank)
+        return tuple(found)
 
     def wait(self, rank: int) -> Wait | None:
         """Return what an unfinished rank waits for: the last request, if several threads wait."""
@@ -319,14 +314,16 @@ class Broker:
         last = next(reversed(state.waiting.values()))
         return Wait(rank=rank, op=last.op, peer=last.peer, tag=last.tag)
 
-    def work(self) -> tuple[tuple[WeighedWork, ...], ...]:
-        """Return the declared work of each rank so far."""
-        return tuple(tuple(state.work) for state in self.rank_states)
-
     def trace(self) -> Trace:
         """Return the record so far, on a clock that starts with the run."""
         records = [record(rank, s.events, s.spans, self._origin_s) for rank, s in enumerate(self.rank_states)]
         return merge(records, len(self.rank_states))
+
+
+def _pop_oldest(queues: Iterable[deque | None]) -> Any:
+    """Remove and return the oldest of the messages or requests in these queues, None if there is none."""
+    oldest = min(filter(None, queues), key=lambda queue: queue[0].order, default=None)
+    return None if oldest is None else oldest.popleft()
 
 
 def _kind(frame: dict) -> TensorKind:

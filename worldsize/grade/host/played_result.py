@@ -41,13 +41,12 @@ def arena_result(told: Any, n: int) -> ArenaResult:
     trace = Trace(n, _transfers(told.get("transfers"), n), _work(told.get("work"), n))
     if state != "done":
         return ArenaResult(state, message, trace=trace, waits=_waits(told.get("waits"), n))
-    return ArenaResult(
-        state="done",
-        returned=_by_rank(told.get("returned"), n),
-        inputs=_by_rank(told.get("inputs"), n),
-        trace=trace,
-        unwaited=_ranks(told.get("unwaited"), n),
-    )
+
+    returned, inputs = _by_rank(told.get("returned"), n), _by_rank(told.get("inputs"), n)
+    unwaited = told.get("unwaited")
+    if not isinstance(unwaited, tuple) or not all(_is_rank(value, n) for value in unwaited):
+        raise BadFrame("expected numbers of ranks")
+    return ArenaResult("done", returned=returned, inputs=inputs, trace=trace, unwaited=tuple(sorted(set(unwaited))))
 
 
 def _by_rank(values: Any, n: int) -> tuple[Any, ...]:
@@ -56,27 +55,21 @@ def _by_rank(values: Any, n: int) -> tuple[Any, ...]:
     return values
 
 
-def _ranks(values: Any, n: int) -> tuple[int, ...]:
-    if not isinstance(values, tuple) or not all(_is_rank(value, n) for value in values):
-        raise BadFrame("expected numbers of ranks")
-    return tuple(sorted(set(values)))
-
-
 def _waits(rows: Any, n: int) -> tuple[Wait, ...]:
     if not isinstance(rows, tuple) or len(rows) > n:
         raise BadFrame("expected at most one wait for each rank")
-    return tuple(_wait(row, n) for row in rows)
 
-
-def _wait(row: Any, n: int) -> Wait:
-    if not isinstance(row, tuple) or len(row) != 5:
-        raise BadFrame("expected a rank's wait")
-    rank, op, peer, tag, ended = row
-    if not _is_rank(rank, n) or op not in ("send", "recv") or not (peer is None or _is_rank(peer, n)):
-        raise BadFrame("expected a wait for a send or a receive")
-    if type(tag) is not int or not 0 <= tag < _MOST_TAG:
-        raise BadFrame("expected the tag of a wait")
-    return Wait(rank, op, peer, tag, peer_ended=ended is True)
+    waits = []
+    for row in rows:
+        if not isinstance(row, tuple) or len(row) != 5:
+            raise BadFrame("expected a rank's wait")
+        rank, op, peer, tag, ended = row
+        if not _is_rank(rank, n) or op not in ("send", "recv") or not (peer is None or _is_rank(peer, n)):
+            raise BadFrame("expected a wait for a send or a receive")
+        if type(tag) is not int or not 0 <= tag < _MOST_TAG:
+            raise BadFrame("expected the tag of a wait")
+        waits.append(Wait(rank, op, peer, tag, peer_ended=ended is True))
+    return tuple(waits)
 
 
 def _is_rank(value: Any, n: int) -> bool:

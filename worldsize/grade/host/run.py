@@ -100,10 +100,12 @@ class GradedRun:
         message = self.meter.too_much(self.sandbox.processes())
         if message:  # every later run of this submission ends here too
             return RunResult("timeout", message, trace=Trace(len(self.jobs)), incident="timeout")
+
         with self.meter.paused():
             self._peers = self._start()
         self._broker = Broker(self._peers, self.meter, self.link, self.secret)
         self.sandbox.cgroup.ran_out_of_memory()  # forget earlier kills
+
         try:
             with LimitsWatch(self.meter, self.sandbox.processes) as self._watch:
                 for peer, job in zip(self._peers, self.jobs, strict=True):
@@ -151,45 +153,44 @@ class GradedRun:
             case_s *= _SLOW
         shared = SharedTime()
         self.meter.lost_now = lambda: shared.lost_s(self.sandbox.processes())
+        deadline_s = time.monotonic() + case_s
+
         try:
-            return self._followed(case_s, shared)
+            while True:
+                next_s = self._broker.act_on_time()
+                now_s = time.monotonic()
+                shared.look(self.sandbox.processes(), now_s)
+                if self._watch.message:
+                    return self._over_limit(self._watch.message)
+
+                result = self._known(now_s)
+                if result is not None:
+                    return result
+                if now_s >= deadline_s:
+                    deadline_s = shared.deadline_s(case_s, self.sandbox.processes())
+                    if now_s >= deadline_s:
+                        return self._too_late(case_s)
+
+                self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
         finally:
             self.meter.lost_s += self.meter.lost_now()
             self.meter.lost_now = lambda: 0.0
 
-    def _followed(self, case_s: float, shared: SharedTime) -> RunResult:
-        deadline_s = time.monotonic() + case_s
-        while True:
-            next_s = self._broker.act_on_time()
-            now_s = time.monotonic()
-            shared.look(self.sandbox.processes(), now_s)
-            if self._watch.message:
-                return self._over_limit(self._watch.message)
-
-            result = self._known(now_s)
-            if result is not None:
-                return result
-            if now_s >= deadline_s:
-                deadline_s = shared.deadline_s(case_s, self.sandbox.processes())
-                if now_s >= deadline_s:
-                    return self._too_late(case_s)
-
-            self._serve(min(next_s, _LOOK_S, deadline_s - now_s))
-
     def _known(self, now_s: float) -> RunResult | None:
         """Return the result once it is known, else None."""
-        misfits = {rank: state.misfit for rank, state in enumerate(self._broker.rank_states) if state.misfit}
+        states = self._broker.rank_states
+        misfits = {rank: state.misfit for rank, state in enumerate(states) if state.misfit}
         if misfits or any(peer.failure for peer in self._peers):
             self._failed_s = self._failed_s or now_s
-            busy = any(not peer.over and not self._broker.waiting(peer.rank) for peer in self._peers)
+            busy = any(not peer.over and not states[peer.rank].waiting for peer in self._peers)
             if busy and now_s < self._failed_s + _SETTLE_S:  # other ranks may be about to fail too
                 return None
             return self._failed(misfits)
 
         if all(peer.over for peer in self._peers):
             values = tuple(peer.result for peer in self._peers)
-            broker = self._broker
-            return self._result("done", values=values, unwaited=broker.unwaited(), work=broker.work())
+            work = tuple(tuple(state.work) for state in states)
+            return self._result("done", values=values, unwaited=self._broker.unwaited(), work=work)
 
         waits = self._broker.deadlock()
         if waits:
@@ -198,7 +199,7 @@ class GradedRun:
 
     def _serve(self, wait_s: float) -> None:
         reads = {peer.line.reads: peer for peer in self._peers if peer.open and not peer.over}
-        writes = {peer.line.writes: peer for peer in self._peers if peer.open and peer.has_unsent}
+        writes = {peer.line.writes: peer for peer in self._peers if peer.open and peer.unsent}
         servers = self.sandbox.channels()
         ready, free, _ = select.select([*reads, *servers], writes, [], max(0.0, wait_s))
 
@@ -219,23 +220,20 @@ class GradedRun:
         try:
             peer.read()
             self.meter.carried_bytes += peer.read_bytes - before
-            while not peer.over and (frame := peer.frame()):
+            while not peer.over and (frame := peer.reader.next()):
                 self._frames_read += 1
                 if self._frames_read > _MOST_FRAMES:
                     raise BadFrame(f"more than {_MOST_FRAMES} frames in one run")
                 self._take_in(peer, *frame)
-            self._expect_room()
+
+            on_their_way = self._broker.held_bytes + sum(one.kept_bytes for one in self._peers)
+            most_bytes = self.meter.limits.held_bytes
+            if on_their_way > most_bytes:
+                raise BadFrame(f"more than {most_bytes / 1e6:g} MB are in transit and not yet received")
         except (BadFrame, RecursionError) as error:
             peer.result = None
             peer.failure = _raised(peer.rank, "ProtocolError", text_of(str(error), 300))
         self._broker.rank_states[peer.rank].done = peer.over
-
-    def _expect_room(self) -> None:
-        """Raise BadFrame if messages and frames on their way take too many bytes."""
-        on_their_way = self._broker.held_bytes + sum(peer.kept_bytes for peer in self._peers)
-        most_bytes = self.meter.limits.held_bytes
-        if on_their_way > most_bytes:
-            raise BadFrame(f"more than {most_bytes / 1e6:g} MB are in transit and not yet received")
 
     def _take_in(self, peer: Peer, frame: dict, blob: bytes) -> None:
         if self._broker.take_in(peer.rank, frame, blob):
@@ -244,7 +242,10 @@ class GradedRun:
         op: RankOp | Any = frame.get("op")
         self._changed |= changed_of(frame)
         if op == "done":
-            self._expect_small_results(peer)
+            self._result_bytes += peer.reader.frame_bytes
+            most_bytes = self.meter.limits.result_bytes
+            if self._result_bytes > most_bytes:
+                raise BadFrame(f"the results of all ranks take more than {most_bytes / 1e6:g} MB")
             peer.result = {name: decode(frame[name], blob) for name in _TOLD if name in frame}
         elif op == "failed":
             peer.failure = failure_of(peer.rank, frame)
@@ -254,12 +255,6 @@ class GradedRun:
             peer.answer(*self._called(frame, blob))
         else:
             raise BadFrame("expected a kind of frame that the grader knows")
-
-    def _expect_small_results(self, peer: Peer) -> None:
-        """Raise BadFrame if the results of all ranks together have too many bytes."""
-        self._result_bytes += peer.frame_bytes
-        if self._result_bytes > (most_bytes := self.meter.limits.result_bytes):
-            raise BadFrame(f"the results of all ranks take more than {most_bytes / 1e6:g} MB")
 
     def _called(self, frame: dict, blob: bytes) -> tuple[dict, bytearray]:
         """Return the check's answer to a call, or the error that it raised."""
@@ -289,9 +284,13 @@ class GradedRun:
 
             lost_s = self._lost_s.setdefault(peer.rank, now_s)
             code = None if self.together else self._codes.get(peer.number)
-            if code is not None or now_s > lost_s + wait_s:
-                peer.failure = _left(peer.rank, code)
-                self._broker.rank_states[peer.rank].done = True
+            if code is None and now_s <= lost_s + wait_s:
+                continue
+            if code is not None and code > _SIGNALS:
+                peer.failure = Failure(rank=peer.rank, kind="signal", at_s=now_s, code=code - _SIGNALS)
+            else:
+                peer.failure = Failure(rank=peer.rank, kind="exit", at_s=now_s, code=code)
+            self._broker.rank_states[peer.rank].done = True
 
     # ---- how it ended -----------------------------------------------------------------------------
 
@@ -318,28 +317,17 @@ class GradedRun:
             told = failures.get(rank)
             frames = told.frames if told else ()
             failures[rank] = replace(_raised(rank, "ValueError", message), frames=frames, at_s=self._failed_s)
-        return self._ended_by(list(failures.values()))
 
-    def _ended_by(self, failures: list[Failure]) -> RunResult:
-        first = first_failure(failures)
+        first = first_failure(list(failures.values()))
         if first.not_yet:
             return self._result("not yet", first.message)
-
-        message = failed_text(failures, len(self._peers), self.tasks, self.alone)
+        message = failed_text(list(failures.values()), len(self._peers), self.tasks, self.alone)
         incident: Incident = "" if first.kind == "raised" else "crashed"
         return self._result("raised", message, incident, failure=first)
 
 
 def _raised(rank: int, type: str, message: str) -> Failure:
     return Failure(rank=rank, kind="raised", at_s=time.monotonic(), type=type, message=message)
-
-
-def _left(rank: int, code: int | None) -> Failure:
-    """Return the failure of a rank that closed its line without a report; `code` is None if it did not come in time."""
-    at_s = time.monotonic()
-    if code is not None and code > _SIGNALS:
-        return Failure(rank=rank, kind="signal", at_s=at_s, code=code - _SIGNALS)
-    return Failure(rank=rank, kind="exit", at_s=at_s, code=code)
 
 
 def play(fn: Callable, rank: int, world_size: int, args: list) -> Callable[[PipeEnds], None]:

@@ -63,14 +63,12 @@ class SimulatedSandboxArena(SandboxArena):
         )  # fmt: skip
         if len(job[1]) > MAX_BLOB_BYTES:
             raise NotPlayable("inputs too large for one process")
-        return self._played(job, len(inputs))
 
-    def _played(self, job: tuple[dict, bytearray], n: int) -> ArenaResult:
         result = self._run([job], alone=PLAYING_PROCESS)
         if result.state != "done":
             raise PlayLost(result.incident or "crashed", result.message)
         try:
-            return arena_result(result.values[0].get("played"), n)
+            return arena_result(result.values[0].get("played"), len(inputs))
         except BadFrame as error:
             raise PlayLost("crashed", f"{PLAYING_PROCESS} reported something else: {error}") from None
 

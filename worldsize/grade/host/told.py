@@ -29,7 +29,6 @@ def failure_of(rank: int, frame: dict) -> Failure:
     rows = frame.get("frames")
     if not isinstance(rows, list):
         rows = []
-    frames = filter(None, map(_stack_frame, rows[:_MOST_STACK_FRAMES]))
 
     code = frame.get("code")
     return Failure(
@@ -38,7 +37,7 @@ def failure_of(rank: int, frame: dict) -> Failure:
         at_s=time.monotonic(),
         type=text_of(frame.get("type"), 100),
         message=text_of(frame.get("message")),
-        frames=tuple(frames),
+        frames=tuple(filter(None, map(_stack_frame, rows[:_MOST_STACK_FRAMES]))),
         code=code if type(code) is int else 1,
         not_yet=frame.get("not_yet") is True,
         cause=text_of(frame.get("cause"), 300),

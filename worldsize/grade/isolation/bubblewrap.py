@@ -73,6 +73,7 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
 
     arguments = ["bwrap", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+
     if os.getuid() == 0:  # root needs no user namespace, and gives up root inside (`privileges.become_nobody`)
         arguments += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
@@ -87,9 +88,16 @@ def command(mode: SandboxMode, limits: Limits = Limits(), framework: Framework =
     for name, value in {**environment(framework), **own}.items():
         arguments += ["--setenv", name, value]
 
-    arguments += [*_system(), "--proc", "/proc", *_devices(), *_writable(mode, limits, framework)]
+    arguments += [*_system(), "--proc", "/proc", "--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
+    for name in ("null", "zero", "full", "random", "urandom"):  # no terminals, since every sandbox could count those
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    arguments += _writable(mode, limits, framework)
+
     for path in visible():
-        arguments += [*_parents(path), "--ro-bind", str(path), str(path)]
+        for folder in [*reversed(path.parents)][1:]:  # below "/"
+            arguments += ["--perms", "0755", "--dir", str(folder)]
+        arguments += ["--ro-bind", str(path), str(path)]
+
     for place in _places_of(_PACKAGE / "checks"):
         arguments += _with_only(place, _OF_CHECKS)
     for folder, hidden in _ANSWERS.items():
@@ -110,14 +118,6 @@ def _system() -> list[str]:
 
     for name in ("ld.so.cache", "alternatives"):
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    return arguments
-
-
-def _devices() -> list[str]:
-    """Return the mounts of five devices; no terminals, since every sandbox could count those."""
-    arguments = ["--tmpfs", "/dev", "--perms", "1777", "--dir", "/dev/shm"]
-    for name in ("null", "zero", "full", "random", "urandom"):
-        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     return arguments
 
 
@@ -146,6 +146,7 @@ def visible() -> list[Path]:
     wanted = [Path(sys.base_prefix), Path(sys.prefix), *packages, _PACKAGE]
     if (_DATA / "README.md").is_file():
         wanted.append(_DATA)
+
     wanted += [path.resolve() for path in wanted]
 
     kept: list[Path] = []
@@ -173,13 +174,6 @@ def _with_only(folder: Path, names: Iterable[str]) -> list[str]:
     for name in sorted(names):
         arguments += ["--ro-bind", str(folder / name), str(folder / name)]
     return [*arguments, "--remount-ro", str(folder)]
-
-
-def _parents(path: Path) -> list[str]:
-    arguments = []
-    for folder in list(reversed(path.parents))[1:]:  # below "/"
-        arguments += ["--perms", "0755", "--dir", str(folder)]
-    return arguments
 
 
 def python(*arguments: str) -> list[str]:

@@ -64,6 +64,7 @@ class SandboxCgroup:
     def _make(self) -> None:
         remove_left_behind()
         name = f"worldsize-{os.getpid()}-{_started(os.getpid())}-{next(self._numbers)}"
+
         for hierarchy in self._hierarchies():
             folder = hierarchy.home / name
             try:
@@ -74,10 +75,11 @@ class SandboxCgroup:
                 continue
 
     def _set_limits(self, hierarchy: Hierarchy, folder: Path) -> None:
-        memory_bytes = int(self._limits.memory_bytes * _ROOM)
         if "pids" in hierarchy.controllers:
             (folder / "pids.max").write_text(str(self._limits.threads + _ROOM_TASKS))
+
         if "memory" in hierarchy.controllers:
+            memory_bytes = int(self._limits.memory_bytes * _ROOM)
             limit, with_swap, swap_bytes = _MEMORY_FILES[hierarchy.version]
             (folder / limit).write_text(str(memory_bytes))
             with suppress(OSError):  # a kernel that does not count swap
@@ -181,6 +183,7 @@ def _handed_over(mount: Path, root: str, path: str) -> Path | None:
 
     if home.name == _LEAF:
         home = home.parent
+
     if not os.access(home, os.W_OK) or not os.access(home / "cgroup.procs", os.W_OK):
         return None
     if home == mount or _is_delegated(home):
@@ -212,6 +215,7 @@ def _can_limit(home: Path) -> bool:
         beside = {int(word) for word in (home / "cgroup.procs").read_text().split()}
         if not beside <= {os.getppid(), *descendants(os.getppid())}:
             return False
+
         (home / _LEAF).mkdir(exist_ok=True)
         for process in beside:
             (home / _LEAF / "cgroup.procs").write_text(str(process))
@@ -243,6 +247,7 @@ def remove_left_behind(wait_s: float = 0.0) -> None:
 def _remove(folder: Path, wait_s: float) -> None:
     """Remove a cgroup as soon as it is empty; leave it after `wait_s` seconds."""
     until_s = time.monotonic() + wait_s
+
     while True:
         try:
             folder.rmdir()

@@ -163,6 +163,7 @@ def usage(server: int) -> Usage:
     """
     base, _ = _memory_and_threads(server)
     below = descendants(server)
+
     own_bytes = threads = 0
     for process in below:
         its_bytes, its_threads = _memory_and_threads(process)
@@ -175,25 +176,18 @@ def descendants(process: int) -> list[int]:
     """Return every live process below this one."""
     found: list[int] = []
     todo = [process]
+
     while todo:
-        children = _children(todo.pop())
+        threads = _PROC / str(todo.pop()) / "task"
+        try:  # each thread's file lists the processes that it started
+            texts = [(threads / name / "children").read_text() for name in os.listdir(threads)]
+        except OSError:
+            continue
+
+        children = list(map(int, " ".join(texts).split()))
         found += children
         todo += children
     return found
-
-
-def _children(process: int) -> list[int]:
-    try:
-        texts = [path.read_text() for path in _children_files(process)]
-    except OSError:
-        return []
-    return [int(word) for word in " ".join(texts).split()]
-
-
-def _children_files(process: int) -> Iterator[Path]:
-    """Return, for each thread, the file that lists the processes that it started."""
-    threads = _PROC / str(process) / "task"
-    return (threads / name / "children" for name in os.listdir(threads))
 
 
 def _memory_and_threads(process: int) -> tuple[int, int]:
@@ -202,6 +196,7 @@ def _memory_and_threads(process: int) -> tuple[int, int]:
         rows = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
         return 0, 0
+
     kept = dict(row.split(":", 1) for row in rows if row.startswith(("RssAnon:", "RssShmem:", "Threads:")))
     kilobytes = [int(kept.get(name, "0").split()[0]) for name in ("RssAnon", "RssShmem")]
     return 1024 * sum(kilobytes), int(kept.get("Threads", "0"))

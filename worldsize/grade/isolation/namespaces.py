@@ -75,6 +75,7 @@ def hide_processes(named: bool) -> None:
     if named:
         os.mkdir("/proc/self", 0o755)
         os.symlink("/rank", "/proc/self/exe")  # for a name with "python", TensorFlow would read the whole command line
+
     again = libc.mount(None, b"/proc", None, _REMOUNT | _NOSUID | _NODEV | _RDONLY, None)
     demand("a read-only /proc", again)
 
@@ -93,10 +94,8 @@ def probe() -> str:
 
     os.close(writes)
     with os.fdopen(reads) as file:
-        said = file.read()
-    if said == "ok":
-        return ""
-    return said or "it died"
+        said = file.read() or "it died"
+    return "" if said == "ok" else said
 
 
 def _try_namespaces(writes: int) -> None:

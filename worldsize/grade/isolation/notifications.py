@@ -37,6 +37,7 @@ class Call:
     def text_at(self, place: int) -> str:
         """Return the path that the argument at this place points to, "" if it cannot be read."""
         address, found = self.arguments[place], b""
+
         while b"\0" not in found and len(found) < _PATH_BYTES:
             # no further than the page: the next one may not be mapped
             room = ctypes.create_string_buffer(_PAGE_BYTES - (address + len(found)) % _PAGE_BYTES)
@@ -94,31 +95,30 @@ def _answer(listener: int, response: bytes) -> None:
         fcntl.ioctl(listener, _ANSWER, bytearray(response))
 
 
-def copied(call: Call, getfd: int) -> int | None:
-    """Return this process's own copy of the open file that is a call's first argument. `getfd` is pidfd_getfd's number.
+def copied(call: Call, getfd: int, place: int = 0) -> int | None:
+    """Return this process's own copy of the open file that is the argument at `place`. `getfd` is pidfd_getfd's number.
 
     Returns None for a number that is no open file and, before Linux 6.9, for a thread that is not its process's first.
     Raises KernelRefused if this process may not copy the file.
     """
-    about = _handle_of(call.thread)
+    about = None
+    for flags in (0, _OF_THREAD):
+        with suppress(OSError):
+            about = os.pidfd_open(call.thread, flags)
+            break
     if about is None:
         return None
+
     try:
-        descriptor = ctypes.c_int(call.arguments[0] & 0xFFFFFFFF)
+        descriptor = ctypes.c_int(call.arguments[place] & 0xFFFFFFFF)
         found = libc.syscall(getfd, about, descriptor, 0)
         number = ctypes.get_errno()
     finally:
         os.close(about)
+
     if found >= 0:
         os.set_inheritable(found, False)
         return found
     if number in (EPERM, ENOSYS):
         raise KernelRefused(number, f"opening a writer's file: {os.strerror(number)}")
-    return None
-
-
-def _handle_of(thread: int) -> int | None:
-    for flags in (0, _OF_THREAD):
-        with suppress(OSError):
-            return os.pidfd_open(thread, flags)
     return None

@@ -43,11 +43,6 @@ def become_nobody_who_mounts() -> None:
     demand("keeping one capability", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(mounts, mounts, *[0] * 4)))
 
 
-def make_undumpable() -> None:
-    """Keep other processes of the same user from reading this one's memory (PR_SET_DUMPABLE)."""
-    _prctl(_SET_DUMPABLE, 0)
-
-
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
     _prctl(_SET_PDEATHSIG, _SIGKILL)
@@ -68,19 +63,14 @@ def drop_privileges(address_bytes: int, cpu_s: int, file_bytes: int, processes: 
     for capability in range(_CAPABILITIES):
         libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     demand("giving up capabilities", libc.capset(_words(_CAPABILITY_VERSION_3, 0), _words(*[0] * 6)))
-    make_undumpable()
 
+    _prctl(_SET_DUMPABLE, 0)  # other processes of the same user cannot read this one's memory
     limit(address_bytes, cpu_s, file_bytes)
-    if _counts_by_namespace():
+    major, minor = os.uname().release.split("-")[0].split(".")[:2]
+    if (int(major), int(minor)) >= _MODERN:
         limit_one(resource.RLIMIT_NPROC, processes)
 
     _prctl(_SET_NO_NEW_PRIVS, 1)
-
-
-def _counts_by_namespace() -> bool:
-    """Return whether the kernel counts a user's processes in each user namespace apart."""
-    major, minor = os.uname().release.split("-")[0].split(".")[:2]
-    return (int(major), int(minor)) >= _MODERN
 
 
 def _words(*numbers: int) -> ctypes.Array:

@@ -80,6 +80,7 @@ def program(network: bool, watched: bool = False) -> bytes:
     rules.each("madvise", 2, _MADVISE)
     rules.each("prctl", 0, _PRCTL)
     rules.each("arch_prctl", 0, _ARCH_PRCTL)
+
     rules.add(allow, ["clone"], seccomp.Arg(0, masked, _CLONE_NEW, 0))
     rules.add(allow, ["prlimit64"], seccomp.Arg(0, equal, 0), seccomp.Arg(2, equal, 0))
     # its own limit on file sizes, by which a check kills a writer at a byte; the hard limit stays
@@ -117,23 +118,19 @@ class _Rules:
 
     def add(self, action: int, names: Iterable[str], *conditions: object) -> None:
         for name in names:
-            number = self._number(name)
-            if number is not None:
+            try:
+                number = self._seccomp.resolve_syscall(self._seccomp.Arch.NATIVE, name)
+            except OSError as error:
+                if error.errno != EINVAL:
+                    raise
+                continue
+            if number >= 0:
                 self._filter.add_rule(action, number, *conditions)
 
     def each(self, name: str, place: int, values: Iterable[int]) -> None:
         """Allow the call where its argument at `place` is one of `values`."""
         for value in values:
             self.add(self._seccomp.ALLOW, [name], self._seccomp.Arg(place, self._seccomp.EQ, value))
-
-    def _number(self, name: str) -> int | None:
-        try:
-            number = self._seccomp.resolve_syscall(self._seccomp.Arch.NATIVE, name)
-        except OSError as error:
-            if error.errno != EINVAL:
-                raise
-            return None
-        return number if number >= 0 else None
 
     def program(self) -> bytes:
         reads, writes = os.pipe()  # a pipe holds any filter: the kernel takes at most 4096 rows of 8 bytes

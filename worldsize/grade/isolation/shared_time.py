@@ -11,6 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from worldsize.grade.isolation.limits import MOST, descendants, usage
@@ -33,10 +35,14 @@ class SharedTime:
 
     def look(self, servers: Sequence[int], now_s: float) -> None:
         """Update the longest wait of a rank, every `_LOOK_S` at most: an ended rank's wait can no longer be read."""
-        if now_s >= self._looked_s + _LOOK_S:
-            self._looked_s = now_s
-            theirs = [_longest_wait_s(process) for server in servers for process in descendants(server)]
-            self._theirs_s = max([self._theirs_s, *theirs])
+        if now_s < self._looked_s + _LOOK_S:
+            return
+
+        self._looked_s = now_s
+        for process in chain.from_iterable(map(descendants, servers)):
+            with suppress(OSError):
+                for thread in os.listdir(_PROC / str(process) / "task"):
+                    self._theirs_s = max(self._theirs_s, _waited_s(process, int(thread)))
 
     def lost_s(self, servers: Sequence[int]) -> float:
         """Return the seconds that the run below `servers` lost so far, with the waits of the thread that serves it."""
@@ -66,14 +72,6 @@ class Patience:
         busy_s = (_busy_s() - self._busy_s) / (os.cpu_count() or 1)
         limit_s = min(self._limit_s + busy_s, MOST * self._limit_s)
         return self._began_s + limit_s + self._more_s - time.monotonic()
-
-
-def _longest_wait_s(process: int) -> float:
-    try:
-        threads = os.listdir(_PROC / str(process) / "task")
-    except OSError:
-        return 0.0
-    return max((_waited_s(process, int(thread)) for thread in threads), default=0.0)
 
 
 def _waited_s(process: int, thread: int) -> float:
