@@ -18,7 +18,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -141,14 +141,6 @@ def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
         first += BEYOND_FLOAT32
         second -= BEYOND_FLOAT32
     return inputs
-
-
-def values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
-    """Prefix complaints about messages with the fact that the values, the first property, are right, if they are."""
-    values, *_ = found.values()
-    if values:
-        return found
-    return {name: though_right("the values", complaint) for name, complaint in found.items()}
 
 
 def with_rounds(
