@@ -75,20 +75,12 @@ def wrong_at_server(trace: Trace, tensor_bytes: int) -> Complaint:
 
     for worker in range(1, trace.world_size):
         for src, dst in ((worker, 0), (0, worker)):
-            complaint = _not_one_tensor(trace, src, dst, tensor_bytes)
-            if complaint:
-                return complaint
+            sizes = sizes_on(trace, src, dst)
+            if sizes != [tensor_bytes]:
+                moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
+                return f"rank {src} sent rank {dst} {moved}; expected 1 message with the whole tensor, {tensor_bytes} bytes."
 
     return None
-
-
-def _not_one_tensor(trace: Trace, src: int, dst: int, tensor_bytes: int) -> Complaint:
-    sizes = sizes_on(trace, src, dst)
-    if sizes == [tensor_bytes]:
-        return None
-
-    moved = f"{count(len(sizes), 'message')}, {sum(sizes)} bytes in all"
-    return f"rank {src} sent rank {dst} {moved}; expected 1 message with the whole tensor, {tensor_bytes} bytes."
 
 
 # ---- every rank a server ---------------------------------------------------------------------
@@ -144,7 +136,16 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
             too_many = f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
             return _more_than_a_lap(trace, want, rank, targets) or _uneven(trace, want) or too_many
 
-    return _not_every_step(trace, want)
+    if want.allows_empty_chunks:
+        return None
+
+    for rank in range(trace.world_size):
+        filled = sum(t.size_bytes > 0 for t in from_rank(trace, rank))
+        if filled < want.steps:
+            few = f"rank {rank} sent {count(filled, 'message')} with values in them; expected {want.steps}, one a step."
+            return _whole_tensors(trace, want) or few
+
+    return None
 
 
 def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]) -> Complaint:
@@ -171,20 +172,6 @@ def _more_than_a_lap(trace: Trace, want: Ring, rank: int, targets: Sequence[int]
             f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step. A lap of {want.world_size} ranks has "
             f"n − 1 steps, not n: one more step brings a chunk back to its start."
         )
-    return None
-
-
-def _not_every_step(trace: Trace, want: Ring) -> Complaint:
-    """Return a complaint if a rank has fewer messages than steps and no chunk can be empty; else None."""
-    if want.allows_empty_chunks:
-        return None
-
-    for rank in range(trace.world_size):
-        filled = sum(t.size_bytes > 0 for t in from_rank(trace, rank))
-        if filled < want.steps:
-            few = f"rank {rank} sent {count(filled, 'message')} with values in them; expected {want.steps}, one a step."
-            return _whole_tensors(trace, want) or few
-
     return None
 
 
@@ -238,16 +225,14 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
     )
 
 
-def too_few(trace: Trace, want: Ring) -> str:
-    """Return a hint for wrong values: no rank sent as many messages as there are steps.
-
-    Empty if a rank did, or if none sent any.
-    """
+def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
+    """Return a complaint about values, with a hint if some rank sent messages, but none as many as there are steps."""
     most = max(sent_by_each(trace).values(), default=0)
-    if not 0 < most < want.steps:
-        return ""
+    if not wrong or not 0 < most < want.steps:
+        return wrong and wrong.rstrip()
 
-    return f" No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
+    hint = f"No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
+    return f"{wrong.rstrip()} {hint}"
 
 
 # ---- rounds ----------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.transfers import by_sender, links
 from worldsize.checks.kit.values import first_difference, inputs_for, same
 from worldsize.checks.verdict import Complaint, Verdict
@@ -50,8 +51,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         tables = _tables(world_size, length, seed, dtype)
         yield Case(
             f"{ranks_in_words(world_size)}, blocks of {length} {dtype}",
-            lambda tables=tables: arena.ranks(fn, tables),
-            lambda ended, tables=tables: _examine(ended, tables),
+            partial(arena.ranks, fn, tables),
+            partial(_examine, tables=tables),
         )
 
 
@@ -69,14 +70,11 @@ def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndar
 
 def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:
     """Return complaints by property. Rounds are counted only if values and messages are right."""
-    wrong = _wrong_values(ended, tables)
     sent = none_sent(ended.trace) or _wrong_messages(ended.trace, tables[0][0].nbytes)
-    if wrong:
-        return {VALUES: wrong, MESSAGES: sent}
-    if sent:
-        return {VALUES: None, MESSAGES: though_right("the values", sent)}
-
-    return {VALUES: None, MESSAGES: None, ROUNDS: though_right("the values", more_rounds(ended.trace))}
+    found = {VALUES: _wrong_values(ended, tables), MESSAGES: sent}
+    if not any(found.values()):
+        found[ROUNDS] = more_rounds(ended.trace)
+    return values_first(found)
 
 
 # ---- values ----------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ def wrong_sum(held: Sequence[Any], inputs: Sequence[np.ndarray], what: str, lost
     for rank, got in enumerate(held):
         for number, part in enumerate(even_split(len(expected), len(inputs))):
             if not same(got[slice(*part)], expected[slice(*part)]):
-                complaint = mismatch(f"rank {rank}, {_chunk(number, inputs, part)}", got, expected, part)
+                chunk = f"chunk {number} ({elements(part)})" if len(inputs) > 1 else elements(part)
+                complaint = mismatch(f"rank {rank}, {chunk}", got, expected, part)
                 return complaint + (_pattern(held, inputs, lost) or _diagnosis(rank, part, held, inputs, lost))
 
     return None
@@ -90,12 +91,6 @@ def mismatch(where: str, got: np.ndarray, expected: np.ndarray, part: Slice, tol
     """
     i = part[0] + int(differing(got[slice(*part)], expected[slice(*part)], tolerance)[0])
     return f"{where}: expected {expected[i]:.14g} in element {i}, got {got[i]:.14g}. "
-
-
-def _chunk(number: int, inputs: Sequence[np.ndarray], part: Slice) -> str:
-    if len(inputs) == 1:
-        return elements(part)
-    return f"chunk {number} ({elements(part)})"
 
 
 def _pattern(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
@@ -136,7 +131,12 @@ def _are_copies(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> boo
 
 def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], lost: str) -> str:
     expected, got = total(inputs), held[rank][slice(*part)]
-    complaint = whose(got, rank, cut(inputs, part)) or _other_chunk(got, part, expected, len(inputs))
+    complaint = whose(got, rank, cut(inputs, part))
+    if not complaint:
+        for number, other in enumerate(even_split(len(expected), len(inputs))):
+            if other != part and same(got, expected[slice(*other)]):
+                complaint = f"This is the sum of chunk {number}: chunks are mixed up. "
+                break
 
     for other, chunk in enumerate(cut(held, part)):
         if same(chunk, expected[slice(*part)]):
@@ -158,15 +158,6 @@ def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.n
 
     spacing = np.spacing(np.abs(inputs).max().astype("float32"))
     return bool(np.abs(got - expected).max(initial=0.0) <= len(inputs) * spacing)
-
-
-def _other_chunk(got: np.ndarray, part: Slice, expected: np.ndarray, parts: int) -> str:
-    """Return a complaint if `got`, held as the chunk `part`, is the sum of another chunk; else empty."""
-    for number, other in enumerate(even_split(len(expected), parts)):
-        if other != part and same(got, expected[slice(*other)]):
-            return f"This is the sum of chunk {number}: chunks are mixed up. "
-
-    return ""
 
 
 # ---- whose values ----------------------------------------------------------------------------

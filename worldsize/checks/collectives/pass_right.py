@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_wo
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.trace import Trace, Transfer, ring_links, stray
+from worldsize.trace import Trace, ring_links, stray
 
 POINTS = {
     "every rank returns its left neighbour's tensor": 1.0,
@@ -67,18 +68,19 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         inputs = [values.reshape(ring.shape) for values in drawn]
         yield Case(
             ring.name,
-            lambda inputs=inputs: arena.ranks(fn, inputs),
-            lambda ended, inputs=inputs, ring=ring: _examine(ended, inputs, ring.at_large),
+            partial(arena.ranks, fn, inputs),
+            partial(_examine, inputs=inputs, at_large=ring.at_large),
         )
 
 
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], at_large: bool) -> dict[str, Complaint]:
     value = first_complaint(_wrong_value(got, inputs, rank) for rank, got in enumerate(ended.returned))
+    messages = _wrong_messages(ended.trace)
     if len(inputs) == 1:
-        return {ALONE: value or _message_alone(ended.trace)}
+        return {ALONE: value or messages}
     if at_large:
-        return {AT_LARGE: value or _wrong_messages(ended.trace)}
-    return {VALUES: value, MESSAGES: _wrong_messages(ended.trace)}
+        return {AT_LARGE: value or messages}
+    return {VALUES: value, MESSAGES: messages}
 
 
 def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> Complaint:
@@ -98,27 +100,17 @@ def _wrong_value(got: object, inputs: list[np.ndarray], rank: int) -> Complaint:
     return complaint
 
 
-def _message_alone(trace: Trace) -> Complaint:
-    if trace.transfers:
-        return _stray_message(trace.transfers, 1)
-    return None
-
-
 def _wrong_messages(trace: Trace) -> Complaint:
     n = trace.world_size
-    strays = stray(trace, ring_links(n))
+    strays = trace.transfers if n == 1 else stray(trace, ring_links(n))
     if strays:
-        return _stray_message(strays, n)
+        first = min(strays, key=lambda t: (t.src, t.dst))  # not the first in time, which differs from run to run
+        right = f"only to the right neighbour, rank {(first.src + 1) % n}"
+        return f"rank {first.src} sent a message to rank {first.dst}; expected one {right}"
 
     sent = sent_by_each(trace)
     for rank in range(n):
-        if sent[rank] != 1:
+        if n > 1 and sent[rank] != 1:
             return f"rank {rank} sent {sent[rank]} messages; expected exactly 1"
 
     return None
-
-
-def _stray_message(strays: Sequence[Transfer], world_size: int) -> str:
-    first = min(strays, key=lambda t: (t.src, t.dst))  # not the first in time, which differs from run to run
-    right = f"only to the right neighbour, rank {(first.src + 1) % world_size}"
-    return f"rank {first.src} sent a message to rank {first.dst}; expected one {right}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from worldsize.checks.kit.judge import first_complaint
 from worldsize.checks.kit.transfers import by_sender, from_rank, links, received_by_each, sent_by_each
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Trace
@@ -83,10 +82,6 @@ _HELP = "In every round, let each rank that has the tensor send it to one that d
 
 def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     """Return a complaint unless each rank of a reduce tree but the root sends one whole tensor; else None."""
-    return first_complaint([_not_one_from_each(trace, root), _not_whole(trace, tensor_bytes)])
-
-
-def _not_one_from_each(trace: Trace, root: int) -> Complaint:
     sent = sent_by_each(trace)
     for rank in range(trace.world_size):
         if rank == root and sent[rank]:
@@ -95,7 +90,7 @@ def _not_one_from_each(trace: Trace, root: int) -> Complaint:
         if rank != root and sent[rank] != 1:
             return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, once everything from below has arrived."
 
-    return None
+    return _not_whole(trace, tensor_bytes)
 
 
 def slow_up(trace: Trace, root: int) -> Complaint:
@@ -144,9 +139,7 @@ def _fewest(rank: int, below: dict[int, list[int]], seen: frozenset[int] = froze
 
 
 def _rounds(taken: int, best: int) -> str:
-    verb = "are"
-    if best == 1:
-        verb = "is"
+    verb = "is" if best == 1 else "are"
     return f"it takes {count(taken, 'round')} of messages where ⌈log2 n⌉ = {best} {verb} enough."
 
 

@@ -8,16 +8,15 @@ R. Rabenseifner, W. Gropp, "Optimization of collective communication operations 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import chunks, tree_transfers
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import all_same, first_difference, inputs_for, same
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.trace import Trace
 
 Sizes = Iterable[tuple[int, int]]  # (world size, elements); the root is elements % world size
 
@@ -28,29 +27,16 @@ SIZES: Sizes = ((4, 8), (4, 5), (3, 40_001), (2, 5), (1, 3), (5, 7), (6, 9), (11
 DTYPES = {5: "int64", 6: "float64"}  # by world size; a buffer of a fixed dtype then shows
 BEYOND_FLOAT32 = 2.0**40  # the next float32 is 131,072 further on
 
-BROADCAST = {
-    "every rank's x is the root's": 0.25,
-    "one message to every rank but the root, the whole tensor": 0.25,
-    "⌈log2 n⌉ rounds": 1.0,
-}
-REDUCE = {
-    "x of the root holds the sum": 0.25,
-    "one message from every rank but the root, the whole tensor": 0.25,
-    "⌈log2 n⌉ rounds": 1.0,
-}
+COPIED = "every rank's x is the root's"
+ONE_TO_EACH = "one message to every rank but the root, the whole tensor"
+SUMMED = "x of the root holds the sum"
+ONE_FROM_EACH = "one message from every rank but the root, the whole tensor"
+ROUNDS = "⌈log2 n⌉ rounds"
 
+BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
+REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
-@dataclass(frozen=True)
-class TreeRules:
-    """The rules of a tree: the properties' points, and functions that return a complaint about a run, or None.
-
-    `wrong_values(ended, inputs, root)`, `wrong_messages(trace, root, bytes of an input)`, `slow(trace, root)`.
-    """
-
-    points: dict[str, float]
-    wrong_values: Callable[[ArenaResult, Sequence[np.ndarray], int], Complaint]
-    wrong_messages: Callable[[Trace, int, int], Complaint]
-    slow: Callable[[Trace, int], Complaint]
+Examine = Callable[[ArenaResult, Sequence[np.ndarray], int], dict[str, Complaint]]
 
 
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -58,8 +44,15 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
-    rules = TreeRules(BROADCAST, _wrong_copies, tree_transfers.wrong_tensors_down, tree_transfers.slow_down)
-    return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, rules))
+
+    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
+        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_down(ended.trace, root, inputs[0].nbytes)
+        found = {COPIED: _wrong_copies(ended, inputs, root), ONE_TO_EACH: sent}
+        if not any(found.values()):
+            found[ROUNDS] = tree_transfers.slow_down(ended.trace, root)
+        return values_first(found)
+
+    return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, examine))
 
 
 def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -67,11 +60,18 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
-    rules = TreeRules(REDUCE, _wrong_total, tree_transfers.wrong_tensors_up, tree_transfers.slow_up)
-    return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, rules))
+
+    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
+        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_up(ended.trace, root, inputs[0].nbytes)
+        found = {SUMMED: _wrong_total(ended, inputs, root), ONE_FROM_EACH: sent}
+        if not any(found.values()):
+            found[ROUNDS] = tree_transfers.slow_up(ended.trace, root)
+        return values_first(found)
+
+    return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, examine))
 
 
-def _cases(arena: Arena, fn: Callable, sizes: Sizes, rules: TreeRules) -> Iterator[Case]:
+def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         dtype = DTYPES.get(world_size, "float32")
@@ -79,8 +79,8 @@ def _cases(arena: Arena, fn: Callable, sizes: Sizes, rules: TreeRules) -> Iterat
         kind = f" of {dtype}" * (dtype == "float64")
         yield Case(
             f"{ranks_in_words(world_size)}, root {root}, {length} elements{kind}",
-            lambda inputs=inputs, root=root: arena.ranks(fn, inputs, root),
-            lambda ended, inputs=inputs, root=root: _examine(ended, inputs, root, rules),
+            partial(arena.ranks, fn, inputs, root),
+            partial(examine, inputs=inputs, root=root),
         )
 
 
@@ -97,29 +97,6 @@ def _inputs(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndar
         inputs[1] += BEYOND_FLOAT32
         inputs[2] -= BEYOND_FLOAT32
     return inputs
-
-
-def _examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int, rules: TreeRules) -> dict[str, Complaint]:
-    """Return complaints by property. Rounds are counted only if values and messages are right."""
-    values, messages, rounds = rules.points
-    wrong = rules.wrong_values(ended, inputs, root)
-    sent = none_sent(ended.trace) or rules.wrong_messages(ended.trace, root, inputs[0].nbytes)
-    if wrong:
-        return {values: wrong, messages: sent}
-    if sent:
-        return {values: None, messages: though_right("the values", sent)}
-
-    slow = rules.slow(ended.trace, root)
-    return {values: None, messages: None, rounds: though_right("the values", slow)}
-
-
-def _owner(got: object, inputs: Sequence[np.ndarray]) -> int | None:
-    """Return the rank whose own tensor `got` is, or None."""
-    for rank, x in enumerate(inputs):
-        if same(got, x):
-            return rank
-
-    return None
 
 
 _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
@@ -147,7 +124,8 @@ def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
-    owner, expected = _owner(got, inputs), inputs[root]
+    expected = inputs[root]
+    owner = next((r for r, x in enumerate(inputs) if same(got, x)), None)
     if rank == root:
         return "The root's own x was overwritten: the root receives nothing."
     if owner == rank:
@@ -182,7 +160,9 @@ def _wrong_total(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) ->
         if same(got, expected / len(inputs)):
             return f"{complaint}. This is the mean, not the sum: do not divide."
         if chunks.is_like(got, expected):
-            if _was_made_whole(got, expected, len(inputs)):
+            # the sum was rounded, or every rank's part of it
+            whole, broken = np.array_equal(got, np.rint(got)), not np.array_equal(expected, np.rint(expected))
+            if whole and broken and np.abs(got - expected).max() < len(inputs):
                 return f"{complaint}. {chunks.WHOLE}".rstrip()
             if chunks.has_lost_digits(got, expected, inputs):
                 return f"{complaint}. {chunks.LOST_DIGITS}"
@@ -208,9 +188,3 @@ def _first_ranks(got: np.ndarray, inputs: Sequence[np.ndarray], root: int) -> st
                 f"It is the sum of the first {many} ranks, counted from the root: go on while the step is below n = {n}."
             )
     return ""
-
-
-def _was_made_whole(got: np.ndarray, expected: np.ndarray, ranks: int) -> bool:
-    """Return whether `got` is whole although a sum is not: the sum was rounded, or every rank's part of it."""
-    broken = bool((expected != np.rint(expected)).any())
-    return broken and np.array_equal(got, np.rint(got)) and bool(np.abs(got - expected).max() < ranks)

@@ -15,7 +15,7 @@ def deadlock_advice(waits: Sequence[Wait]) -> str:
 
     `waits` are the ranks that have not ended, each with the call that blocks it.
     """
-    for advice in (_left_out, _other_tag, _all_send, _all_receive, _circle):  # the general case last
+    for advice in (_left_out, _other_tag, _all_alike, _circle):  # the general case last
         words = advice(waits)
         if words:
             return words
@@ -46,22 +46,19 @@ def _other_tag(waits: Sequence[Wait]) -> str:
     return ""
 
 
-def _all_send(waits: Sequence[Wait]) -> str:
-    if not waits or any(wait.op != "send" for wait in waits):
-        return ""
-    return (
-        f"Every rank waits until its message is received, but no rank receives: {_pairs(waits)}. "
-        f"Receive before you wait: isend, then recv, then wait for the handle."
-    )
-
-
-def _all_receive(waits: Sequence[Wait]) -> str:
-    if not waits or any(wait.op != "recv" for wait in waits):
-        return ""
-    return (
-        f"Every rank waits for a message that no rank has sent: {_pairs(waits)}. Let one rank send first, "
-        f"or check from which rank each one receives."
-    )
+def _all_alike(waits: Sequence[Wait]) -> str:
+    operations = {wait.op for wait in waits}
+    if operations == {"send"}:
+        return (
+            f"Every rank waits until its message is received, but no rank receives: {_pairs(waits)}. "
+            f"Receive before you wait: isend, then recv, then wait for the handle."
+        )
+    if operations == {"recv"}:
+        return (
+            f"Every rank waits for a message that no rank has sent: {_pairs(waits)}. Let one rank send first, "
+            f"or check from which rank each one receives."
+        )
+    return ""
 
 
 def _circle(waits: Sequence[Wait]) -> str:
@@ -81,11 +78,10 @@ def _circle(waits: Sequence[Wait]) -> str:
 
 
 def _pairs(waits: Sequence[Wait]) -> str:
-    return ", ".join(map(_pair, waits))
+    told = []
+    for wait in waits:
+        whom = "anyone" if wait.peer is None else str(wait.peer)
+        verb = "sends to" if wait.op == "send" else "receives from"
+        told.append(f"rank {wait.rank} {verb} {whom}")
 
-
-def _pair(wait: Wait) -> str:
-    whom = "anyone" if wait.peer is None else str(wait.peer)
-    if wait.op == "send":
-        return f"rank {wait.rank} sends to {whom}"
-    return f"rank {wait.rank} receives from {whom}"
+    return ", ".join(told)

@@ -92,6 +92,14 @@ def though_right(what: str, complaint: Complaint) -> Complaint:
     return f"{what} are right, but {complaint}"
 
 
+def values_first(found: dict[str, Complaint]) -> dict[str, Complaint]:
+    """Prefix complaints about messages with the fact that the values, the first property, are right, if they are."""
+    values, *_ = found.values()
+    if values:
+        return found
+    return {name: though_right("the values", complaint) for name, complaint in found.items()}
+
+
 def ranks_in_words(world_size: int) -> str:
     return count(world_size, "rank")
 

@@ -68,9 +68,14 @@ def rounds(trace: Trace) -> int:
             return passed
 
         passed += 1
-        for t in _leaving(posted, passed):
-            posted[t.src].remove(t)
-            arrived.add(id(t))
+        taken: set[int] = set()  # receivers of this round
+        for turn in range(len(posted)):  # another rank chooses first in each round
+            own = posted[(passed + turn) % len(posted)]
+            leaving = next((t for t in own if t.dst not in taken), None)
+            if leaving is not None:
+                taken.add(leaving.dst)
+                own.remove(leaving)
+                arrived.add(id(leaving))
 
 
 def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
@@ -97,17 +102,4 @@ def _go_on(own: list[tuple[Transfer, bool]], arrived: set[int]) -> list[Transfer
         if not receives:
             found.append(t)
         own.pop()
-    return found
-
-
-def _leaving(posted: list[list[Transfer]], number: int) -> list[Transfer]:
-    """Return a round's messages: each rank's first with a free receiver; another rank chooses first in each round."""
-    taken: set[int] = set()
-    found = []
-    for turn in range(len(posted)):
-        for t in posted[(number + turn) % len(posted)]:
-            if t.dst not in taken:
-                taken.add(t.dst)
-                found.append(t)
-                break
     return found

@@ -22,11 +22,11 @@ def changed(after: Any, given: Any, name: str, rank: int | None = None) -> Compl
 
 def _alike(after: Any, given: Any) -> bool:
     if isinstance(given, np.ndarray):
-        same_kind = isinstance(after, np.ndarray) and (after.shape, after.dtype) == (given.shape, given.dtype)
-        return same_kind and np.array_equal(after, given, equal_nan=given.dtype.kind in "fc")
+        if not isinstance(after, np.ndarray) or (after.shape, after.dtype) != (given.shape, given.dtype):
+            return False
+        return np.array_equal(after, given, equal_nan=given.dtype.kind in "fc")
     if isinstance(given, dict):
         return isinstance(after, dict) and set(after) == set(given) and all(_alike(after[key], given[key]) for key in given)
     if isinstance(given, (tuple, list)):
-        rows = isinstance(after, (tuple, list)) and len(after) == len(given)
-        return rows and all(map(_alike, after, given))
+        return isinstance(after, (tuple, list)) and len(after) == len(given) and all(map(_alike, after, given))
     return bool(after == given)

@@ -56,6 +56,13 @@ def same(got: Any, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero
     return not differing(got, expected, tolerance, near_zero).size
 
 
+def alike(got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE, near_zero: float = 0.0) -> bool:
+    """Return whether two arrays agree within rounding. NaN, the mean over no examples, equals NaN."""
+    apart = differing(got, expected, tolerance, near_zero)
+    both_nan = np.isnan(got) & np.isnan(expected)
+    return bool(both_nan.reshape(-1)[apart].all())
+
+
 def first_difference(
     got: Any, expected: np.ndarray, rank: int | None, what: str, tolerance: float = TOLERANCE, near_zero: float = 0.0
 ) -> Complaint:
@@ -77,17 +84,14 @@ def first_difference(
         return None
 
     i = int(where[0])
-    wanted, found = _apart(expected.reshape(-1)[i], got.reshape(-1)[i])
+    pair = expected.reshape(-1)[i], got.reshape(-1)[i]
+    wanted, found = (f"{one:g}" for one in pair)
+    if wanted == found:  # six digits do not tell them apart
+        wanted, found = (f"{one:.17g}" for one in pair)
     return (
         f"{of_whose}element {i}: expected {wanted} ({what}), got {found}"
         f" ({where.size} of {expected.size} elements differ)"
     )
-
-
-def _apart(one: Any, other: Any) -> tuple[str, str]:
-    """Return two different numbers as text, in six digits, or in 17 if six do not tell them apart."""
-    short = f"{one:g}", f"{other:g}"
-    return short if short[0] != short[1] else (f"{one:.17g}", f"{other:.17g}")
 
 
 def is_row(got: Any) -> bool:
@@ -171,24 +175,20 @@ def number(value: Any) -> float | str:
         if size(value) == 1:
             return float(np.asarray(value, dtype=float).reshape(-1)[0])
 
-    return f"got {_size_in_words(value)}"
+    if isinstance(value, dict):
+        return f"got {len(value)} values"
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return f"got {size(value)} values"
+    return f"got a {type(value).__name__}"
 
 
 def lone_number(value: Any) -> float | str:
     """Return `number(value)`, but reject a number inside a list or a row, which the lab's next cell could not use."""
     found = number(value)
     if isinstance(found, float) and np.ndim(value):
-        kind = "a list" if isinstance(value, (tuple, list)) else f"a tensor of shape {list(np.shape(value))}"
+        kind = "a list" if isinstance(value, (tuple, list)) else kind_in_words(value)
         return f"got {kind} with the number in it: return the number itself"
     return found
-
-
-def _size_in_words(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{len(value)} values"
-    if isinstance(value, (tuple, list, np.ndarray)):
-        return f"{size(value)} values"
-    return f"a {type(value).__name__}"
 
 
 def close(got: float, expected: float, tolerance: float = TOLERANCE, near_zero: float | None = None) -> bool:

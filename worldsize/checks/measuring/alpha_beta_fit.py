@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import compress, product
 
 import numpy as np
 
@@ -133,21 +133,22 @@ def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:
 
     got = f"got α = {found.alpha_s:.4g} s, B = {found.bandwidth:.4g} bytes/s"
     complaint = f"expected α = {truth.alpha_s:.4g} s, B = {truth.bandwidth:.4g} bytes/s, {got}. "
-    if _is_close(Truth(found.bandwidth, found.alpha_s), truth):
-        return complaint + "The two are swapped: α comes first."
-    if _close(found.bandwidth, 1 / truth.bandwidth):
-        return complaint + "That is 1/B, the seconds for one byte: invert it."
-    if found.alpha_s == 0:
-        return complaint + "A line through zero has no α: fit both at once."
-    if _close(found.alpha_s, float(truth.seconds(sizes).min())):
-        return complaint + "That α is the time of the smallest message, bytes and all: fit both at once."
-    if any(_close(second * found.alpha_s, truth.alpha_s) for second in (1e-3, 1e-6)):
-        return complaint + "Return α in seconds."
-    if any(_close(many * found.bandwidth, truth.bandwidth) for many in (1e3, 2**10, 1e6, 2**20, 1e9, 2**30)):
-        return complaint + "Return B in bytes a second, not in kB, MB or GB."
-    if any(_close(found.bandwidth, many * truth.bandwidth) for many in (8, 8e-6, 8e-9)):
-        return complaint + "Return B in bytes a second, not in bits."
-    return complaint + "Without noise, every point lies on the line."
+    slips = {
+        "The two are swapped: α comes first.": _is_close(Truth(found.bandwidth, found.alpha_s), truth),
+        "That is 1/B, the seconds for one byte: invert it.": _close(found.bandwidth, 1 / truth.bandwidth),
+        "A line through zero has no α: fit both at once.": found.alpha_s == 0,
+        "That α is the time of the smallest message, bytes and all: fit both at once.":
+            _close(found.alpha_s, float(truth.seconds(sizes).min())),
+        "Return α in seconds.": _is_multiple(truth.alpha_s, found.alpha_s, 1e-3, 1e-6),
+        "Return B in bytes a second, not in kB, MB or GB.":
+            _is_multiple(truth.bandwidth, found.bandwidth, 1e3, 2**10, 1e6, 2**20, 1e9, 2**30),
+        "Return B in bytes a second, not in bits.": _is_multiple(found.bandwidth, truth.bandwidth, 8, 8e-6, 8e-9),
+    }  # fmt: skip
+    return complaint + next(compress(slips, slips.values()), "Without noise, every point lies on the line.")
+
+
+def _is_multiple(value: float, of: float, *factors: float) -> bool:
+    return any(_close(factor * of, value) for factor in factors)
 
 
 def _is_close(found: Truth, truth: Truth) -> bool:

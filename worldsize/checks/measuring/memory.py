@@ -7,6 +7,7 @@ framework's other allocations (caches, message buffers).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,13 @@ def training_bytes(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     a, b, c = (arena.draws.randint(11, 99) for _ in range(3))
     layer: Shapes = [(a, b), (a,)]
+
     yield _case(arena, fn, "a linear layer", layer, [((b,), 4), ((a,), 4)], arena.draws.randint(5, 9), ())
     cnn: Shapes = [(c, 1, 3, 3), (c,), (10, c, 7), (), (10,)]
     yield _case(arena, fn, "a small CNN", cnn, [((1, 28, 28), 4), ((c, 14, 14), 8), ((), 8), ((10,), 4)], 32, ())
     yield _case(arena, fn, "mixed precision", layer, [((b,), 2), ((a, 3), 1)], 1, (MIXED, MIXED_ADAM))
     yield _case(arena, fn, "plain SGD", layer, [((b, a), 4)], 3, (FLOAT32, 0))
+
     width = 4 * arena.draws.randint(1000, 1050) + 1  # no float32 equals the number of weights
     large: Shapes = [(width, width), (width, 4 * width), (width,)] * 36
     yield _case(arena, fn, "billions of weights", large, [((2048, 4096), 2)] * 36, 4, (MIXED, MIXED_ADAM))
@@ -67,11 +70,8 @@ def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, 
         name += f", weights {weights}, saved {saved}, batch {batch}"
     if widths:
         name += f", weight_bytes={weight_bytes}, optimizer_bytes={optimizer_bytes}"
-    return Case(
-        name,
-        lambda: arena.call(fn, weights, saved, batch, *widths),
-        lambda ended: _examine(ended, measured, mistakes),
-    )
+    run = partial(arena.call, fn, weights, saved, batch, *widths)
+    return Case(name, run, partial(_examine, measured=measured, mistakes=mistakes))
 
 
 def _measured(shape: Sequence[int], width: int) -> int:
@@ -82,26 +82,23 @@ def _measured(shape: Sequence[int], width: int) -> int:
 def _examine(ended: ArenaResult, measured: dict[str, int], mistakes: dict[str, dict]) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not isinstance(got, dict):
+        came = number(got)
+        if not isinstance(came, str):
+            came = f"got the number {came:g}"
         names = ", ".join(f'"{part}"' for part in PARTS)
-        return {WEIGHTS: f"expected a dict with {names}, {_instead(got)}"}
+        return {WEIGHTS: f"expected a dict with {names}, {came}"}
 
     found: dict[str, Complaint] = dict.fromkeys(POINTS)
     for part, expected in measured.items():
         if not found[PARTS[part]]:
             found[PARTS[part]] = _wrong_part(part, got, expected, mistakes[part])
+
     extra = [part for part in got if part not in PARTS]
     if extra and not found[WEIGHTS]:
         names = ", ".join(map(repr, extra))
         found[WEIGHTS] = f"the dict also has {names}; the lab adds up all its entries: return only the four parts"
 
     return found
-
-
-def _instead(got: Any) -> str:
-    found = number(got)
-    if isinstance(found, str):
-        return found
-    return f"got the number {found:g}"
 
 
 def _wrong_part(part: str, got: dict[str, Any], expected: int, mistakes: dict[str, float]) -> Complaint:
@@ -122,7 +119,7 @@ def _mistakes(
 ) -> dict[str, float]:
     """Return {words: the bytes that the slip gives} for this part."""
     count = measured["weights"] // width
-    no_scalars = _numbers(shape for shape in weights if shape)
+    no_scalars = _numbers(filter(None, weights))
     each = batch if part == "activations" else width
     every = {
         "It is 0: has this part been left out?": 0,

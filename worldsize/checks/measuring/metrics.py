@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,12 +95,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for case in CASES:
         spread = _telling(case, np.random.default_rng(arena.draws.getrandbits(32)))
         name = f"{ranks_in_words(len(case.counts))}, {', '.join(map(str, case.counts))} examples"
+        if case.what:
+            name += f", {case.what}"
+
         yield Case(
-            f"{name}, {case.what}" if case.what else name,
+            name,
             lambda spread=spread: with_advice(
                 arena.ranks(fn, spread.inputs(), spread.threshold, driver=on_ranks.with_named), _ADVICE
             ),
-            lambda ended, spread=spread, case=case: _examine(ended, spread, edges=case.what if case.dtype == "float32" else ""),
+            partial(_examine, spread=spread, is_edge=bool(case.what) and case.dtype == "float32"),
         )
 
 
@@ -127,9 +131,11 @@ def _telling(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
 def _tells(spread: Spread, place: int, apart: bool) -> bool:
     """Return whether every slip changes this metric; with `apart` no two slips may give the same value."""
-    slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
-    given = [np.full(len(spread.shares), spread.right()[place]), *map(np.array, slips.values())]
-    pairs = combinations(given, 2) if apart else ((given[0], slip) for slip in given[1:])
+    right = np.full(len(spread.shares), spread.right()[place])
+    given = [np.array(by_rank) for by_rank in _slips(spread, place).values()]
+    pairs = list(product([right], given))
+    if apart:
+        pairs += combinations(given, 2)
     return all(np.abs(one - other).max() > TELLS for one, other in pairs)
 
 
@@ -141,6 +147,7 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
         if count:
             labels[generator.integers(count)] = True
         labels &= rank not in case.bare
+
         scores = generator.normal(size=count) + 1.2 * labels + generator.uniform(-1.0, 0.5)
         if case.levels:
             scores = np.round(scores * case.levels / 4) * 4 / case.levels
@@ -151,6 +158,7 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
     scores, labels = (np.concatenate(part) for part in zip(*shares, strict=True))
     if case.found_none:
         return Spread(tuple(shares), float(np.nextafter(scores.max(), np.inf, dtype=scores.dtype)))
+
     chosen = np.flatnonzero(labels) if labels.any() else np.arange(len(labels))
     middle = chosen[np.argsort(scores[chosen])][len(chosen) // 4 : 3 * len(chosen) // 4 + 1]
     return Spread(tuple(shares), float(scores[generator.choice(middle)]))
@@ -183,16 +191,16 @@ def _average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
 # ---- what came back --------------------------------------------------------------------------
 
 
-def _examine(ended: ArenaResult, spread: Spread, edges: str) -> dict[str, Complaint]:
+def _examine(ended: ArenaResult, spread: Spread, is_edge: bool) -> dict[str, Complaint]:
     complaint = _wrong_form(ended.returned) or _changed(ended.inputs, spread)
     if complaint:
-        return {EDGES: complaint} if edges else {COUNTED: complaint, RANKED: complaint}
+        return dict.fromkeys([EDGES] if is_edge else [COUNTED, RANKED], complaint)
 
     found = np.array([[lone_number(value) for value in told] for told in ended.returned])
     wrong = [_wrong_metric(found[:, place], spread, place) for place in range(3)]
     counted, ranked = wrong[0] or wrong[1], wrong[2]
     unsent = None if counted or ranked else none_sent(ended.trace, "A rank has only its own examples.")
-    if edges:
+    if is_edge:
         return {EDGES: counted or ranked or unsent}
     return {COUNTED: counted or unsent, RANKED: ranked or unsent}
 
@@ -227,10 +235,11 @@ def _wrong_metric(found: np.ndarray, spread: Spread, place: int) -> Complaint:
     said = f"rank {rank}: expected {right:.6f}, the {NAMES[place]} of all ranks' examples; got {found[rank]:.6f}."
     if np.isnan(found[rank]):
         return f"{said} This is 0/0, which counts as 0: nothing is found, or there is nothing to find."
-    slips = {**_of_ranks(spread, place), **_of_one_threshold(spread, place), **_of_the_order(spread, place)}
+
+    slips = _slips(spread, place)
+    if place == 2:
+        slips |= _of_the_sum(spread)
     slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), slips)
-    if not slip and place == 2:
-        slip = first_slip(lambda given: np.allclose(found, given, rtol=NEAR, atol=NEAR), _of_the_sum(spread))
     if not slip and place == 2 and _is_one_by_one(found, *spread.together()):
         slip = _ONE_BY_ONE
     return f"{said} {slip}".rstrip()
@@ -245,9 +254,17 @@ _SUMS = {
 }
 
 
+def _slips(spread: Spread, place: int) -> dict[str, ByRank]:
+    """Return {words: the value on each rank} for slips that give a wrong value, unless there is nothing to find."""
+    return _of_ranks(spread, place) | _of_one_threshold(spread, place) | _of_the_order(spread, place)
+
+
 def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
     """Return {words: the value on each rank} for slips that combine each rank's own metric."""
     n, own, advice = len(spread.shares), spread.by_rank()[:, place], _SUMS[NAMES[place]]
+    if n == 1:
+        return {}
+
     examples = np.array([len(labels) for _, labels in spread.shares])
     positives = np.array([labels.sum() for _, labels in spread.shares])
     slips = {
@@ -257,11 +274,10 @@ def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
     }
     some = positives > 0
     if some.any() and not some.all():
-        without = f"This is the mean over the ranks that have a positive. {advice}"
-        slips[without] = [float(own[some].mean())] * n
+        slips[f"This is the mean over the ranks that have a positive. {advice}"] = [float(own[some].mean())] * n
     if some.any() and place > 0:
         slips[f"This is the ranks' mean, weighted by their positives. {advice}"] = [float(own @ positives / positives.sum())] * n
-    return slips if n > 1 else {}
+    return slips
 
 
 def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
@@ -269,8 +285,8 @@ def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
     n, (recall, precision) = len(spread.shares), _at(scores, labels, spread.threshold)
     above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
     if place == 2:
-        product = "This is recall times precision at the threshold. Average precision takes every score as a threshold."
-        return {product: [recall * precision] * n}
+        at_once = "This is recall times precision at the threshold. Average precision takes every score as a threshold."
+        return {at_once: [recall * precision] * n}
     turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
     return {
         "A score equal to the threshold is found, too: scores >= threshold, with unchanged scores.": [above[place]] * n,
@@ -283,18 +299,22 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
     scores, labels = spread.together()
     n = len(spread.shares)
     if place < 2:
-        nothing = "This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0."
-        return {nothing: [1.0] * n} if spread.right()[place] == 0 else {}
-    points = _points(scores, labels)
-    lowest = "The lowest scores came first: the surest example has the highest score."
+        if spread.right()[place]:
+            return {}
+        return {"This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0.": [1.0] * n}
+
+    recall, precision = _points(scores, labels).T
+    gained = np.diff(recall, prepend=0.0)
+    trapezoids = gained * (precision + np.append(1.0, precision[:-1])) / 2
+    interpolated = gained * np.maximum.accumulate(precision[::-1])[::-1]
     return {
-        lowest: [_average_precision(-scores, labels)] * n,
+        "The lowest scores came first: the surest example has the highest score.": [_average_precision(-scores, labels)] * n,
         "This is the area under lines from point to point (the trapezoidal rule), which promises more than the model holds. "
-        "Each gain in recall counts with the precision at its own threshold.": [_trapezoids(points)] * n,
+        "Each gain in recall counts with the precision at its own threshold.": [float(trapezoids.sum())] * n,
         "This takes the highest precision at that recall or a higher one (interpolated). Each gain in recall counts with the "
-        "precision at its own threshold.": [_interpolated(points)] * n,
+        "precision at its own threshold.": [float(interpolated.sum())] * n,
         "This is the mean of the precision over all scores. Only a gain in recall counts, as much as it gains.":
-            [float(points[:, 1].mean())] * n,
+            [float(precision.mean())] * n,
     }  # fmt: skip
 
 
@@ -321,25 +341,16 @@ def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) ->
     """Return whether some order of equal scores gives `found`: from negatives first to positives first among equals."""
     if len(np.unique(scores)) == len(scores):
         return False
-    least, most = (_in_this_order(labels[np.lexsort((tie, -scores.astype(float)))]) for tie in (labels, ~labels))
+
+    bounds = []
+    for tie in (labels, ~labels):
+        ordered = labels[np.lexsort((tie, -scores.astype(float)))]
+        hits = np.cumsum(ordered)
+        bounds.append(float((hits / np.arange(1, len(hits) + 1))[ordered].sum() / max(1, labels.sum())))
+    least, most = bounds
     return bool((found >= least - NEAR).all() and (found <= most + NEAR).all())
 
 
 def _points(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return recall and precision at each score, the highest first, [scores, 2]."""
     return np.array([_at(scores, labels, threshold) for threshold in np.unique(scores)[::-1]])
-
-
-def _in_this_order(labels: np.ndarray) -> float:
-    hits = np.cumsum(labels)
-    return float((hits / np.arange(1, len(hits) + 1))[labels].sum() / max(1, labels.sum()))
-
-
-def _trapezoids(points: np.ndarray) -> float:
-    recall, precision = np.concatenate([[(0.0, 1.0)], points]).T
-    return float((np.diff(recall) * (precision[1:] + precision[:-1]) / 2).sum())
-
-
-def _interpolated(points: np.ndarray) -> float:
-    highest = np.maximum.accumulate(points[::-1, 1])[::-1]
-    return float((np.diff(points[:, 0], prepend=0.0) * highest).sum())

@@ -108,24 +108,28 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for workers in ((1, 2, 4, 8), (6, 2, 3), (16, 1, 4, 2)):
         job_s = draw(1.5, 3.0)
         serial_s = draw(0.05, 0.4) * job_s
-        yield _exact(arena, fn, STAYS, _following(workers, [job_s] * len(workers), serial_s), serial_s)
+        yield _exact(arena, fn, STAYS, _following(workers, [job_s] * len(workers), [serial_s] * len(workers)), serial_s)
 
     for workers in ((1, 2, 4, 8), (12, 3, 2, 6)):
         serial_s, share_s = draw(0.1, 0.3), draw(0.3, 0.6)
-        yield _exact(arena, fn, GROWS, _following(workers, [serial_s + n * share_s for n in workers], serial_s), serial_s)
+        jobs_s = [serial_s + n * share_s for n in workers]
+        yield _exact(arena, fn, GROWS, _following(workers, jobs_s, [serial_s] * len(workers)), serial_s)
 
     yield from _every_say(arena, fn, WITHIN)
-    yield _exact(arena, fn, BOUNDS, _following((1, 2, 4), [draw(1.5, 3.0)] * 3, 0.0), 0.0)
+
+    yield _exact(arena, fn, BOUNDS, _following((1, 2, 4), [draw(1.5, 3.0)] * 3, [0.0] * 3), 0.0)
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
     for shortest, workers in enumerate(((1, 2, 4), (8, 2, 1), (2, 6, 3))):
         yield _bound(arena, fn, *_slower(arena, workers, shortest), "slower than one worker")
+
     yield from _every_say(arena, fn, BEYOND)
 
 
-def _following(workers: tuple[int, ...], one_s: list[float], serial_s: float) -> MeasuredJobs:
-    many_s = tuple(serial_s + (t - serial_s) / n for n, t in zip(workers, one_s, strict=True))
-    return MeasuredJobs(workers, tuple(one_s), many_s)
+def _following(workers: Sequence[int], one_s: Sequence[float], serial_s: Sequence[float]) -> MeasuredJobs:
+    """Return jobs of these seconds on one worker, each with its own seconds that no worker shares."""
+    rows = zip(workers, one_s, serial_s, strict=True)
+    return MeasuredJobs(tuple(workers), tuple(one_s), tuple(s + (t - s) / n for n, t, s in rows))
 
 
 def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case]:
@@ -136,9 +140,8 @@ def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case
     jobs_s = _jobs(arena)
     for say in says:
         before: list[float] = []
-        yield _between(arena, fn, _saying(jobs_s, say.by_place()), say, before)
-        for place in say.places:
-            yield _moved(arena, fn, _saying(jobs_s, say.by_place(place)), say, place, before)
+        for place in (None, *say.places):
+            yield _saying(arena, fn, jobs_s, say, place, before)
 
 
 def _jobs(arena: Arena) -> list[float]:
@@ -158,11 +161,6 @@ def _slower(arena: Arena, workers: tuple[int, ...], shortest: int) -> tuple[Meas
     one_s.insert(shortest, draw(1.4, 1.7))
     many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
     return MeasuredJobs(workers, tuple(one_s), tuple(many_s)), one_s[shortest]
-
-
-def _saying(jobs_s: list[float], says: list[float]) -> MeasuredJobs:
-    rows = zip(SAY_WORKERS, jobs_s, says, strict=True)
-    return MeasuredJobs(SAY_WORKERS, tuple(jobs_s), tuple(s + (t - s) / n for n, t, s in rows))
 
 
 Examine = Callable[[ArenaResult], dict[str, Complaint]]
@@ -196,25 +194,25 @@ def _exact(arena: Arena, fn: Callable, what: str, measured: MeasuredJobs, serial
     return _case(arena, fn, f", of which {serial_s:.6f} s are serial", measured, examine)
 
 
-def _between(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, before: list[float]) -> Case:
+def _saying(
+    arena: Arena, fn: Callable, jobs_s: list[float], say: Say, place: int | None, before: list[float]
+) -> Case:
+    """Return the case in which the measurement at index `place` has changed; if it is None, none has.
+
+    That case, the first, keeps its answer in `before`.
+    """
+    measured = _following(SAY_WORKERS, jobs_s, say.by_place(place))
     low_s, high_s = sorted((say.s, say.others_s))
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
         got = lone_number(ended.returned[0])
-        if isinstance(got, str) or not low_s - ROUNDING <= got <= high_s + ROUNDING:
-            wanted = f"half of the measurements give {low_s:g} s and half {high_s:g} s: expected a number between"
-            return {SAY: f"{wanted}, {_came(got)}"}
-        before.append(got)
-        return {SAY: None}
+        if place is None:
+            if isinstance(got, str) or not low_s - ROUNDING <= got <= high_s + ROUNDING:
+                wanted = f"half of the measurements give {low_s:g} s and half {high_s:g} s: expected a number between"
+                return {SAY: f"{wanted}, {_came(got)}"}
+            before.append(got)
+            return {SAY: None}
 
-    return _case(arena, fn, "", measured, examine)
-
-
-def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: int, before: list[float]) -> Case:
-    low_s, high_s = sorted((say.s, say.others_s))
-
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = lone_number(ended.returned[0])
         if isinstance(got, str) or math.isnan(got):
             return {SAY: f"expected a number between {low_s:g} s and {high_s:g} s, {_came(got)}"}
         if abs(got - before[0]) > MOVES * measured.shortest_s:
@@ -225,18 +223,19 @@ def _moved(arena: Arena, fn: Callable, measured: MeasuredJobs, say: Say, place: 
             f"{got:.6f} s. "
         )
         if 0 <= say.s <= measured.shortest_s:
-            complaint += (
-                "Every measurement must count, also the first, the last and a second one of the same number of workers; least "
-                "squares does that"
-            )
-        else:
-            complaint += (
-                f"By itself it now gives {say.then_s:g} s, not {say.s:g} s: count it as it is, and keep only the result from 0 "
-                f"to the shortest of one_s"
-            )
-        return {SAY: complaint}
+            return {SAY: complaint + EVERY_ONE_COUNTS}
+        return {
+            SAY: f"{complaint}By itself it now gives {say.then_s:g} s, not {say.s:g} s: count it as it is, and keep only the "
+            "result from 0 to the shortest of one_s"
+        }
 
     return _case(arena, fn, "", measured, examine)
+
+
+EVERY_ONE_COUNTS = (
+    "Every measurement must count, also the first, the last and a second one of the same number of workers; least squares does "
+    "that"
+)
 
 
 def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, complaint: str) -> Case:
@@ -244,8 +243,11 @@ def _bound(arena: Arena, fn: Callable, measured: MeasuredJobs, expected: float, 
         got = lone_number(ended.returned[0])
         if not isinstance(got, str) and close(got, expected):
             return {BOUNDS: None}
+
         keep = f"Keep s from 0 to the shortest of one_s, {measured.shortest_s:.6g} s"
-        named = "" if isinstance(got, str) else first_named(got, _other_bounds(measured))
+        named = ""
+        if not isinstance(got, str):
+            named = first_named(got, _other_bounds(measured))
         return {BOUNDS: f"noise made the workers {complaint}: expected {expected:.6g} s, {_came(got)}{named}. {keep}"}
 
     return _case(arena, fn, "", measured, examine)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
@@ -117,6 +118,7 @@ def smallest_batch(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     ring = _telling(arena)
     yield _case(arena, fn, ring, RING, "")
+
     latency = _job(arena, n=16, latency_part=0.995).asking_for(_between(arena, 300, 900))
     yield _case(arena, fn, latency, RING, ", small tensors: latency is nearly all")
     bandwidth = _job(arena, n=2, latency_part=0.02).asking_for(_between(arena, 300, 900))
@@ -175,53 +177,47 @@ def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str)
     numbers = (job.most, job.n, job.size_bytes, job.link.latency_s, job.link.bandwidth_bytes_per_s, job.share)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        complaint = measured.wrong() or _wrong_batch(ended.returned[0], job)
-        if complaint or what is not FEW:
-            return {what: complaint}
-        return {what: _too_many(len(measured.asked))}
+        complaint, asked = measured.wrong() or _wrong_batch(ended.returned[0], job), len(measured.asked)
+        if what is FEW and not complaint and asked > MOST_ASKED:
+            complaint = (
+                f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows "
+                "with the batch, so one measurement in the middle rules out half of the batches"
+            )
+        return {what: complaint}
 
-    return Case(f"{job}{name}", lambda: arena.call(fn, measured.step_s, *numbers), examine)
-
-
-def _too_many(asked: int) -> Complaint:
-    if asked <= MOST_ASKED:
-        return None
-    return (
-        f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows with the "
-        "batch, so one measurement in the middle rules out half of the batches"
-    )
+    return Case(f"{job}{name}", partial(arena.call, fn, measured.step_s, *numbers), examine)
 
 
 def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     expected = job.smallest(job.all_reduce_s)
     if got is None and expected is None:
         return None
+
     if got is None:
         wanted = f"expected {expected}, where the all-reduce takes {job.share_at(expected):.2%} of the step, got None"
-        return wanted + (". The largest batch may be the answer, too" if expected == job.most else _slip(None, job))
+        if expected == job.most:
+            return f"{wanted}. The largest batch may be the answer, too"
+        return wanted + _slip(None, job)
 
     found = number(got)
     if isinstance(found, str):
         return f"expected a batch, one whole number, or None, {found}"
+    if found == expected and is_whole(got):
+        return None
     if found == expected:
-        return _no_count(got)
+        return f"expected a whole number, an int, got {shown(got)}: the next cells take that many images"
     if expected is None:
         left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
         return f"expected None, got {found:g}: {left}"
     return f"expected {expected}, got {found:g}{_beside(found, job, expected)}{_slip(found, job)}"
 
 
-def _no_count(got: Any) -> Complaint:
-    """Complain about the right batch in a form that cannot slice: the lab's next cell takes so many images."""
-    return None if is_whole(got) else f"expected a whole number, an int, got {shown(got)}: the next cells take that many images"
-
-
 def _beside(got: float, job: LinkedTraining, expected: int) -> str:
     if got != int(got) or not 1 <= got <= job.most:
         return f". Expected a whole number from 1 to most, {job.most}"
-    batch = int(got)
-    words = f", with which the all-reduce takes {job.share_at(batch):.2%} of the step; {job.share:.2%} is allowed"
-    if batch > expected:
+
+    words = f", with which the all-reduce takes {job.share_at(int(got)):.2%} of the step; {job.share:.2%} is allowed"
+    if got > expected:
         words += f", and {counted(expected, 'example')} are enough"
     return words
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 
 from worldsize.checks.arena import Arena, ArenaResult
@@ -67,19 +68,24 @@ def seconds_per_step(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     a, b, c, d = _rising(arena)
     yield _case(arena, fn, [], [a, 6.0, d, c, b], MEDIAN, "a CPU; one of 5 steps takes 6 s")
+
     a, b, c, d = _rising(arena)
     yield _case(arena, fn, [], [c, a, 2 * d, b], MEDIAN, "a CPU; no warm-up, 4 steps")
+
     a, b, c, d = _rising(arena)
     yield _case(arena, fn, [], [b, a], MEDIAN, "a CPU; no warm-up, 2 steps")
     yield _case(arena, fn, [], [d, 3 * d, b, a, c, 2 * d], MEDIAN, "a CPU; no warm-up, 6 steps")
+
     a, b, c, _ = _rising(arena)
     yield _case(arena, fn, [], [a, c, b], MEDIAN, "a CPU; no warm-up, 3 steps")
+
     yield _case(arena, fn, [1.9, 1.3], [0.25] * 5, WARM, "a CPU; 2 slow calls, then 5 of 0.25 s")
     yield _case(arena, fn, [0.01, 0.02, 0.01], _drawn(arena, 9), WARM, "a CPU; 3 quick calls to warm up, then 9 steps")
 
     launch_s = arena.draws.uniform(0.001, 0.002)
     growing = sorted(_drawn(arena, 5))  # an answer that is late by a step has another median
     yield _case(arena, fn, [], growing, FINISHED, "a device that works on its own; 5 steps", launch_s)
+
     queued = [*_drawn(arena, 2), 1.7]
     yield _case(arena, fn, queued, _drawn(arena, 1), FINISHED, "a device that works on its own; 1 step", launch_s)
     yield _case(arena, fn, _drawn(arena, 2), _drawn(arena, 8), FINISHED, "a device that works on its own; 8 steps", launch_s)
@@ -100,27 +106,18 @@ def _case(
     script = TimerScript(warm + counted, arena.draws.uniform(1000.0, 2000.0), launch_s)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        calls = _wrong_calls(script, warm, counted)
-        if calls:
-            return {WARM: calls}
-        return {what: _wrong_value(ended, script, warm, counted, launch_s)}
+        expected = len(warm) + len(counted)
+        if script.calls == expected:
+            return {what: _wrong_value(ended, script, warm, counted, launch_s)}
 
-    return Case(
-        f"warm_up={len(warm)}, steps={len(counted)} ({name})",
-        lambda: arena.call(fn, script.step, script.clock, script.synchronize, len(warm), len(counted)),
-        examine,
-    )
+        came = f"step was called {script.calls} times; expected {expected}"
+        complaint = f"{came}, {len(warm)} to warm up and {len(counted)} that count"
+        if warm and script.calls == len(counted):
+            complaint += ". Make the warm-up calls in addition to the steps that count, and before them"
+        return {WARM: complaint}
 
-
-def _wrong_calls(script: TimerScript, warm: list[float], counted: list[float]) -> Complaint:
-    expected = len(warm) + len(counted)
-    if script.calls == expected:
-        return None
-
-    complaint = f"step was called {script.calls} times; expected {expected}, {len(warm)} to warm up and {len(counted)} that count"
-    if warm and script.calls == len(counted):
-        complaint += ". Make the warm-up calls in addition to the steps that count, and before them"
-    return complaint
+    run = partial(arena.call, fn, script.step, script.clock, script.synchronize, len(warm), len(counted))
+    return Case(f"warm_up={len(warm)}, steps={len(counted)} ({name})", run, examine)
 
 
 def _wrong_value(
@@ -145,9 +142,7 @@ def _wrong_value(
 
 def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
     """Return the complaint about a clock read at the wrong moment, on a device that works on by itself."""
-    never = ""
-    if not script.synchronized:
-        never = " synchronize() was never called."
+    never = " synchronize() was never called." * (not script.synchronized)
     if close(got, launch_s, near_zero=ROUNDING_S):
         return (
             f". This is the time to launch a step: step() returned while its work went on.{never} "
@@ -177,6 +172,7 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
         "These are steps per second: invert it": 1 / statistics.median(counted),
         "The clock was read once before all steps: read it again before each": statistics.median(accumulate(counted)),
     }
+
     if warm:
         every = warm + counted
         mistakes |= {
@@ -184,7 +180,6 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
             "The warm-up is in it, and this is a mean": statistics.fmean(every),
             "The warm-up is in it: its time was added to the steps": sum(every) / len(counted),
         }
-
     return mistakes
 
 

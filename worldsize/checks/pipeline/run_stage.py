@@ -8,6 +8,7 @@ schedule's order. The split is from Y. Huang et al. ("GPipe", arXiv:1811.06965, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from worldsize.arrays import plain
+from worldsize.arrays import plain, tensors
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
@@ -78,18 +79,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         parts = _parts(ranks, micro_batches, dtype, generator, timed=size == TIMED)
         orders = drawn_orders(ranks, micro_batches, way, generator)
+
+        name = f"{ranks_in_words(ranks)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
+        if dtype is not torch.float32:
+            name += f" of {str(dtype).removeprefix('torch.')}"
         yield Case(
-            _case_name(ranks, micro_batches, dtype) + ", with a declared time" * (size == TIMED),
+            name + ", with a declared time" * (size == TIMED),
             lambda parts=parts, orders=orders: with_advice(arena.ranks(fn, parts, orders), _ADVICE),
-            lambda ended, parts=parts, orders=orders: _examine(ended, parts, orders),
+            partial(_examine, parts=parts, orders=orders),
         )
-
-
-def _case_name(ranks: int, micro_batches: int, dtype: torch.dtype) -> str:
-    name = f"{ranks_in_words(ranks)}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
-    if dtype is not torch.float32:
-        name += f" of {str(dtype).removeprefix('torch.')}"
-    return name
 
 
 def _parts(
@@ -113,12 +111,12 @@ def _parts(
     y = torch.randint(widths[-1], (rows,), generator=torch_generator)
     edges = list(accumulate(layers, initial=0))
     seconds = [(0.0, 0.0)] * ranks if timed else None
-    return [_arrays(part) for part in cut(model, edges, x, y, micro_batches, seconds)]
 
-
-def _arrays(part: dict[str, Any]) -> dict[str, Any]:
-    layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
-    return {**part, "layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))}
+    found = []
+    for part in cut(model, edges, x, y, micro_batches, seconds):
+        layers = [{name: plain(value) for name, value in layer.items()} for layer in part["layers"]]
+        found.append({**part, "layers": layers, "xs": list(map(plain, part["xs"])), "ys": list(map(plain, part["ys"]))})
+    return found
 
 
 # ---- gradients -------------------------------------------------------------------------------
@@ -132,7 +130,8 @@ def _examine(ended: ArenaResult, parts: list[dict], orders: Schedules) -> dict[s
 
     wrong = _wrong_gradients(ended.returned, parts)
     if wrong:
-        wrong += f" Besides, {order}." if order else ""
+        if order:
+            wrong += f" Besides, {order}."
         return {GRADIENTS: wrong, MESSAGES: sent, ORDER: wrong}  # the order of wrong work earns nothing
     return {
         GRADIENTS: None,
@@ -152,15 +151,18 @@ def _wrong_gradients(returned: Sequence[Any], parts: list[dict]) -> Complaint:
 
         for i, (got, want) in enumerate(zip(returned[rank], expected, strict=True)):
             if not _close(got, want):
-                where = f"rank {rank}, the gradient of {_name(i)}"
-                return f"{_first_mismatch(where, got, want)}. {_why(got, by_parameter[i], rank, len(parts))}"
+                k = int(np.argmax(np.abs(got - want)))
+                return (
+                    f"rank {rank}, the gradient of {_name(i)}, element {k}: expected {want.reshape(-1)[k]:.4g}, got "
+                    f"{got.reshape(-1)[k]:.4g}. {_why(got, by_parameter[i], rank, len(parts))}"
+                )
 
     return None
 
 
 def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
     """Return autograd's gradients of the unsplit model's loss on one micro-batch, by rank and parameter."""
-    stages = [build(_tensors(part)) for part in parts]
+    stages = [build(tensors({"layers": part["layers"]})) for part in parts]
     out = torch.from_numpy(parts[0]["xs"][micro])
     for stage in stages:
         out = stage(out)
@@ -168,15 +170,6 @@ def _unsplit(parts: list[dict], micro: int) -> list[list[np.ndarray]]:
     labels = torch.from_numpy(parts[-1]["ys"][micro])
     functional.cross_entropy(out, labels).backward()
     return [[p.grad.numpy() for p in stage.parameters()] for stage in stages]
-
-
-def _tensors(part: dict) -> dict:
-    layers = []
-    for layer in part["layers"]:
-        weight, bias = torch.from_numpy(layer["weight"]), torch.from_numpy(layer["bias"])
-        layers.append({"weight": weight, "bias": bias, "relu": bool(layer["relu"])})
-
-    return {"layers": layers}
 
 
 def _wrong_list(got: Any, expected: list[np.ndarray], rank: int) -> Complaint:
@@ -206,11 +199,6 @@ def _name(index: int) -> str:
 def _close(got: np.ndarray, want: np.ndarray) -> bool:
     largest = max(float(np.abs(want).max()), SMALLEST)
     return same(got, want, tolerance=0.0, near_zero=TOLERANCE * largest)
-
-
-def _first_mismatch(where: str, got: np.ndarray, want: np.ndarray) -> str:
-    i = int(np.argmax(np.abs(got - want)))
-    return f"{where}, element {i}: expected {want.reshape(-1)[i]:.4g}, got {got.reshape(-1)[i]:.4g}"
 
 
 def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -34,16 +34,17 @@ SIZES = ((2, 4), (3, 5), (4, 8), (4, 2), (2, 1), (1, 2), (5, 7))  # (stages, mic
 # limit on sizes shows.
 DRAWN = (((6, 9), (10, 40)), ((17, 33), (64, 130)), ((12, 33), (3, 9)))
 
+COMPLETE = "every micro-batch goes forward and backward once, and no stage waits for ever"
+FORWARDS_FIRST = "all forwards come first, and no stage waits longer than it must"
+NO_NEEDLESS_WAIT = "no stage waits longer than it must"
+FEW_HELD = "nor does it for holding at most p − s micro-batches on stage s"
+IN_ORDER = "every layer is in one stage, in order"
+BALANCED = "no other cuts have a faster slowest stage"
 # The property that defines a schedule carries most points: GPipe's order is not 1F1B's, nor an even cut a balanced one.
-GPIPE = {
-    "every micro-batch goes forward and backward once, and no stage waits for ever": 0.25,
-    "all forwards come first, and no stage waits longer than it must": 0.75,
-}
-ONE_F_ONE_B = {
-    "every micro-batch goes forward and backward once, and no stage waits for ever": 0.2,
-    "no stage waits longer than it must": 0.3,
-    "nor does it for holding at most p − s micro-batches on stage s": 1.0,
-}
+GPIPE = {COMPLETE: 0.25, FORWARDS_FIRST: 0.75}
+ONE_F_ONE_B = {COMPLETE: 0.2, NO_NEEDLESS_WAIT: 0.3, FEW_HELD: 1.0}
+CUTS = {IN_ORDER: 0.25, BALANCED: 0.75}
+
 ROUNDING = 1e-9  # relative, for sums in another order
 CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
     ([3, 1, 1, 3], 2),
@@ -54,7 +55,6 @@ CUT_CASES = (  # (seconds by layer, stages); each defeats a shortcut
     ([4, 3, 4, 12, 1], 3),  # the edges nearest to thirds of the sum; the least spread; filling up to the mean
     ([2, 12, 1, 2, 3, 3, 3], 3),  # moving one edge at a time
 )
-CUTS = {"every layer is in one stage, in order": 0.25, "no other cuts have a faster slowest stage": 0.75}
 
 
 def gpipe(arena: Arena, fn: Callable) -> Verdict:
@@ -62,14 +62,11 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
 
     `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
     """
-    complete, filled = GPIPE
-
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
-            return {complete: wrong, filled: wrong}
-
-        return {complete: None, filled: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
+            return {COMPLETE: wrong, FORWARDS_FIRST: wrong}
+        return {COMPLETE: None, FORWARDS_FIRST: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
 
     return judge("gpipe", GPIPE, _cases(arena, fn, GPIPE, examine))
 
@@ -79,60 +76,48 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
 
     `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
     """
-    complete, filled, held = ONE_F_ONE_B
-
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
         wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
         if wrong:
-            return {complete: wrong}
+            return {COMPLETE: wrong}
 
         slow = _slow(ended.returned, micro_batches)
-        return {
-            complete: None,
-            filled: slow,
-            held: slow or _holds_too_many(ended.returned, micro_batches),  # holding few is easy for a slow schedule
-        }
+        held = slow or _holds_too_many(ended.returned, micro_batches)  # holding few is easy for a slow schedule
+        return {COMPLETE: None, NO_NEEDLESS_WAIT: slow, FEW_HELD: held}
 
     return judge("one_forward_one_backward", ONE_F_ONE_B, _cases(arena, fn, ONE_F_ONE_B, examine))
 
 
 def _cases(arena: Arena, fn: Callable, points: dict[str, float], examine: Callable) -> Iterator[Case]:
-    def case(size: tuple[int, int], run: Callable[[], ArenaResult], examine: Callable) -> Case:
-        stages, micro_batches = size
-        name = f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
-        return Case(name, run, lambda ended: examine(ended, *size))
-
+    """Yield the fixed sizes, a call for each stage, and then drawn ones, for which one process answers all calls."""
     for size in SIZES:
-        yield case(size, lambda size=size: _called(arena, fn, _of_each_stage(size)), examine)
+        yield Case(_named(*size), partial(_called, arena, fn, *size), lambda ended, size=size: examine(ended, *size))
 
     drawn = [(arena.draws.randint(*stages), arena.draws.randint(*micros)) for stages, micros in DRAWN]
-    in_one_process = cache(lambda: arena.ranks(fn, [[call for s in drawn for call in _of_each_stage(s)]], driver=answers))
+    asked = [(stage, *size) for size in drawn for stage in range(size[0])]
+    in_one_process = cache(lambda: arena.ranks(fn, [asked], driver=answers))
     first = 0
     for size in drawn:
         own = slice(first, first := first + size[0])
-        yield case(
-            size,
-            lambda own=own: _part(in_one_process(), own),
-            lambda *given: with_untried(points, examine(*given)),
-        )
+
+        def run(own: slice = own) -> ArenaResult:
+            ended = in_one_process()
+            if ended.state != "done":
+                return ended
+            return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
+
+        yield Case(_named(*size), run, lambda ended, size=size: with_untried(points, examine(ended, *size)))
 
 
-def _of_each_stage(size: tuple[int, int]) -> list[tuple[int, int, int]]:
-    return [(stage, *size) for stage in range(size[0])]
+def _named(stages: int, micro_batches: int) -> str:
+    return f"{count(stages, 'stage')}, {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
 
 
-def _part(ended: ArenaResult, own: slice) -> ArenaResult:
-    """Return the result with only a part of the answers of `on_ranks.answers`."""
-    if ended.state != "done":
-        return ended
-    return replace(ended, returned=tuple(ended.returned[0]["returned"][own]))
-
-
-def _called(arena: Arena, fn: Callable, calls: Sequence[tuple]) -> ArenaResult:
+def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> ArenaResult:
     """Call the function once for each stage; return the first call that fails, or all answers."""
     returned = []
-    for args in calls:
-        ended = arena.call(fn, *args)
+    for stage in range(stages):
+        ended = arena.call(fn, stage, stages, micro_batches)
         if ended.state != "done":
             return ended
         returned += ended.returned
@@ -180,9 +165,7 @@ def _not_once(actions: Sequence[Action], micro_batches: int) -> Complaint:
         for k in range(micro_batches):
             found = micros.count(k)
             if found != 1:
-                times = f"{found} times"
-                if not found:
-                    times = "never"
+                times = f"{found} times" if found else "never"
                 return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
 
     return None
@@ -295,7 +278,7 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         untried = CUTS if number >= len(CUT_CASES) else ()
         yield Case(
             f"layers of {seconds} s, {count(stages, 'stage')}",
-            lambda seconds=seconds, stages=stages: arena.call(fn, seconds, stages),
+            partial(arena.call, fn, seconds, stages),
             lambda ended, seconds=seconds, stages=stages, untried=untried: with_untried(
                 untried, _examine_cuts(ended, seconds, stages)
             ),
@@ -303,13 +286,12 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int) -> dict[str, Complaint]:
-    covered, fast = CUTS
     got = ended.returned[0]
     complaint = _no_cuts(got, len(seconds), stages)
     if complaint:
-        return {covered: complaint}
+        return {IN_ORDER: complaint}
     spoilt = changed(ended.inputs[0], seconds, "seconds")
-    return {covered: spoilt, fast: _unbalanced(list(map(int, got)), seconds, stages)}
+    return {IN_ORDER: spoilt, BALANCED: _unbalanced(list(map(int, got)), seconds, stages)}
 
 
 def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
@@ -330,13 +312,15 @@ def _no_cuts(got: Any, layers: int, stages: int) -> Complaint:
 
 
 def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complaint:
-    sums = [sum(seconds[start:stop]) for start, stop in pairwise(edges)]
-    most, least = max(sums), _fastest_slowest(seconds, stages)
+    every_cut = ([0, *inner, len(seconds)] for inner in combinations(range(1, len(seconds)), stages - 1))
+    every = [_sums(seconds, cuts) for cuts in every_cut]
+    sums, least = _sums(seconds, edges), min(map(max, every))
+    most = max(sums)
     if most <= least * (1 + ROUNDING):
         return None
 
     counts, why = np.diff(edges).tolist(), ""
-    if most - min(sums) <= _least_spread(seconds, stages) * (1 + ROUNDING):
+    if most - min(sums) <= min(max(each) - min(each) for each in every) * (1 + ROUNDING):
         why = " The slowest and the fastest stage are as close as they can be, but only the slowest counts."
     elif max(counts) - min(counts) <= 1:
         why = " Every stage has the same number of layers, give or take one, but their seconds count."
@@ -346,32 +330,9 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
     )
 
 
-def _fastest_slowest(seconds: Sequence[float], stages: int) -> float:
-    """Return the slowest stage's seconds under the best cuts: the least sum of neighboring layers that is enough for all."""
-    layers = range(len(seconds))
-    sums = sorted(sum(seconds[start : stop + 1]) for start in layers for stop in layers[start:])
-    return next(limit for limit in sums if _stages_within(seconds, limit * (1 + ROUNDING)) <= stages)
-
-
-def _least_spread(seconds: Sequence[float], stages: int) -> float:
-    """Return the smallest possible gap between the slowest and the fastest stage, over all cuts."""
-    ways = ([0, *inner, len(seconds)] for inner in combinations(range(1, len(seconds)), stages - 1))
-    sums = ([sum(seconds[start:stop]) for start, stop in pairwise(edges)] for edges in ways)
-    return min(max(each) - min(each) for each in sums)
-
-
-def _stages_within(seconds: Sequence[float], limit: float) -> float:
-    """Return the number of stages needed if none may take more than `limit`; infinite if one layer does."""
-    if max(seconds) > limit:
-        return float("inf")
-
-    stages, filled = 1, 0.0
-    for layer_s in seconds:
-        filled += layer_s
-        if filled > limit:
-            stages, filled = stages + 1, layer_s
-
-    return stages
+def _sums(seconds: Sequence[float], edges: Sequence[int]) -> list[float]:
+    """Return the seconds of each stage."""
+    return [sum(seconds[start:stop]) for start, stop in pairwise(edges)]
 
 
 def _few_digits(value: float) -> str:

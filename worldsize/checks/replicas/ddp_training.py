@@ -16,8 +16,7 @@ import numpy as np
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import ddp_parts
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, size
-from worldsize.checks.replicas.replica_mistakes import alike
+from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words, size
 from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -149,50 +148,49 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     own = lesson.batch_size
     whole = [[share[: len(share) // own * own] for share in shares] for shares in orders]
 
-    def alike(*more: Any, **ways: Any) -> list[np.ndarray]:
+    def on_all(*more: Any, **ways: Any) -> list[np.ndarray]:
         return [history(lesson, *more, **ways)] * n
 
     def alone(start: Callable[[int], int], taken: Sequence) -> list[np.ndarray]:
         return [history(lesson, [[shares[r]] for shares in taken], start(r), owners=[r]) for r in range(n)]
 
-    def by_itself() -> list[np.ndarray]:
-        return [history(lesson, orders, owners=[r] * n) for r in range(n)]
-
     return {
-        "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": alike(lesson.orders(False)),
+        "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": on_all(lesson.orders(False)),
         "Every epoch has the order of the first one, and the gradients of earlier steps are still there: "
-        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": alike(lesson.orders(False), keep=1.0),
+        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": on_all(lesson.orders(False), keep=1.0),
         f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's examples.": [
             history(replace(lesson, batch_size=max(1, own // n)), orders)
         ] * n,
-        "The smaller batch at the end of a share was left out: the loader's drop_last is False by default.": alike(whole),
-        "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": alike(in_order),
-        "Every rank took all examples: give the loader the sampler, sampler=….": alike([[every] * n] * EPOCHS),
-        "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": alike(orders, keep=1.0),
+        "The smaller batch at the end of a share was left out: the loader's drop_last is False by default.": on_all(whole),
+        "The examples were never shuffled: leave shuffle to the sampler, whose default is True.": on_all(in_order),
+        "Every rank took all examples: give the loader the sampler, sampler=….": on_all([[every] * n] * EPOCHS),
+        "The gradients of earlier steps are still there: optimizer.zero_grad() at every step.": on_all(orders, keep=1.0),
         **{
             f"The weights shrink by a little more at every step: the optimizer has weight_decay={decay:g}. A plain step is "
-            "weights -= rate · gradient.": alike(orders, decay=decay) for decay in USUAL_DECAYS
+            "weights -= rate · gradient.": on_all(orders, decay=decay) for decay in USUAL_DECAYS
         },
         **{
             f"Each step contains a part of the step before: the optimizer has momentum={keep:g}. A plain step is "
-            "weights -= rate · gradient.": alike(orders, keep=keep) for keep in USUAL_MOMENTA
+            "weights -= rate · gradient.": on_all(orders, keep=keep) for keep in USUAL_MOMENTA
         },
-        "The orders belong to epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": alike(
+        "The orders belong to epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": on_all(
             [library(lesson.count, n, 0, epoch + 1) for epoch in range(EPOCHS)]
         ),
-        "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": alike(
+        "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": on_all(
             orders, scale=0.0
         ),
-        f"The steps are {n} times as long: DDP has divided by the number of ranks already, and by nothing else.": alike(
+        f"The steps are {n} times as long: DDP has divided by the number of ranks already, and by nothing else.": on_all(
             orders, scale=n
         ),
-        f"The steps are {n} times too short: DDP has divided by the number of ranks already.": alike(orders, scale=1 / n),
+        f"The steps are {n} times too short: DDP has divided by the number of ranks already.": on_all(orders, scale=1 / n),
         "Each rank trained on its share alone, from weights of its own: nothing is wrapped in DistributedDataParallel, or "
         "the unwrapped model was called.": alone(lambda r: r, orders),
         "The ranks began alike and then each trained on its share alone: call the wrapped model. Its forward arms the "
         "hooks; ddp.module goes round it, and no_sync() disarms them.": alone(lambda r: 0, orders),
         "Each rank trained on all examples by itself, from weights of its own.": alone(lambda r: r, [[every] * n] * EPOCHS),
-        "Each rank computed the gradients of all shares by itself: take one share a rank, and let DDP average.": by_itself(),
+        "Each rank computed the gradients of all shares by itself: take one share a rank, and let DDP average.": [
+            history(lesson, orders, owners=[r] * n) for r in range(n)
+        ],
     }
 
 
@@ -207,8 +205,9 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
 
     told = [rows_of(got) for got in returned]
     right, start = (history(lesson, lesson.orders(), scale=scale) for scale in (1.0, 0.0))
+    apart = [rank for rank, rows in enumerate(told) if not alike(rows, told[0], near_zero=NEAR_ZERO)]
     found = {
-        ALIKE: _apart(told),
+        ALIKE: f"ranks 0 and {apart[0]} hold different weights." if apart else None,
         TOGETHER: _first_difference(told, right, start, epochs=1),
         ORDERS: _first_difference(told, right, start, epochs=EPOCHS),
     }
@@ -241,15 +240,16 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
 
     found = _examine(histories, lesson)
     found[PARTS] = found[TOGETHER]
-    return {**found, MOVED: _not_moved(returned[0]["moved"])}
-
-
-def _not_moved(moved: dict[str, bool]) -> Complaint:
+    moved = returned[0]["moved"]
     if not moved["model"]:
-        return "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
-    if not moved["examples"]:
-        return "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
-    return None
+        found[MOVED] = "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
+    elif not moved["examples"]:
+        found[MOVED] = (
+            "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
+        )
+    else:
+        found[MOVED] = None
+    return found
 
 
 def _no_history(got: Any, rank: int) -> Complaint:
@@ -278,13 +278,6 @@ def _flat(row: Any) -> np.ndarray:
     if isinstance(row, (tuple, list)):
         return np.concatenate([_flat(part) for part in row])
     return np.asarray(row, float).reshape(-1)
-
-
-def _apart(told: Sequence[np.ndarray]) -> Complaint:
-    for rank, rows in enumerate(told):
-        if not alike(rows, told[0], near_zero=NEAR_ZERO):
-            return f"ranks 0 and {rank} hold different weights."
-    return None
 
 
 def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:

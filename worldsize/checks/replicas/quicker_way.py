@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -54,10 +55,11 @@ class SpreadSetting(NamedTuple):
         return sum(self.stage_bytes)
 
     def __str__(self) -> str:
+        limit = f", memory_bytes={self.memory_bytes}" * (self.memory_bytes != NO_LIMIT)
         return (
             f"batch={self.batch}, example_s={self.example_s:.3g}, stage_bytes={list(self.stage_bytes)}, "
-            f"boundary_bytes={list(self.boundary_bytes)}, alpha_s={self.alpha_s:.3g}, bytes_per_s={self.bytes_per_s:.3g}"
-        ) + (f", memory_bytes={self.memory_bytes}" if self.memory_bytes != NO_LIMIT else "")
+            f"boundary_bytes={list(self.boundary_bytes)}, alpha_s={self.alpha_s:.3g}, bytes_per_s={self.bytes_per_s:.3g}{limit}"
+        )
 
 
 Seconds = Callable[[SpreadSetting], float]
@@ -96,10 +98,6 @@ def _ring(q: SpreadSetting) -> float:
     return replicas_s(q) - -(-q.batch // q.n) * q.example_s
 
 
-def _passing(q: SpreadSetting) -> float:
-    return stages_s(q) - q.batch * q.example_s
-
-
 # {complaint: (seconds of replicas, seconds of stages)}
 SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "Stages work one after the other, since each needs the output of the one before; only replicas share the work.":
@@ -117,7 +115,7 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "A step of replicas averages its gradients: that takes time, too.": (lambda q: replicas_s(q) - _ring(q), stages_s),
     "Activations take time at every boundary.": (replicas_s, lambda q: q.batch * q.example_s),
     "A boundary is passed twice: activations forwards, their gradients backwards.":
-        (replicas_s, lambda q: stages_s(q) - _passing(q) / 2),
+        (replicas_s, lambda q: (stages_s(q) + q.batch * q.example_s) / 2),
     "The activations of the whole batch pass a boundary, not of one example.":
         (replicas_s, lambda q: stages_s(q._replace(example_s=0.0, batch=1)) + q.batch * q.example_s),
     "Stages do not share the batch: all of it passes every boundary.":
@@ -194,7 +192,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         given = [tuple(list(value) if isinstance(value, tuple) else value for value in q) for q in asked]
         yield Case(
             f"{len(asked)} settings, {'with a limit of memory' if limited else 'memory for all'}",
-            lambda given=given: arena.ranks(fn, [given], driver=on_ranks.answers),
+            partial(arena.ranks, fn, [given], driver=on_ranks.answers),
             lambda ended, asked=asked, held=held, slips=slips: {
                 held: _wrong(ended.returned[0]["returned"], asked, slips) or _changed(ended.inputs[0], asked)
             },
@@ -221,14 +219,11 @@ def question_for(words: str, limited: bool, draws: random.Random, unlike: str | 
         expected = right(q) if unlike is None else by_slip(q, unlike)
         if by_slip(q, words) == expected:  # most draws end here, so the cheap test comes first
             continue
-        if _clear(replicas_s(q), stages_s(q)) and all(_clear(*_seconds_by(q, slip)) for slip in (words, unlike or words)):
+        rules = [(replicas_s, stages_s), SLIPS.get(words), SLIPS.get(unlike)]
+        if all(_clear(replicas(q), stages(q)) for replicas, stages in filter(None, rules)):
             return q
+
     raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
-
-
-def _seconds_by(q: SpreadSetting, words: str) -> tuple[float, float]:
-    replicas, stages = SLIPS.get(words, (replicas_s, stages_s))
-    return replicas(q), stages(q)
 
 
 def _clear(one: float, other: float) -> bool:
@@ -258,25 +253,20 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
 
 def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:
     for got in answered:
-        if not (got is None or isinstance(got, str)) or got not in (REPLICAS, STAGES, None):
+        if got is not None and (not isinstance(got, str) or got not in (REPLICAS, STAGES)):
             return f'expected "replicas", "stages" or None, got {shown(got)}'
 
     wrong = [place for place, (got, q) in enumerate(zip(answered, asked, strict=True)) if got != right(q)]
     if not wrong:
         return None
+
     q, got = asked[wrong[0]], answered[wrong[0]]
     slip = next((words for words in slips if [by_slip(q, words) for q in asked] == list(answered)), "")
-    return (
-        f"{q}: expected {right(q)!r}, got {got!r} ({len(wrong)} of {len(asked)} differ). A step of replicas takes "
-        f"{number(replicas_s(q), 's')}, of stages {number(stages_s(q), 's')}{_held(q)}. {slip}"
-    ).rstrip()
-
-
-def _held(q: SpreadSetting) -> str:
-    if q.memory_bytes == NO_LIMIT:
-        return ""
-    needs = f"a replica needs {size(2 * q.model_bytes)}, the largest stage {size(2 * max(q.stage_bytes))}"
-    return f"; {needs}, a rank has {size(q.memory_bytes)}"
+    seconds = f"A step of replicas takes {number(replicas_s(q), 's')}, of stages {number(stages_s(q), 's')}"
+    if q.memory_bytes != NO_LIMIT:
+        needs = f"a replica needs {size(2 * q.model_bytes)}, the largest stage {size(2 * max(q.stage_bytes))}"
+        seconds += f"; {needs}, a rank has {size(q.memory_bytes)}"
+    return f"{q}: expected {right(q)!r}, got {got!r} ({len(wrong)} of {len(asked)} differ). {seconds}. {slip}".rstrip()
 
 
 def _changed(after: Sequence[Any], asked: Sequence[SpreadSetting]) -> Complaint:

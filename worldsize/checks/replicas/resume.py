@@ -11,6 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -56,7 +57,8 @@ class RankScript:
     trained_on: list[tuple] = field(default_factory=list)
 
     def train_epoch(self, model: Any, optimizer: Any, epoch: Any) -> list[Any]:
-        self.events.append(RankEvent("train", _whole(epoch)))
+        number = int(epoch) if isinstance(epoch, (int, float, np.number)) else str(epoch)
+        self.events.append(RankEvent("train", number))
         self.trained_on.append((copy.deepcopy(model), copy.deepcopy(optimizer)))
         return list(trained(model, optimizer, epoch))
 
@@ -71,11 +73,11 @@ class RankScript:
         self.events.append(WAIT)
 
     def _file(self) -> Any:
-        if self.rank_0 is None:
-            written = self.events
-        else:  # only writes before rank 0's barrier of the same number are certain
-            barriers = len(self.all_of("wait"))
-            written = _until(self.rank_0.events, barriers)
+        written = self.events
+        if self.rank_0 is not None:  # only writes before rank 0's barrier of the same number are certain
+            theirs, barriers = self.rank_0.events, len(self.all_of("wait"))
+            waits = [place for place, event in enumerate(theirs) if event.kind == "wait"]
+            written = theirs[: waits[barriers - 1]] if 0 < barriers <= len(waits) else []
 
         saved = [self.begun, *(event.what for event in written if event.kind == "save")]
         return saved[-1]
@@ -88,14 +90,6 @@ class RankScript:
         """Return whether nothing was trained or saved after the last load; barriers may follow."""
         done = self.all_of("train", "save", "load")
         return bool(done) and done[-1].kind == "load"
-
-
-def _until(events: list[RankEvent], barriers: int) -> list[RankEvent]:
-    """Return the events up to barrier number `barriers`, counted from 1; none for 0 or if that barrier was never reached."""
-    waits = [place for place, event in enumerate(events) if event.kind == "wait"]
-    if barriers == 0 or barriers > len(waits):
-        return []
-    return events[: waits[barriers - 1] + 1]
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
@@ -115,50 +109,38 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
     `model` and `optimizer` are states to begin with, and `train_epoch(model, optimizer, epoch)` returns new ones.
     `load()` returns None if there is no file yet. A checkpoint is a dict with "epoch", "model" and "optimizer".
     """
-
-    def cases() -> Iterator[Case]:
-        for done, epochs in PLANS:
-            start, begun = _states(arena.draws), _begun(done, arena.draws)
-            first = RankScript(0, begun)
-            held = "no file yet"
-            if done:
-                held = f"a file with {counted(done, 'epoch')}"
-
-            for script in (first, RankScript(1, begun, rank_0=first)):
-                yield Case(
-                    f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}",
-                    lambda script=script, epochs=epochs, start=start: _run(arena, fn, script, epochs, start),
-                    lambda ended, script=script, epochs=epochs, start=start: _examine(ended, script, epochs, start),
-                )
-
-    return judge("train_resumable", POINTS, cases())
+    return judge("train_resumable", POINTS, _cases(arena, fn))
 
 
-def _states(draws: random.Random) -> tuple[list[float], list[float]]:
-    return _three(draws, 1, 2), [0.0] * 3
+def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    for done, epochs in PLANS:
+        start = _three(arena.draws, 1, 2), [0.0] * 3
+        begun, held = None, "no file yet"
+        if done:  # by an earlier training, whose states do not follow from the function's arguments
+            begun = {"epoch": done, "model": _three(arena.draws, 5, 9), "optimizer": _three(arena.draws, 5, 9)}
+            held = f"a file with {counted(done, 'epoch')}"
+
+        first = RankScript(0, begun)
+        for script in (first, RankScript(1, begun, rank_0=first)):
+            given = (*copy.deepcopy(start), script.train_epoch, script.save, script.load, script.barrier)
+            yield Case(
+                f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}",
+                partial(arena.call, fn, script.rank, epochs, *given),
+                partial(_examine, script=script, epochs=epochs, start=start),
+            )
 
 
 def _three(draws: random.Random, low: float, high: float) -> list[float]:
     return [draws.uniform(low, high) for _ in range(3)]
 
 
-def _begun(done: int, draws: random.Random) -> dict | None:
-    """Draw the file of an earlier training, whose states do not follow from the function's arguments; None if `done` is 0."""
-    if not done:
-        return None
-
-    return {"epoch": done, "model": _three(draws, 5, 9), "optimizer": _three(draws, 5, 9)}
-
-
-def _run(arena: Arena, fn: Callable, script: RankScript, epochs: int, start: tuple) -> ArenaResult:
-    model, optimizer = copy.deepcopy(start)
-    return arena.call(
-        fn, script.rank, epochs, model, optimizer, script.train_epoch, script.save, script.load, script.barrier
-    )
-
-
 def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:
-    held = _right(script.begun, epochs, start)
+    # the checkpoint to begin with, and the one after each epoch
+    held = [script.begun or {"epoch": 0, "model": start[0], "optimizer": start[1]}]
+    for epoch in range(held[0]["epoch"], epochs):
+        model, optimizer = trained(held[-1]["model"], held[-1]["optimizer"], epoch)
+        held.append({"epoch": epoch + 1, "model": model, "optimizer": optimizer})
+
     resumes = _wrong_training(script, held, start)
     if resumes and len(held) == 1:  # no epoch was left, so its saves and barriers mean nothing
         return {RESUMES: resumes}
@@ -168,15 +150,6 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
         SAVES: _wrong_saves(script, held),
         WAITS: _wrong_meeting(script) or _wrong_end(ended.returned[0], script, held),
     }
-
-
-def _right(begun: dict | None, epochs: int, start: tuple) -> list[dict]:
-    """Return the checkpoint to begin with, and the one after each epoch."""
-    held = [begun or {"epoch": 0, "model": start[0], "optimizer": start[1]}]
-    for epoch in range(held[0]["epoch"], epochs):
-        model, optimizer = trained(held[-1]["model"], held[-1]["optimizer"], epoch)
-        held.append({"epoch": epoch + 1, "model": model, "optimizer": optimizer})
-    return held
 
 
 # ---- saves -----------------------------------------------------------------------------------
@@ -206,11 +179,8 @@ def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
 def _wrong_checkpoint(got: Any, before: dict, right: dict) -> Complaint:
     lacks = _lacks(got)
     if lacks:
-        names, more = f"a {type(got).__name__}", ""
-        if isinstance(got, dict):
-            names = ", ".join(map(str, got))
-        if lacks == ["optimizer"]:
-            more = " Without the optimizer's state its momentum restarts at zero."
+        names = ", ".join(map(str, got)) if isinstance(got, dict) else f"a {type(got).__name__}"
+        more = " Without the optimizer's state its momentum restarts at zero." * (lacks == ["optimizer"])
         return f'a checkpoint needs "epoch", "model" and "optimizer", got {names}.{more}'
 
     for key in ("model", "optimizer"):
@@ -319,9 +289,3 @@ def _same_numbers(got: Any, right: Any) -> bool:
         return not differing(np.asarray(got, float), np.asarray(right, float), **CLOSE).size
     except (TypeError, ValueError):
         return False
-
-
-def _whole(epoch: Any) -> Any:
-    if isinstance(epoch, (int, float, np.number)):
-        return int(epoch)
-    return str(epoch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -16,26 +17,22 @@ import numpy as np
 from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words
-from worldsize.checks.kit.values import differing, first_slip, is_row, is_whole, kind_in_words, number
-from worldsize.checks.replicas.replica_mistakes import alike
+from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
+from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
-SHARE = {
-    "equal shares, and no example left out": 0.5,
-    "shuffled anew in every epoch, alike on all ranks": 0.5,
-    "the indices of the library's sampler": 0.5,
-}
-EXACT = {
-    "exact where the examples divide evenly": 0.5,
-    "exact in spite of padding": 0.5,
-    "also where a rank has padding alone": 0.5,
-}
+EQUAL_SHARES = "equal shares, and no example left out"
+SHUFFLED = "shuffled anew in every epoch, alike on all ranks"
+LIBRARYS = "the indices of the library's sampler"
+EVEN = "exact where the examples divide evenly"
+PADDED = "exact in spite of padding"
+ALL_PADDING = "also where a rank has padding alone"
+SHARE = {EQUAL_SHARES: 0.5, SHUFFLED: 0.5, LIBRARYS: 0.5}
+EXACT = {EVEN: 0.5, PADDED: 0.5, ALL_PADDING: 0.5}
 PLANS = ((3, 12), (4, 2), (4, 1), (1, 9))  # (ranks, examples)
 DRAWN = (4, range(14, 120, 4))  # comes first; the drawn number of examples is always two too few to share out evenly
-EVEN, PADDED, ALL_PADDING = EXACT
 COUNTS = ((2, 6, EVEN), (4, 9, PADDED), (3, 7, PADDED), (4, 2, ALL_PADDING))  # (ranks, examples, property)
 LABELS = 4
 MORE = 12  # sets of outcomes after the one that tells slips apart
@@ -63,9 +60,10 @@ def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         seed, epoch = _telling(count, n, arena.draws)
         asked = [(count, rank, n, seed, epoch) for rank in range(n)]
         asked.append((count, 0, n, seed, epoch + 1))
+
         yield Case(
             f"{ranks_in_words(n)}, {counted(count, 'example')}",
-            lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
+            partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
             lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned[0], *plan),
         )
 
@@ -92,7 +90,6 @@ def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
 
 def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
     """Examine every rank's share of this epoch, then rank 0's share of the next: `answered["returned"]`."""
-    even, shuffled, equal = SHARE
     returned = answered["returned"]
     for rank, got in enumerate(returned):
         complaint = _no_indices(got, rank % n, count)
@@ -102,15 +99,18 @@ def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int
     *shares, later = [list(map(int, got)) for got in returned]
     cover = _wrong_cover(shares, count)
     if cover:
-        unshown = _ORDERS_DIFFER in cover or _of_fewer(shares, count)
-        return {even: cover, shuffled: cover if unshown else None, equal: cover}
+        # if ranks differ, and more examples are missing than padding makes up, the shares may be cut from fewer examples
+        missing = set(range(count)).difference(*shares)
+        of_fewer = len(missing) >= n and len(set(map(frozenset, shares))) > 1
+        shuffled = cover if of_fewer or _ORDERS_DIFFER in cover else None
+        return {EQUAL_SHARES: cover, SHUFFLED: shuffled, LIBRARYS: cover}
 
     order = _wrong_order(shares, later, count, epoch)
     if order:
-        return {even: None, shuffled: order, equal: order}
+        return {EQUAL_SHARES: None, SHUFFLED: order, LIBRARYS: order}
 
-    found = {even: None, shuffled: resets("my_share", answered["drawn"])}
-    return {**found, equal: _unlike(shares, library(count, n, seed, epoch), count)}
+    unlike = _unlike(shares, library(count, n, seed, epoch), count)
+    return {EQUAL_SHARES: None, SHUFFLED: resets("my_share", answered["drawn"]), LIBRARYS: unlike}
 
 
 def _no_indices(got: Any, rank: int, count: int) -> Complaint:
@@ -149,12 +149,6 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
     if lengths[0] != each:
         return f"every rank takes {lengths[0]} examples; expected {each}, the fewest that cover all examples."
     return None
-
-
-def _of_fewer(shares: Epoch, count: int) -> bool:
-    """Return whether shares seem cut from fewer examples: ranks differ, and more are missing than padding makes up."""
-    missing = set(range(count)).difference(*shares)
-    return len(missing) >= len(shares) and len(set(map(frozenset, shares))) > 1
 
 
 _ORDERS_DIFFER = "the ranks' orders differ"
@@ -227,8 +221,15 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
 def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for n, count, held in COUNTS:
         told = [_outcomes(n, count, arena.draws), *(_any_outcomes(count, arena.draws) for _ in range(MORE))]
-        by_set = [_shares(right, n, arena.draws) for right in told]
-        shares = [list(of_rank) for of_rank in zip(*by_set, strict=True)]
+        order = _order(count, n)
+        shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(n)]
+        for right in told:
+            labels = np.array([arena.draws.randrange(LABELS) for _ in right])
+            predicted = np.where(right, labels, (labels + 1) % LABELS)
+            for rank in range(n):
+                own = order[rank::n]
+                shares[rank].append({"predicted": predicted[own], "labels": labels[own]})
+
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
             lambda shares=shares, count=count: with_advice(arena.group(fn, shares, count, driver=on_ranks.on_each), _ALL_MEET),
@@ -246,7 +247,7 @@ def _wrong_in_some_set(returned: Sequence[Any], told: Sequence[np.ndarray], n: i
     The first set is the one that tells slips apart.
     """
     complaints = (_wrong_accuracy(values, right, n) for values, right in zip(zip(*returned, strict=True), told, strict=True))
-    return next(filter(None, complaints), None)
+    return first_complaint(complaints)
 
 
 _ALL_MEET = {
@@ -283,13 +284,6 @@ def _order(count: int, n: int) -> np.ndarray:
     return np.arange(-(-count // n) * n) % count
 
 
-def _shares(right: np.ndarray, n: int, draws: random.Random) -> list[dict[str, np.ndarray]]:
-    labels = np.array([draws.randrange(LABELS) for _ in right])
-    predicted = np.where(right, labels, (labels + 1) % LABELS)
-    order = _order(len(right), n)
-    return [{"predicted": predicted[order[r::n]], "labels": labels[order[r::n]]} for r in range(n)]
-
-
 def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Complaint:
     found = list(map(number, returned))
     for rank, value in enumerate(found):
@@ -312,7 +306,7 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     count, order = len(right), _order(len(right), n)
     padded = [right[order[rank::n]] for rank in range(n)]
     total = right[order].sum()
-    means = [_mean(right[rank::n]) for rank in range(n)]
+    means = [float(own.mean()) if len(own) else np.nan for own in (right[rank::n] for rank in range(n))]
     kept = right[order[:-n]]
 
     slips = {
@@ -328,7 +322,7 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     }
     if not count % n:
         slips["This is the share of wrong ones."] = [1 - float(right.mean())] * n
-    if count % n:
+    else:
         in_rank_order = np.concatenate(padded)
         slips["Padding was taken to lie at the end, as if ranks held blocks: examples are dealt like cards, the "
               "k-th of rank r is number k n + r."] = [in_rank_order[:count].mean()] * n
@@ -339,9 +333,3 @@ def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
         slips["Every rank left its last example out: padding is on some ranks only."] = [kept.mean()] * n
 
     return slips
-
-
-def _mean(part: np.ndarray) -> float:
-    if not len(part):
-        return np.nan
-    return float(part.mean())

@@ -7,6 +7,7 @@ from any generator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -19,12 +20,10 @@ from worldsize.checks.kit.values import are_whole, is_row, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
-POINTS = {
-    "every example is taken exactly once in an epoch": 0.25,
-    "a step's batch is the same on any number of ranks, and the seed alone shuffles": 0.5,
-    "every rank takes an equal share of it, within one": 0.25,
-}
-ONCE, SAME, EVEN = POINTS
+ONCE = "every example is taken exactly once in an epoch"
+SAME = "a step's batch is the same on any number of ranks, and the seed alone shuffles"
+EVEN = "every rank takes an equal share of it, within one"
+POINTS = {ONCE: 0.25, SAME: 0.5, EVEN: 0.25}
 PLANS = ((4, 18, 8), (2, 12, 4), (1, 7, 3))  # (world size, examples, batch size)
 DRAWN = (3, range(20, 340, 8), 8)  # comes first; the number of examples is drawn
 # ranges of (world size, examples, batch size), asked in one process: many ranks, batches smaller than the world or larger
@@ -59,13 +58,12 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     world_size, counts, batch_size = DRAWN
     drawn = (world_size, arena.draws.choice([count for count in counts if count % world_size]), batch_size)
-    for world_size, count, batch_size in (drawn, *PLANS):
-        seed = arena.draws.getrandbits(31)
-        plan = (world_size, count, batch_size)
+    for plan in (drawn, *PLANS):
+        seed, (world_size, count, batch_size) = arena.draws.getrandbits(31), plan
         asked = [(count, batch_size, *whose) for whose in _whose(seed, world_size)]
         yield Case(
             _named(*plan),
-            lambda asked=asked: arena.ranks(fn, [asked], driver=on_ranks.answers),
+            partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
             lambda ended, plan=plan: _examine(ended.returned[0], *plan),
         )
 
@@ -73,7 +71,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     asked = [(count, size, *whose) for n, count, size in more for whose in _whose(arena.draws.getrandbits(31), n)]
     yield Case(
         "more ranks, smaller and larger batches",
-        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
         lambda ended: _examine_all(ended.returned[0], more),
     )
 
@@ -81,16 +79,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
     yield Case(
         f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds",
-        lambda: arena.ranks(fn, [asked], driver=on_ranks.answers),
+        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
         lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])},
     )
 
 
 def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
     """Return (seed, rank, world size) of each call: all ranks, a rank alone, then all ranks with another seed."""
-    together = list(product([seed], range(world_size), [world_size]))
-    reseeded = list(product([seed + 1], range(world_size), [world_size]))
-    return [*together, (seed, 0, 1), *reseeded]
+    ranks = range(world_size)
+    return [*product([seed], ranks, [world_size]), (seed, 0, 1), *product([seed + 1], ranks, [world_size])]
 
 
 def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
@@ -103,17 +100,11 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
     every = [_whole_numbers(steps) for steps in returned]
     epoch, alone, reseeded = every[:world_size], every[world_size], every[world_size + 1 :]
     lengths = _wrong_lengths(epoch)
+    same = lengths or _wrong_batches(epoch, alone, count, batch_size) or _not_shuffled(epoch, reseeded)
 
     return {
         ONCE: _wrong_cover(epoch, count, batch_size),
-        SAME: first_complaint(
-            [
-                lengths,
-                _wrong_batches(epoch, alone, count, batch_size),
-                _not_shuffled(epoch, reseeded),
-                resets("shards", answered["drawn"]),
-            ]
-        ),
+        SAME: same or resets("shards", answered["drawn"]),
         EVEN: lengths or _wrong_shares(epoch, count, batch_size),
     }
 
@@ -177,7 +168,9 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
 
     for example, by in enumerate(takers):
         if len(by) > 1:
-            return f"example {example} is taken {len(by)} times in one epoch, by {_ranks(by)}. {_why_twice(epoch, count)}"
+            ranks = sorted(set(by))
+            who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+            return f"example {example} is taken {len(by)} times in one epoch, by {who}. {_why_twice(epoch, count)}"
 
     missing = [example for example, by in enumerate(takers) if not by]
     if missing:
@@ -201,7 +194,7 @@ def _taken(epoch: Epoch) -> int:
 
 def _missing(missing: list[int], epoch: Epoch, count: int, batch_size: int) -> str:
     n, steps = len(epoch), max(map(len, epoch))
-    sizes = [min(batch_size, count - start) for start in range(0, count, batch_size)]
+    sizes = _sizes(count, batch_size)
     complaint = f"example {missing[0]} is taken by no rank ({len(missing)} of {count} examples are not). "
     if len(missing) == count % batch_size:
         return complaint + "Was the last batch left out, because it is smaller?"
@@ -213,13 +206,6 @@ def _missing(missing: list[int], epoch: Epoch, count: int, batch_size: int) -> s
     if len(missing) == sum(size % n for size in sizes):
         return complaint + f"Is the rest left out where a batch does not divide by {n}?"
     return complaint + "Together the ranks' shares of a batch must be the whole batch."
-
-
-def _ranks(by: Sequence[int]) -> str:
-    different = sorted(set(by))
-    if len(different) == 1:
-        return f"rank {different[0]}"
-    return f"ranks {', '.join(map(str, different))}"
 
 
 # ---- the same batches everywhere -------------------------------------------------------------
@@ -240,9 +226,8 @@ def _wrong_lengths(epoch: Epoch) -> Complaint:
 def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size: int) -> Complaint:
     n = len(epoch)
     sizes = list(map(len, _batches(epoch)))
-    if sizes != sorted(sizes, reverse=True) and sorted(sizes) == sorted(
-        min(batch_size, count - start) for start in range(0, count, batch_size)
-    ):
+    right = _sizes(count, batch_size)
+    if sizes != sorted(sizes, reverse=True) and sorted(sizes) == sorted(right):
         return (
             f"step {sizes.index(min(sizes))} has {counted(min(sizes), 'example')}, but later steps have {batch_size}: the "
             f"smaller batch is the rest of the order, and comes last."
@@ -309,7 +294,10 @@ def _no_shuffle(returned: Sequence[Any]) -> Complaint:
         if complaint:
             return complaint
 
-    step_of = [_steps_of_examples(epoch) for epoch in epochs]
+    step_of = []  # by seed and example
+    for epoch in epochs:
+        step_of.append({example: step for step, batch in enumerate(epoch) for example in batch})
+
     for a, b in combinations(range(MANY), 2):
         if all(steps[a] == steps[b] for steps in step_of):
             return (
@@ -323,8 +311,9 @@ def _no_shuffle(returned: Sequence[Any]) -> Complaint:
     return None
 
 
-def _steps_of_examples(epoch: list[list[int]]) -> dict[int, int]:
-    return {example: step for step, batch in enumerate(epoch) for example in batch}
+def _sizes(count: int, batch_size: int) -> list[int]:
+    """Return the number of examples in each step's batch."""
+    return [min(batch_size, count - start) for start in range(0, count, batch_size)]
 
 
 def _batches(epoch: Epoch) -> list[list[int]]:
@@ -336,8 +325,8 @@ def _wrong_shares(epoch: Epoch, count: int, batch_size: int) -> Complaint:
     for step, shares in enumerate(zip(*epoch, strict=True)):
         sizes, together = list(map(len, shares)), min(batch_size, max(0, count - step * batch_size))
         low, rest = divmod(together, len(sizes))
-        each = f"{low} or {low + 1}" if rest else str(low)
         if not low <= min(sizes) <= max(sizes) <= low + bool(rest):
+            each = f"{low} or {low + 1}" if rest else str(low)
             return (
                 f"step {step}: the ranks take {', '.join(map(str, sizes))} of {together} examples; expected {each} "
                 f"each. The slowest rank decides how long a step takes."

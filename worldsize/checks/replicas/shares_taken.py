@@ -19,8 +19,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult, ByRank
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import ranks_in_words
-from worldsize.checks.kit.values import all_same
-from worldsize.checks.replicas.replica_mistakes import no_history
+from worldsize.checks.kit.values import all_same, kind_in_words
 from worldsize.checks.verdict import Complaint
 
 # Two shuffled epochs have the same batches with chance 7! 7! 4!/18! = 1e-7; some two of three epochs with less than 3e-7.
@@ -104,7 +103,7 @@ class SharesTaken:
     def found(self, returned: Sequence[Any]) -> FoundShares:
         """Return the complaints. `returned[rank]` has the weights after each step, of shape [steps, 2]."""
         for rank, got in enumerate(returned):
-            complaint = no_history(got, self, rank)
+            complaint = no_history(got, self.steps, rank)
             if complaint:
                 return FoundShares(complaint)
 
@@ -115,12 +114,16 @@ class SharesTaken:
         if complaint:
             return FoundShares(complaint)
 
-        first = [(way, self._taken(returned[0], 0, way, rank=0)) for way in WAYS]
-        whole = [(way, taken) for way, taken in first if taken is not None]
+        whole = []  # ways that explain the first step, with the number of examples that they find in it
+        for way in WAYS:
+            taken = self._taken(returned[0], 0, way, rank=0)
+            if taken is not None:
+                whole.append((way, taken.sum()))
         if not whole:
             return FoundShares(self._no_mean(0))
+
         # another way's sum may be whole by luck, but hardly with the right number of examples
-        way, _ = next((one for one in whole if one[1].sum() == self._size(0)), whole[0])
+        way, _ = next((one for one in whole if one[1] == self._size(0)), whole[0])
         return self._followed(returned[0], way)
 
     def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
@@ -129,7 +132,12 @@ class SharesTaken:
         for step in range(self.steps):
             taken = self._taken(history, step, way, rank=0)
             if taken is None:
-                return FoundShares(self._lost(history, step, way), way.words)
+                lost = self._no_mean(step)
+                again = history.copy()
+                again[step - 1] += self.shift
+                if self._taken(again, step, way, 0) is not None:
+                    lost = f"begin was called again before step {step}: weights travel once, before the first step."
+                return FoundShares(lost, way.words)
 
             complaint = self._wrong_shares(taken, step)
             if complaint:
@@ -145,7 +153,10 @@ class SharesTaken:
 
         `times` multiplies the sum, which must then be a whole number.
         """
-        before = self._line_before(history, step, way, rank)
+        before = history[step - 1]
+        if step == 0:
+            before = np.concatenate(self.starts()[rank]) + self.shift * way.shifted
+
         size = self._size(step)
         factor = 2 * self.learning_rate * (self.scale if way.scaled else 1.0)
 
@@ -154,11 +165,6 @@ class SharesTaken:
         if np.any(np.abs(totals - total) > NEAR * times) or not 0 <= total < times * 2 * self.targets().max():
             return None
         return int(total) // self.targets().astype(int) % 2
-
-    def _line_before(self, history: np.ndarray, step: int, way: PartsUsed, rank: int) -> np.ndarray:
-        if step:
-            return history[step - 1]
-        return np.concatenate(self.starts()[rank]) + self.shift * way.shifted
 
     def _size(self, step: int) -> int:
         return min(BATCH, COUNT - step % self.steps_in_epoch * BATCH)
@@ -198,20 +204,11 @@ class SharesTaken:
         for way in WAYS:
             taken = self._taken(history, 0, way, 0, times=self.world_size)
             if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self._size(0):
-                return (
-                    f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}"
-                )
+                return f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}"
         return None
 
     def _no_mean(self, step: int) -> str:
         return f"step {step} is not the mean over {self._size(step)} examples, each taken by one rank. {SHARE}"
-
-    def _lost(self, history: np.ndarray, step: int, way: PartsUsed) -> str:
-        again = history.copy()
-        again[step - 1] += self.shift
-        if self._taken(again, step, way, 0) is not None:
-            return f"begin was called again before step {step}: weights travel once, before the first step."
-        return self._no_mean(step)
 
     def __str__(self) -> str:
         return (
@@ -234,3 +231,15 @@ def _alike(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
         if epochs[a] == epochs[b]:
             return f"epoch {b} has the batches of epoch {a}: give shards a new seed in every epoch."
     return None
+
+
+def no_history(got: Any, steps: int, rank: int) -> Complaint:
+    """Return a complaint if `got` is not a float tensor of shape [steps, 2], or None."""
+    shape = [steps, 2]
+    came = kind_in_words(got)
+    if isinstance(got, np.ndarray):
+        came = f"shape {list(got.shape)}"
+        if list(got.shape) == shape and got.dtype.kind == "f":
+            return None
+
+    return f"rank {rank}: expected the weights after each of {steps} steps as a tensor of shape {shape}, got {came}"
