@@ -14,6 +14,7 @@ from worldsize.checks.kit.values import first_difference
 from worldsize.checks.less_communication import (
     coded_steps,
     local_sgd,
+    low_rank_steps,
     one_bit,
     pays_below,
     power_sgd,
@@ -77,8 +78,8 @@ def test_no_sign_of_a_later_step_hangs_on_rounding(size):
 def test_both_residuals_of_power_sgd_have_one_mean_and_so_one_average(size):
     n, rows, columns, r, count, dtype = size
     for seed in SEEDS:
-        steps = power_sgd.draw_steps(np.random.default_rng(seed), n, (rows, columns), r, count, dtype)
-        for step, by_own in zip(steps, power_sgd._by_own(steps), strict=True):
+        steps = low_rank_steps.draw_steps(np.random.default_rng(seed), n, (rows, columns), r, count, dtype)
+        for step, by_own in zip(steps, low_rank_steps.with_own_residuals(steps), strict=True):
             assert np.allclose(np.mean(step.kept(), axis=0), np.mean(by_own.kept_by_own(), axis=0), atol=1e-4)
             assert np.allclose(step.average, by_own.average, atol=1e-4)
 
@@ -105,7 +106,7 @@ def test_a_mistake_is_marked_at_its_cause_alone(exercise, name, held):
 
 
 def test_what_is_not_in_the_average_is_orthogonal_to_it():
-    (step, *_) = power_sgd.draw_steps(np.random.default_rng(1), 3, (7, 5), 2, 1, "float64")
+    (step, *_) = low_rank_steps.draw_steps(np.random.default_rng(1), 3, (7, 5), 2, 1, "float64")
     left = step.mean - step.average
     assert np.allclose(step.p.T @ left, 0) and np.linalg.norm(left) < np.linalg.norm(step.mean)
 

@@ -114,11 +114,11 @@ answers.mistake("adds_the_residual_for_q_alone", {"mean(fabric, m @ q)": "mean(f
 answers.mistake("keeps_a_residual_that_nobody_reads", {"gradient + residual": "gradient"},
     "the average of step 1", "The residual was not added: M is gradient + residual")
 answers.mistake("keeps_of_the_last_gradient_alone", {"m - p @ q.T": "gradient - p @ q.T"},
-    "the residual of step 1", "What was left of older steps is lost: it is gradient − P Qᵀ")
+    "the residual of step 1", "The rest of older steps is lost: this is gradient − P Qᵀ")
 answers.mistake("drops_what_is_left", {"m - p @ q.T": "torch.zeros_like(m)"},
-    "the residual of step 1", "It is empty: what P Qᵀ has not is lost for ever")
+    "the residual of step 1", "It is zero: whatever P Qᵀ leaves out is lost for ever")
 answers.mistake("keeps_everything", {"m - p @ q.T": "m"},
-    "the residual of step 1", "It is M: what is in the average has to be taken off")
+    "the residual of step 1", "It is M: subtract the average")
 answers.mistake("keeps_what_it_should_give", {"m - p @ q.T": "p @ q.T - m"},
     "the residual of step 1", "It has the wrong sign")
 answers.mistake("starts_cold", {
@@ -134,19 +134,19 @@ answers.mistake("returns_its_own_q", {"m - p @ q.T, q": "m - p @ q.T, m.T @ p"},
 answers.mistake("returns_p", {"m - p @ q.T, q": "m - p @ q.T, p"},
     "expected q of step 1, shape [5, 2]", "a tensor of shape [6, 2]")
 answers.mistake("does_not_orthonormalise", {"orthonormal(mean(fabric, m @ q))": "mean(fabric, m @ q)"},
-    "the average of step 1", "P has no orthonormal columns")
+    "the average of step 1", "P's columns are not orthonormal")
 answers.mistake("normalises_each_column",
     {"p = orthonormal(mean(fabric, m @ q))": "p = mean(fabric, m @ q)\np = p / p.norm(dim=0).clamp(min=1e-12)"},
-    "the average of step 1", "have length 1, and are not orthogonal to each other: what they share counts twice")
+    "the average of step 1", "have length 1, but are not orthogonal to each other: their common part counts twice")
 answers.mistake("orthonormalises_before_the_mean",
     {"orthonormal(mean(fabric, m @ q))": "mean(fabric, orthonormal(m @ q))"},
-    "the average of step 1", "first the mean, then the columns")
+    "the average of step 1", "first average M q, then orthonormalise")
 answers.mistake("orthonormalises_q_too", {"mean(fabric, m.T @ p)": "orthonormal(mean(fabric, m.T @ p))"},
-    "the average of step 1", "Q was made orthonormal too, and the lengths are lost")
+    "the average of step 1", "Q was made orthonormal too, which loses its lengths")
 answers.mistake("forgets_to_divide", {
     "mean(fabric, m @ q)": "all_reduce(fabric, m @ q)",
     "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
-}, "the average of step 1", "This is n times the average: the sum of Mᵀ P has to be divided")
+}, "the average of step 1", "This is n times the average: divide the sum of Mᵀ P")
 answers.mistake("divides_the_columns_too", {
     "orthonormal(mean(fabric, m @ q))": "orthonormal(mean(fabric, m @ q)) / fabric.world_size",
     "mean(fabric, m.T @ p)": "all_reduce(fabric, m.T @ p)",
@@ -192,9 +192,9 @@ def gathers_all_parts(fabric, gradient, residual, q):
 
 
 answers.mistake("averages_p_alone", {"mean(fabric, m.T @ p)": "m.T @ p"},
-    "the average of step 1", "Rank by rank another one: P is the mean's, but Mᵀ P is the rank's own")
+    "the average of step 1", "The ranks differ: P comes from the mean, but Mᵀ P is the rank's own")
 answers.mistake("averages_q_alone", {"mean(fabric, m @ q)": "m @ q"},
-    "the average of step 1", "Rank by rank another one: P is from the rank's own M q")
+    "the average of step 1", "The ranks differ: P comes from the rank's own M q")
 answers.mistake("averages_nothing", {"mean(fabric, m @ q)": "m @ q", "mean(fabric, m.T @ p)": "m.T @ p"},
     "the average of step 1", "made of the rank's own M alone")
 answers.mistake("averages_what_is_compressed", {
@@ -213,7 +213,7 @@ def takes_the_svd_of_the_mean(fabric, gradient, residual, q):
 
 
 answers.mistake("takes_the_first_columns", {"m @ q": "m[:, : q.shape[1]]"},
-    "the average of step 1", "q was not used: P has to be the mean of M q")
+    "the average of step 1", "q was not used: P must come from the mean of M q")
 answers.mistake("divides_zero_by_zero", {
     "p = orthonormal(mean(fabric, m @ q))": """
         p = mean(fabric, m @ q)

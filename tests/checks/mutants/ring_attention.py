@@ -161,12 +161,12 @@ WEIGHTED = "weighted = weighted * old_scale + values * part_scale"
 
 # ---- the softmax -----------------------------------------------------------------------------
 answers.mistake("averages_the_softmaxes", {TOTAL: "total = n", WEIGHTED: "weighted = weighted + values / sums"},
-    "Each block had a softmax of its own")
+    "Each block had its own softmax")
 answers.mistake("adds_the_parts_as_they_are", {TOTAL: "total = total + sums", WEIGHTED: "weighted = weighted + values"},
     "bring both to the greater one first")
 answers.mistake("leaves_the_old_scale",
     {TOTAL: "total = total + sums * part_scale", WEIGHTED: "weighted = weighted + values * part_scale"},
-    "What was merged before kept its old scale")
+    "The earlier parts kept their old scale")
 answers.mistake("leaves_the_parts_scale",
     {TOTAL: "total = total * old_scale + sums", WEIGHTED: "weighted = weighted * old_scale + values"},
     "A block's part was added in its own scale")
@@ -211,7 +211,7 @@ answers.mistake("masks_as_the_block_that_comes",
     {"attend(fabric, task, source, k, v)": "attend(fabric, task, (source - 1) % n, k, v)"},
     ("A block was masked as the one that comes after it", "must match the size"))
 answers.mistake("lays_no_mask",
-    {"attend(fabric, task, source, k, v)": "attend(fabric, task | {'causal': False}, source, k, v)"}, "No mask was laid over it")
+    {"attend(fabric, task, source, k, v)": "attend(fabric, task | {'causal': False}, source, k, v)"}, "There is no mask")
 answers.mistake("takes_all_blocks_for_equally_long", {
     'rows = len(task["tokens"][(source - 1) % n])': "rows = len(k)",
 }, "4 ranks, 11 tokens", "Blocks differ in length where the ranks do not divide the tokens")

@@ -244,7 +244,7 @@ answers.mistake("takes_one_step", {'task["batches"]:': 'task["batches"][:1]:'}, 
 answers.mistake("works_on_copies", {
     'parts, shapes = task["parts"]': 'parts, shapes = [part.clone() for part in task["parts"]]',
     "return parts": 'return task["parts"]',
-}, "These are the weights of the start: step in place")
+}, "These are the initial weights: step in place")
 # Nothing of its work is in the record.
 answers.mistake("computes_beside_the_given_layers", {
     "def begin(k):": """

@@ -139,7 +139,7 @@ answers.mistake("keeps_the_last_tokens_of_each_expert", {
 }, "An expert takes the first tokens of a rank", of=sorted_by_expert)
 answers.mistake("passes_dropped_tokens_on", {"y = torch.zeros_like(x)": "y = x.clone()"}, "A dropped token's row is zero")
 answers.mistake("returns_the_tokens_themselves", {DROPPED: "return x" + DROPPED.removeprefix("return y")},
-    "No row has come back: these are the tokens themselves")
+    "No row came back: these are the tokens themselves")
 answers.mistake("mixes_up_who_sent_what", {"home = exchange(fabric, made,": "home = exchange(fabric, made[::-1],"},
     ("which is what `out` is", "its tokens' rows", "came[me].copy_(parts[me])"))
 answers.mistake("lets_its_own_expert_do_all", {
@@ -155,7 +155,7 @@ answers.mistake("says_how_many_were_dropped", {DROPPED: "return y, len(x) - sum(
     "expected the places of the dropped tokens as whole numbers")
 answers.mistake("returns_rows_alone", {DROPPED: "return y"},
     "expected two things, the rows and the places of the dropped tokens, got a tensor of shape")
-answers.mistake("names_the_kept", {DROPPED: "return y, sorted(sum(places, []))"}, "Without a capacity none is dropped")
+answers.mistake("names_the_kept", {DROPPED: "return y, sorted(sum(places, []))"}, "Without a capacity, no token is dropped")
 answers.mistake("a_capacity_for_all_of_a_ranks_tokens", {
     "places = first_of_each(fabric, task)": """
         most = task["capacity"]

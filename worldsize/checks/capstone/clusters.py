@@ -140,7 +140,8 @@ def _wrong_middles(found: np.ndarray, task: ClusterTask, most: float) -> Complai
 
     Where the fitted rows are too far off already, the complaint names only these, and reveals nothing of the others.
     """
-    error, at_few = _errors(found, task)
+    off = np.abs(task.off(found))
+    error, at_few = float(off[~task.fitted].mean()), float(off[task.fitted].mean())
     if error <= most:
         return None
 
@@ -205,12 +206,6 @@ def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
     )
 
 
-def _errors(found: np.ndarray, task: ClusterTask) -> tuple[float, float]:
-    """Return mean absolute relative errors on the rows of more GPUs, and on the fitted rows."""
-    off = np.abs(task.off(found))
-    return float(off[~task.fitted].mean()), float(off[task.fitted].mean())
-
-
 def _percent(share: float) -> str:
     return units.number(float(f"{100 * share:.3g}"), "%")
 
@@ -225,7 +220,9 @@ def _where(middle: np.ndarray, task: ClusterTask) -> str:
     """Return words for the group of rows that is furthest off."""
     asked, off = task.asked, middle / task.measured_s - 1
     groups = {
-        "with fewer micro-batches than 4 a stage": [_rounds(row) < 4 * row.pipeline for row in asked],
+        "with fewer micro-batches than 4 a stage": [
+            row.global_batch / (row.data * row.micro_batch) < 4 * row.pipeline for row in asked
+        ],
         "with 16 stages and more": [row.pipeline >= 16 for row in asked],
         "with 4 stages and fewer": [row.pipeline <= 4 for row in asked],
     }
@@ -242,10 +239,6 @@ def _where(middle: np.ndarray, task: ClusterTask) -> str:
     name = max(signed, key=lambda one: abs(signed[one][0]))
     mean, rows = signed[name]
     return f"Furthest off are the {rows} {name}: {_percent(abs(mean))} too {'long' if mean > 0 else 'short'}."
-
-
-def _rounds(row: MeasuredIteration) -> float:
-    return row.global_batch / (row.data * row.micro_batch)
 
 
 def _wrong_intervals(found: np.ndarray, task: ClusterTask, most: float) -> Complaint:

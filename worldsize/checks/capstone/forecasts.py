@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from worldsize import units
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, number, shown
+from worldsize.checks.kit.values import close, first_slip, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 FORECAST = {
@@ -121,36 +121,39 @@ def forecast(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
     exact, covers = FORECAST
-    still = [_still(generator, kind) for kind in (LATENCY, BANDWIDTH, (0.1, 0.5))]
-    yield _case(arena, fn, "steps without scatter", still, lambda found: {exact: _not_exact(found, still)})
+    still = []
+    for latency in (LATENCY, BANDWIDTH, (0.1, 0.5)):
+        still.append(Measured(_machine(generator, latency, 0.0), (np.zeros(6), np.zeros(5))))
+    yield Case(
+        "steps without scatter",
+        lambda: _run(arena, fn, still),
+        lambda ended: _examine(ended, lambda found: {exact: _not_exact(found, still)}),
+    )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
     every = [one for group in groups.values() for one in group]
-    yield _case(
-        arena, fn, f"{len(every)} machines", every,
-        lambda found: {covers: _not_covered(found, groups)},
-    )  # fmt: skip
+    yield Case(
+        f"{len(every)} machines",
+        lambda: _run(arena, fn, every),
+        lambda ended: _examine(ended, lambda found: {covers: _not_covered(found, groups)}),
+    )
 
 
-def _case(arena: Arena, fn: Callable, name: str, measured: Sequence[Measured], examine: Callable) -> Case:
-    asked = [(one.steps(),) for one in measured]
+def _run(arena: Arena, fn: Callable, measured: Sequence[Measured]) -> ArenaResult:
+    return arena.ranks(fn, [[(one.steps(),) for one in measured]], driver=on_ranks.answers)
 
-    def read(ended: Any) -> dict[str, Complaint]:
-        returned = ended.returned[0]["returned"]
-        for got in returned:
-            complaint = _no_interval(got)
-            if complaint:
-                return dict.fromkeys(FORECAST, complaint)
-        return examine([tuple(map(float, map(number, got))) for got in returned])
 
-    return Case(name, lambda: arena.ranks(fn, [asked], driver=on_ranks.answers), read)
+def _examine(ended: ArenaResult, judged: Callable[[list[tuple]], dict[str, Complaint]]) -> dict[str, Complaint]:
+    """Return the complaints of `judged` on the intervals, or one for all properties if a result is no interval."""
+    returned = ended.returned[0]["returned"]
+    for got in returned:
+        complaint = _no_interval(got)
+        if complaint:
+            return dict.fromkeys(FORECAST, complaint)
+    return judged([tuple(map(float, map(number, got))) for got in returned])
 
 
 # ---- machines --------------------------------------------------------------------------------
-
-
-def _still(generator: np.random.Generator, latency: tuple[float, float]) -> Measured:
-    return Measured(_machine(generator, latency, 0.0), (np.zeros(6), np.zeros(5)))
 
 
 def _machine(generator: np.random.Generator, latency: tuple[float, float], scatter: float) -> Machine:
@@ -225,10 +228,8 @@ def _other_law(middle: float, two_s: float, four_s: float) -> str:
         "That takes all for latency: 14 messages for 6. The link's bytes count too.": four_s * 14 / 6,
         "That takes all for bytes: 2(n − 1)/n of the tensor. The messages' latency counts too.": four_s * 1.75 / 1.5,
     }
-    for words, seconds in laws.items():
-        if close(middle, seconds, EXACT):
-            return f" {words}"
-    return " Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB))."
+    law = first_slip(lambda seconds: close(middle, seconds, EXACT), laws)
+    return f" {law or 'Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB)).'}"
 
 
 def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) -> Complaint:
@@ -236,13 +237,18 @@ def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) ->
     for kind, group in groups.items():
         own, rest = rest[: len(group)], rest[len(group) :]
         covered = float(np.mean([m.machine.inside(low, high) for m, (low, _, high) in zip(group, own, strict=True)]))
-        wide = float(np.mean([_half(one) / _needed(m) for m, one in zip(group, own, strict=True)]))
+        needed = [Q * float(np.hypot(*one.parts())) for one in group]
+        wide = float(np.mean(np.array(list(map(_half, own))) / needed))
         where = f"{kind.name} ({kind.on_two} on 2 ranks, {kind.on_four} on 4)"
         said = f"{where}: {covered:.0%} of the next steps on 8 ranks lie in the intervals; expected about {NOMINAL:.0%}"
         if covered > kind.most:
             return f"{said}. The intervals are {wide:.2g} times as wide as needed. {_made_of(found, every)}".rstrip()
         if covered < kind.least:
-            return f"{said}. {_made_of(found, every) or _too_narrow(kind)}"
+            why = _made_of(found, every)
+            if not why and kind.latency == LATENCY:
+                why = "Here a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
+            more = "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs more with fewer steps. So does s."
+            return f"{said}. {why or more}"
         if wide > MOST_WIDE:
             return f"{where}: the intervals are on average {wide:.2g} times as wide as needed; some are far wider"
     return None
@@ -251,10 +257,6 @@ def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) ->
 def _half(interval: tuple) -> float:
     low, _, high = interval
     return (high - low) / 2
-
-
-def _needed(one: Measured) -> float:
-    return Q * float(np.hypot(*one.parts()))
 
 
 def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
@@ -321,11 +323,3 @@ def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
     }  # fmt: skip
     found = {words: tuple(q * wide for wide in halves for q in (Q, Q + 1.5 / freedom)) for words, halves in slips.items()}
     return {FEW_ARE_UNSURE: (Q * half(),)} | found
-
-
-def _too_narrow(kind: Steps) -> str:
-    if kind.latency == LATENCY:
-        return "Here a step on 8 ranks takes over twice as long as on 4: does your scatter grow with it?"
-    return (
-        "Two things err: the next step, and 3.5 (mean on 4 − mean on 2), which errs more with fewer steps. So does s."
-    )

@@ -6,7 +6,6 @@ that leaves the part out, or takes it for another kind, is far off there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -38,46 +37,37 @@ def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[
         seconds = [measured_clusters.work(row) @ constants for row in rows]
         return [replace(row, iteration_s=float(s * f)) for row, s, f in zip(rows, seconds, scatter, strict=True)]
 
-    more = [_SHAPES[name](replace(multi[0], hidden=h, heads=h // 128), generator) for name in GROUPS for h in WIDTHS]
+    more = []
+    for name in GROUPS:
+        for hidden in WIDTHS:
+            more.append(_drawn(name, replace(multi[0], hidden=hidden, heads=hidden // 128), generator))
     return timed(single), timed(multi), timed(more)
 
 
 def group(row: MeasuredIteration) -> str | None:
     """Return the group of `GROUPS` that a row was drawn for, or None; no measured row has such a number of layers."""
-    if row.layers not in _LAYERS.values():
-        return None
-    return next(name for name, layers in _LAYERS.items() if layers == row.layers)
+    return next((name for name, layers in _LAYERS.items() if layers == row.layers), None)
 
 
 _LAYERS = {SIXTEEN: 33, GRADIENTS: 34, HOPS: 12, HEAD: 1}
 
 
-def _shaped(row: MeasuredIteration, name: str, micro_batches: int, **sizes: int) -> MeasuredIteration:
-    shaped = replace(row, layers=_LAYERS[name], **sizes)
-    copies = shaped.gpus // (shaped.tensor * shaped.pipeline)
-    return replace(shaped, data=copies, global_batch=copies * shaped.micro_batch * micro_batches)
+def _drawn(name: str, row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
+    """Return `row` in a shape of the group `name`."""
+    micro_batches = int(generator.integers(2, 4)) if name == GRADIENTS else {SIXTEEN: 8, HOPS: 4, HEAD: 64}[name]
+    drawn = int(generator.choice([2, 4]))
+    gpus, tensor, pipeline, micro_batch = {
+        SIXTEEN: (512, 16, 1, drawn), GRADIENTS: (512, drawn, 2, 1), HOPS: (48 * drawn, drawn, 12, 4), HEAD: (128, 8, 1, drawn),
+    }[name]  # fmt: skip
 
-
-def _sixteen(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
-    micro_batch = int(generator.choice([2, 4]))
-    return _shaped(row, SIXTEEN, 8, gpus=512, tensor=16, pipeline=1, micro_batch=micro_batch)
-
-
-def _few(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
-    micro_batches, tensor = int(generator.integers(2, 4)), int(generator.choice([2, 4]))
-    return _shaped(row, GRADIENTS, micro_batches, gpus=512, tensor=tensor, pipeline=2, micro_batch=1)
-
-
-def _hops(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
-    tensor = int(generator.choice([2, 4]))
-    return _shaped(row, HOPS, 4, gpus=12 * tensor * 4, tensor=tensor, pipeline=12, micro_batch=4)
-
-
-def _head(row: MeasuredIteration, generator: np.random.Generator) -> MeasuredIteration:
-    micro_batch = int(generator.choice([2, 4]))
-    return _shaped(row, HEAD, 64, gpus=128, tensor=8, pipeline=1, micro_batch=micro_batch)
-
-
-_SHAPES: dict[str, Callable[[MeasuredIteration, np.random.Generator], MeasuredIteration]] = {
-    SIXTEEN: _sixteen, GRADIENTS: _few, HOPS: _hops, HEAD: _head,
-}  # fmt: skip
+    copies = gpus // (tensor * pipeline)
+    return replace(
+        row,
+        layers=_LAYERS[name],
+        gpus=gpus,
+        tensor=tensor,
+        pipeline=pipeline,
+        data=copies,
+        micro_batch=micro_batch,
+        global_batch=copies * micro_batch * micro_batches,
+    )

@@ -89,7 +89,8 @@ class Drawn:
         model = Transformer(draws.choice(self.layers), heads * draws.choice(self.head_size), heads, self.tokens)
         gpus = draws.choice(self.gpus)
         memory_bytes = draws.randint(*self.memory_gb) * GB
-        return PlanCase(_billions(model), model, gpus, gpus * draws.choice(self.sequences), memory_bytes)
+        name = f"{training_step.parameters(model) / 1e9:.3g} B"
+        return PlanCase(name, model, gpus, gpus * draws.choice(self.sequences), memory_bytes)
 
 
 DRAWN = (
@@ -133,8 +134,10 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     if got is None and best is None:
         return dict.fromkeys(PLANS)
     if best is None:
-        return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {_why_not(got, task)}".rstrip())
-
+        why = ""
+        if has_keys(got, *DECIDED):
+            why = _no_plan(got, task) or _too_large(_plan(got, task), task) or ""
+        return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {why}".rstrip())
     if got is None:
         return dict.fromkeys(PLANS, f"got {shown(got)} A plan that fits takes {_seconds(best, task):.4g} s: try every divisor.")
     complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
@@ -181,10 +184,6 @@ def _indivisible(draws: random.Random, case: PlanCase) -> PlanCase:
 
 def _most_in_a_node(case: PlanCase) -> int:
     return max(t for t in _divisors(case.gpus) if t <= Accelerator.a_node and case.model.heads % t == 0)
-
-
-def _billions(model: Transformer) -> str:
-    return f"{training_step.parameters(model) / 1e9:.3g} B"
 
 
 # ---- every plan ------------------------------------------------------------------------------
@@ -283,12 +282,6 @@ def _too_large(plan: Plan, task: PlanCase) -> Complaint:
     if sum(parts.values()) - parts["activations"] <= task.memory_bytes:
         complaint += " Activations must fit as well."
     return complaint
-
-
-def _why_not(got: Any, task: PlanCase) -> str:
-    if not has_keys(got, *DECIDED):
-        return ""
-    return _no_plan(got, task) or _too_large(_plan(got, task), task) or ""
 
 
 def _slower(plan: Plan, best: Plan, task: PlanCase) -> Complaint:

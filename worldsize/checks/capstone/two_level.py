@@ -162,6 +162,7 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
     of_node = [tables[r // g * g : r // g * g + g].sum(axis=0) for r in range(n)]
     if all(map(same, held, of_node)):
         return "every rank holds the sum of its own node: the sums have not been added up between the nodes"
+
     of_place = [tables[r % g :: g].sum(axis=0) for r in range(n)]
     if all(map(same, held, of_place)):
         return f"every rank holds the sum over ranks 0, {g} and so on, or over the next ones: nothing was added up inside a node"
@@ -176,23 +177,23 @@ def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: N
             return f"every rank holds an average {where}. Divide nothing"
     if all(same(got, expected * size.nodes) for got in held):
         return "every rank holds the sum once for each node: it was added up between the nodes twice"
-    own = [_shards_of_their_ranks(inputs, r // g * g, g) for r in range(n)]
+
+    own = []  # of a rank: in each shard of x, the input of that shard's rank
+    for first in range(0, n, g):
+        shards = [np.array_split(inputs[first + place], g)[place] for place in range(g)]
+        own += [np.concatenate(shards)] * g
     if all(map(same, held, own)):
         return "each shard of x is its rank's own input: the sum was not put back into x before the all-gather"
     if all(same(got - expected, began) for got, began in zip(held, own, strict=True)):
         return "each shard was added to what x held there: put the sum in its place, copy_ and not +="
+
     right = np.array([np.isclose(got, expected, rtol=1e-6) for got in held])
     if (right.sum(axis=0) == size.nodes).all() and right.any(axis=1).all():
         return "one rank of every node holds the whole sum of each shard, and no other does: all-gather inside the node"
-    if any(same(got, expected) for got in held) and not all(same(got, expected) for got in held):
-        lacking = next(rank for rank, got in enumerate(held) if not same(got, expected))
-        return f"some ranks hold the sum, rank {lacking} does not: every rank of every node must hold it"
+    lacking = [rank for rank, got in enumerate(held) if not same(got, expected)]
+    if 0 < len(lacking) < n:
+        return f"some ranks hold the sum, rank {lacking[0]} does not: every rank of every node must hold it"
     return None
-
-
-def _shards_of_their_ranks(inputs: Sequence[np.ndarray], first: int, per_node: int) -> np.ndarray:
-    """Return, for a node, each rank's own shard of its input."""
-    return np.concatenate([np.array_split(inputs[first + place], per_node)[place] for place in range(per_node)])
 
 
 # ---- messages --------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -54,22 +53,26 @@ def big_batch_step(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     even = BigBatch.drawn(arena.draws, ALIKE, steps=1)
-    yield Case(str(even), partial(_run, arena, fn, even), lambda ended: {EVEN: _wrong_weights(ended, _weighed(even, ended))})
+    yield Case(
+        str(even),
+        lambda: arena.ranks(fn, even.inputs, driver=stepped),
+        lambda ended: {EVEN: _wrong_weights(ended, replace(even, work=ended.work))},
+    )
 
     for counts, steps in DIFFERENT:
         batch = BigBatch.drawn(arena.draws, counts, steps)
-        yield Case(str(batch), partial(_run, arena, fn, batch), partial(_examine, batch=batch))
-
-
-def _run(arena: Arena, fn: Callable, batch: BigBatch) -> ArenaResult:
-    return arena.ranks(fn, batch.inputs, driver=stepped)
+        yield Case(
+            str(batch),
+            lambda batch=batch: arena.ranks(fn, batch.inputs, driver=stepped),
+            lambda ended, batch=batch: _examine(ended, replace(batch, work=ended.work)),
+        )
 
 
 def _examine(ended: ArenaResult, batch: BigBatch) -> dict[str, Complaint]:
-    batch = _weighed(batch, ended)
     wrong = _wrong_weights(ended, batch)
     if wrong:
         return {UNEVEN: wrong, FRUGAL: wrong, KEPT: wrong}  # the cost of a wrong step earns nothing
+
     wasteful = _wasteful(ended.trace, batch) or _left_of_earlier_parts(ended, batch)
     kept = first_complaint(
         changed(given["steps"], own["steps"], "the list of parts", rank)
@@ -88,27 +91,19 @@ def _left_of_earlier_parts(ended: ArenaResult, batch: BigBatch) -> Complaint:
     return None
 
 
-def _weighed(batch: BigBatch, ended: ArenaResult) -> BigBatch:
-    return replace(batch, work=ended.work)
-
-
 # ---- weights ---------------------------------------------------------------------------------
 
 
 def _wrong_weights(ended: ArenaResult, batch: BigBatch) -> Complaint:
     for step, right in enumerate(batch.weights):
         for rank, told in enumerate(ended.returned):
-            if not same(told[step], right, near_zero=NEAR_ZERO):
-                return _told(ended, batch, rank, step, right)
+            got = told[step]
+            if not same(got, right, near_zero=NEAR_ZERO):
+                i = int(differing(got, right, near_zero=NEAR_ZERO)[0])
+                where = f"rank {rank}, after step {step}, weight {i}: expected {right[i]:.8g}, got {got[i]:.8g}."
+                return f"{where} {_mistake(ended, batch, rank, step)}"
 
     return None
-
-
-def _told(ended: ArenaResult, batch: BigBatch, rank: int, step: int, right: np.ndarray) -> str:
-    got = ended.returned[rank][step]
-    i = int(differing(got, right, near_zero=NEAR_ZERO)[0])
-    where = f"rank {rank}, after step {step}, weight {i}: expected {right[i]:.8g}, got {got[i]:.8g}."
-    return f"{where} {_mistake(ended, batch, rank, step)}"
 
 
 def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
@@ -141,9 +136,7 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:
-    return (
-        _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch) or batch.invented_work()
-    )
+    return _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch) or batch.invented_work()
 
 
 def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:

@@ -122,58 +122,51 @@ def _forward_slips(task: NormTask) -> dict[str, ByRank]:
     squares = [(x**2).mean(0) for x in task.x]
     shares = np.array(rows) / total
 
-    def alike(m: np.ndarray, v: np.ndarray) -> tuple[ByRank, ByRank]:
-        return [m] * n, [v] * n
-
     flat = np.mean(means, axis=0)
     within = np.array([v * count for v, count in zip(variances, rows, strict=True)])
     between = var[0] * total - within.sum(0)
     inflated = sum(v * count**2 / max(1, count - 1) for v, count in zip(variances, rows, strict=True))
     of_own_rows = [sum(x.sum(0) for x in task.x) / (n * count) for count in rows]
     of_own_squares = [sum((x**2).sum(0) for x in task.x) / (n * count) for count in rows]
-    found = {
-        "These are the mean and the variance of this rank's own rows: take them over the rows of all ranks.": (
-            means, variances,
-        ),
-        "The ranks' means count equally: a rank with more rows must count for more. Add up sums and counts.": alike(
-            flat, np.mean(squares, axis=0) - flat**2
-        ),
-        "The ranks' means and variances count equally: a rank with more rows must count for more.": alike(
-            flat, np.mean(variances, axis=0)
-        ),
-        "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.": alike(
-            mean[0], np.sum(shares[:, None] * variances, axis=0)
-        ),
-        "The joint mean counts the ranks' means equally: a rank with more rows must count for more.": alike(
-            flat, var[0] + (mean[0] - flat) ** 2
-        ),
-        "A rank's squares come from x.var(), which divides by one less than its rows: use x.var(correction=0).": alike(
-            mean[0], (inflated + between) / total
-        ),
-        "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.": alike(
-            mean[0], (within.sum(0) + ((np.array(means) - mean[0]) ** 2).sum(0)) / total
-        ),
-        "The mean is over all ranks' rows, but the variance is over this rank's own.": (mean, variances),
-        "The variance is over this rank's own rows, around the mean of all rows.": (
-            mean, [((x - mean[0]) ** 2).mean(0) for x in task.x],
-        ),
-        "The sums of all ranks are divided by n times this rank's rows: count the rows of all.": (
-            of_own_rows, [s - m**2 for s, m in zip(of_own_squares, of_own_rows, strict=True)],
-        ),
-        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.": (
-            of_own_rows, [
-                (within.sum(0) + sum(many * (one - m) ** 2 for one, many in zip(means, rows, strict=True))) / (n * count)
-                for m, count in zip(of_own_rows, rows, strict=True)
-            ],
-        ),
-        "The variance is divided by N − 1: batch norm divides by N.": alike(mean[0], var[0] * total / max(1, total - 1)),
-        "The variance is the mean of the squares: subtract the square of the mean.": alike(
-            mean[0], var[0] + mean[0] ** 2
-        ),
+    of_own_distances = []
+    for m, count in zip(of_own_rows, rows, strict=True):
+        distances = sum(many * (one - m) ** 2 for one, many in zip(means, rows, strict=True))
+        of_own_distances.append((within.sum(0) + distances) / (n * count))
+
+    alike = {  # mean and variance, on every rank
+        "The ranks' means count equally: a rank with more rows must count for more. Add up sums and counts.":
+            (flat, np.mean(squares, axis=0) - flat**2),
+        "The ranks' means and variances count equally: a rank with more rows must count for more.":
+            (flat, np.mean(variances, axis=0)),
+        "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.":
+            (mean[0], np.sum(shares[:, None] * variances, axis=0)),
+        "The joint mean counts the ranks' means equally: a rank with more rows must count for more.":
+            (flat, var[0] + (mean[0] - flat) ** 2),
+        "A rank's squares come from x.var(), which divides by one less than its rows: use x.var(correction=0).":
+            (mean[0], (inflated + between) / total),
+        "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.":
+            (mean[0], (within.sum(0) + ((np.array(means) - mean[0]) ** 2).sum(0)) / total),
+        "The variance is divided by N − 1: batch norm divides by N.": (mean[0], var[0] * total / max(1, total - 1)),
+        "The variance is the mean of the squares: subtract the square of the mean.": (mean[0], var[0] + mean[0] ** 2),
     }  # fmt: skip
+    by_rank = {
+        "These are the mean and the variance of this rank's own rows: take them over the rows of all ranks.": (means, variances),
+        "The mean is over all ranks' rows, but the variance is over this rank's own.": (mean, variances),
+        "The variance is over this rank's own rows, around the mean of all rows.":
+            (mean, [((x - mean[0]) ** 2).mean(0) for x in task.x]),
+        "The sums of all ranks are divided by n times this rank's rows: count the rows of all.":
+            (of_own_rows, [s - m**2 for s, m in zip(of_own_squares, of_own_rows, strict=True)]),
+        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.":
+            (of_own_rows, of_own_distances),
+    }  # fmt: skip
+
+    found = {}
     with np.errstate(invalid="ignore"):  # a slip may give a variance below 0, and so NaN
-        outputs = {words: _outputs(task, standard(task, *given)) for words, given in found.items()}
-    return outputs | _wrong_formulas(task, mean, var)
+        for words, (m, v) in by_rank.items():
+            found[words] = _outputs(task, standard(task, m, v))
+        for words, (m, v) in alike.items():
+            found[words] = _outputs(task, standard(task, [m] * n, [v] * n))
+    return found | _wrong_formulas(task, mean, var)
 
 
 def _outputs(task: NormTask, hat: ByRank) -> ByRank:

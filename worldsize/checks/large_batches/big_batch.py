@@ -54,7 +54,10 @@ class BigBatch:
                 forward_s=FORWARD_S, backward_s=BACKWARD_S,
             ))  # fmt: skip
             generator = np.random.default_rng(seed)
-            by_rank.append([[_part(generator, k) for k in own] for _ in range(steps)])
+            by_rank.append([[] for _ in range(steps)])
+            for parts in by_rank[-1]:
+                for k in own:
+                    parts.append((generator.normal(size=(k, SIZES[0])), generator.integers(0, SIZES[-1], k)))
 
         rate = round(draws.uniform(0.05, 0.2), 3)
         return cls(tuple(tasks), [[of_rank[k] for of_rank in by_rank] for k in range(steps)], rate)
@@ -77,10 +80,11 @@ class BigBatch:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        return [
-            {"task": own, "rate": self.rate, "momentum": MOMENTUM, "steps": [step[rank] for step in self.steps]}
-            for rank, own in enumerate(self.tasks)
-        ]
+        given = []
+        for rank, own in enumerate(self.tasks):
+            steps = [step[rank] for step in self.steps]
+            given.append({"task": own, "rate": self.rate, "momentum": MOMENTUM, "steps": steps})
+        return given
 
     def __str__(self) -> str:
         sizes = [[len(y) for _, y in parts] for parts in self.steps[0]]
@@ -131,18 +135,15 @@ class BigBatch:
 
         return held
 
-    def _sums(
-        self, weights: np.ndarray, step: int, ranks: Sequence[WeighedRank]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _sums(self, weights: np.ndarray, step: int, ranks: Sequence[WeighedRank]) -> tuple[np.ndarray, np.ndarray]:
         """Return each part's gradient of its summed loss at these weights, [ranks, parts, numbers], and its number of examples.
         """
-        sums = [_of_parts(self._at(weights, rank), rank, parts) for rank, parts in zip(ranks, self.steps[step], strict=True)]
+        sums = []
+        for rank, parts in zip(ranks, self.steps[step], strict=True):
+            network = Network(rank, self.task)
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
+            sums.append(_of_parts(network, rank, parts))
         return np.array(sums), np.array([[len(y) for _, y in parts] for parts in self.steps[step]])
-
-    def _at(self, weights: np.ndarray, rank: WeighedRank) -> Network:
-        network = Network(rank, self.task)
-        torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
-        return network
 
     # ---- slips -------------------------------------------------------------------------------
 
@@ -154,38 +155,31 @@ class BigBatch:
         means = sums / counts[:, :, None]
         total, examples = sums.sum((0, 1)), counts.sum()
         own, own_counts = sums.sum(1), counts.sum(1)[:, None]
-
-        def alike(gradient: np.ndarray) -> list[np.ndarray]:
-            return [gradient] * n
-
-        return {
-            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss by {n}.": (
-                alike(total / examples / n)
-            ),
-            f"The step is {n} times the right one: DDP already divides by the number of ranks.": alike(total / examples * n),
+        alike = {  # on every rank
+            f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss by {n}.":
+                total / examples / n,
+            f"The step is {n} times the right one: DDP already divides by the number of ranks.": total / examples * n,
             "This is the mean of the parts' means: a part with few examples counts as much as one with many. Divide by the "
-            "examples of all parts of all ranks.": alike(means.mean((0, 1))),
+            "examples of all parts of all ranks.": means.mean((0, 1)),
             "This is the mean of the ranks' means: a rank with few examples counts as much as one with many. Divide by the "
-            "examples of all ranks.": alike((own / own_counts).mean(0)),
+            "examples of all ranks.": (own / own_counts).mean(0),
             "All ranks' first parts count as much as all second ones, and so on: divide by the examples of all parts of all "
-            "ranks.": alike((sums.sum(0) / counts.sum(0)[:, None]).mean(0)),
-            "The parts' means add up: nothing was divided by the number of parts.": alike(means.sum(1).mean(0)),
-            "The sums over the examples are divided by the number of ranks alone: divide by the number of examples.": alike(
-                total / n
-            ),
-            "These are the sums over all examples: divide by the number of examples.": alike(total),
-            "Only the last part counts: is a gradient zeroed between the parts?": alike(means[:, -1].mean(0)),
-            "Only the last part is in the step, divided by all examples: is a gradient zeroed between the parts?": alike(
-                sums[:, -1].sum(0) / examples
-            ),
-            "Only the first part counts.": alike(means[:, 0].mean(0)),
+            "ranks.": (sums.sum(0) / counts.sum(0)[:, None]).mean(0),
+            "The parts' means add up: nothing was divided by the number of parts.": means.sum(1).mean(0),
+            "The sums over the examples are divided by the number of ranks alone: divide by the number of examples.": total / n,
+            "These are the sums over all examples: divide by the number of examples.": total,
+            "Only the last part counts: is a gradient zeroed between the parts?": means[:, -1].mean(0),
+            "Only the last part is in the step, divided by all examples: is a gradient zeroed between the parts?":
+                sums[:, -1].sum(0) / examples,
+            "Only the first part counts.": means[:, 0].mean(0),
+        }  # fmt: skip
+        return {words: [gradient] * n for words, gradient in alike.items()} | {
             "Every rank steps by the gradient of its own examples: run the last part's forward and backward outside "
             "no_sync().": [*(n * own / examples)],
-            "Every rank steps by the mean gradient of its own examples: nothing was averaged over the ranks.": [
-                *(own / own_counts)
-            ],
+            "Every rank steps by the mean gradient of its own examples: nothing was averaged over the ranks.":
+                [*(own / own_counts)],
             f"Every rank's own means are divided by {parts} parts, and nothing was averaged over the ranks.": [*means.mean(1)],
-        }
+        }  # fmt: skip
 
 
 def _of_parts(network: Network, rank: WeighedRank, parts: list[Part]) -> list[np.ndarray]:
@@ -210,10 +204,6 @@ def _of_summed_loss(network: Network, x: np.ndarray, y: np.ndarray) -> np.ndarra
     with torch.enable_grad():
         loss = torch.nn.functional.cross_entropy(network(torch.from_numpy(x)), torch.from_numpy(y), reduction="sum")
         return _flat(torch.autograd.grad(loss, list(network.parameters())))
-
-
-def _part(generator: np.random.Generator, examples: int) -> Part:
-    return generator.normal(size=(examples, SIZES[0])), generator.integers(0, SIZES[-1], examples)
 
 
 def _flat(tensors: Any) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,21 +68,20 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def drawn(rows: Sequence[int], features: int, **more: Any) -> NormTask:
         return NormTask.drawn(np.random.default_rng(arena.draws.getrandbits(32)), rows, features, **more)
 
-    for number, rows in enumerate(ROWS):
-        yield _case(arena, fn, drawn(rows, 3 + number % 2))
-    yield _case(arena, fn, drawn((2, 3), LARGE))
+    tasks = [drawn(rows, 3 + number % 2) for number, rows in enumerate(ROWS)]
+    for task in (*tasks, drawn((2, 3), LARGE)):
+        yield Case(
+            str(task),
+            lambda task=task: arena.ranks(fn, task.inputs, task.eps, driver=normed),
+            lambda ended, task=task: _examine(ended, task),
+        )
 
     task = drawn((30, 18, 25), 5, shift=LARGE_MEAN, apart=0.5, dtype="float32")
-    name = f"{ranks_in_words(3)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1"
-    yield Case(name, partial(_run, arena, fn, task), lambda ended: _examine_float32(ended, task))
-
-
-def _case(arena: Arena, fn: Callable, task: NormTask) -> Case:
-    return Case(str(task), partial(_run, arena, fn, task), lambda ended: _examine(ended, task))
-
-
-def _run(arena: Arena, fn: Callable, task: NormTask) -> ArenaResult:
-    return arena.ranks(fn, task.inputs, task.eps, driver=normed)
+    yield Case(
+        f"{ranks_in_words(3)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1",
+        lambda: arena.ranks(fn, task.inputs, task.eps, driver=normed),
+        lambda ended: _examine_float32(ended, task),
+    )
 
 
 def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
@@ -111,19 +109,21 @@ def _examine_float32(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]
     unsafe = _unsafe(ended, task)
     if unsafe:
         return {SAFE: unsafe}
-    dtype = task.x[0].dtype
-    promoted = first_complaint(
-        f"rank {rank}: expected {name} as {dtype}, got {getattr(got, 'dtype', kind_in_words(got))}: the next layers would "
-        f"work on twice the bytes"
-        for rank, four in enumerate(ended.returned)
-        for name, got in zip(NAMES, four, strict=True)
-        if getattr(got, "dtype", None) != dtype
-    )
+
     return {
         SAFE: None,
-        KEPT: though_right("y and grad_x", promoted),
+        KEPT: though_right("y and grad_x", _promoted(ended.returned, task.x[0].dtype)),
         ONCE: though_right("y and grad_x", _meets_too_often(ended.trace, task)),
     }
+
+
+def _promoted(returned: Sequence[Any], dtype: np.dtype) -> Complaint:
+    for rank, four in enumerate(returned):
+        for name, got in zip(NAMES, four, strict=True):
+            came = getattr(got, "dtype", kind_in_words(got))
+            if came != dtype:
+                return f"rank {rank}: expected {name} as {dtype}, got {came}: the next layers would work on twice the bytes"
+    return None
 
 
 def _no_four(got: Any, rank: int) -> Complaint:
@@ -186,11 +186,12 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
 
 
 def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
-    return first_complaint(
-        changed(one, before, name, rank)
-        for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True))
-        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True)
-    )
+    for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True)):
+        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True):
+            complaint = changed(one, before, name, rank)
+            if complaint:
+                return complaint
+    return None
 
 
 # ---- messages --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, 2017, sectio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
-from worldsize.checks.kit.judge import Case, first_complaint, judge
+from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -46,9 +46,7 @@ class RatePlan:
 
     @property
     def asked(self) -> tuple[Any, ...]:
-        return (
-            self.steps_per_epoch, self.batch, self.base_rate, self.base_batch, self.warmup_epochs, self.drop_epochs,
-        )  # fmt: skip
+        return self.steps_per_epoch, self.batch, self.base_rate, self.base_batch, self.warmup_epochs, self.drop_epochs
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -74,13 +72,11 @@ class RatePlan:
         ends = np.array(self.drop_epochs, int) * self.steps_per_epoch + late
         return np.sum(self.steps[:, None] >= ends, axis=1)
 
-    @property
-    def rise(self) -> np.ndarray:
-        """Return how far each step has risen: 0 at the first step, and 1 at the first after the warm-up."""
-        return self.rises()[0]
-
     def rises(self) -> list[np.ndarray]:
-        """Return the common ways to count a warm-up's steps, each as how far every step has risen; the lab's comes first."""
+        """Return the common ways to count a warm-up's steps, each as how far every step has risen; the lab's comes first.
+
+        In the lab's, it is 0 at the first step and 1 at the first after the warm-up.
+        """
         steps, length = self.steps, self.warmup_steps
         if not length:
             return [np.ones(len(steps))]
@@ -125,18 +121,15 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         replace(warm, batch=base // 3, warmup_epochs=2, steps_per_epoch=5, drop_epochs=(4,), epochs=6),
     ]
 
-    yield _case("no warm-up, no drops", arena, fn, scaled, SCALED)
-    yield _case("no warm-up", arena, fn, dropping, DROPPED)
-    yield _case("a warm-up", arena, fn, warming, WARMED)
-
-
-def _case(name: str, arena: Arena, fn: Callable, plans: list[RatePlan], kind: str) -> Case:
-    asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
-    return Case(
-        name,
-        lambda: with_advice(arena.ranks(fn, [asked], driver=on_ranks.answers), _ADVICE),
-        lambda ended: {kind: _first_wrong(ended, plans)},
-    )
+    for name, plans, tried in (
+        ("no warm-up, no drops", scaled, SCALED), ("no warm-up", dropping, DROPPED), ("a warm-up", warming, WARMED),
+    ):  # fmt: skip
+        asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
+        yield Case(
+            name,
+            lambda asked=asked: with_advice(arena.ranks(fn, [asked], driver=on_ranks.answers), _ADVICE),
+            lambda ended, plans=plans, tried=tried: {tried: _first_wrong(ended.returned[0]["returned"], plans)},
+        )
 
 
 _ADVICE = {
@@ -147,10 +140,13 @@ _ADVICE = {
 }
 
 
-def _first_wrong(ended: ArenaResult, plans: list[RatePlan]) -> Complaint:
-    returned = iter(ended.returned[0]["returned"])
-    courses = [list(islice(returned, len(plan.steps))) for plan in plans]
-    return first_complaint(map(_wrong, courses, plans))
+def _first_wrong(returned: Sequence[Any], plans: list[RatePlan]) -> Complaint:
+    rates = iter(returned)
+    for plan in plans:
+        complaint = _wrong(list(islice(rates, len(plan.steps))), plan)
+        if complaint:
+            return complaint
+    return None
 
 
 def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
@@ -159,22 +155,18 @@ def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
         if isinstance(got, str):
             return f"{plan}: step {step}: expected the rate, one number, {got}"
 
-    rates, right = np.array(found, float), plan.course(plan.rise)
+    rates, right = np.array(found, float), plan.course(plan.rises()[0])
     if _alike(rates, right):
         return None
 
-    step = _first_apart(rates, right)
+    apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
+    step = int(apart[0])
     named = first_slip(lambda courses: any(_alike(rates, course) for course in courses), _mistakes(plan))
     return f"{plan}: step {step}: expected {right[step]:.6g}, got {rates[step]:.6g}. {named}".rstrip()
 
 
 def _alike(rates: np.ndarray, course: np.ndarray) -> bool:
     return bool(np.allclose(rates, course, rtol=EXACT, atol=0.0))
-
-
-def _first_apart(rates: np.ndarray, course: np.ndarray) -> int:
-    apart = np.flatnonzero(~np.isclose(rates, course, rtol=EXACT, atol=0.0))
-    return int(apart[0]) if apart.size else len(course)
 
 
 # ---- mistakes --------------------------------------------------------------------------------

@@ -1,16 +1,14 @@
 """Check of `power_sgd_average`: a low-rank average by one step of a power iteration that continues from step to step.
 
-With M = gradient + residual on each rank: P = mean of M q, its columns made orthonormal; Q = mean of Mᵀ P; the average is P Qᵀ.
-Only M q and Mᵀ P must travel, in two small all-reduces: sending M gives the values, but saves nothing. T. Vogels, S. P.
-Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. Left out: an M that only rounding
-keeps from a lower rank.
+`low_rank_steps` has the formulas. Only M q and Mᵀ P must travel, in two small all-reduces: sending M gives the values, but saves
+nothing. T. Vogels, S. P. Karimireddy and M. Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727, algorithms 1 and 2. Left out: an
+M that only rounding keeps from a lower rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -18,8 +16,15 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
-from worldsize.checks.kit.values import kind_in_words
-from worldsize.checks.less_communication.power_sgd_slips import average_slips, orthonormal, q_slips, residual_slips
+from worldsize.checks.kit.values import first_slip, kind_in_words
+from worldsize.checks.less_communication.low_rank_steps import (
+    LowRankStep,
+    average_slips,
+    draw_steps,
+    q_slips,
+    residual_slips,
+    with_own_residuals,
+)
 from worldsize.checks.less_communication.returned import (
     TOO_FEW,
     Awaited,
@@ -27,6 +32,7 @@ from worldsize.checks.less_communication.returned import (
     Needed,
     Slips,
     changed_arguments,
+    inputs_of,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -48,52 +54,7 @@ SIZES = (
     (4, 3, 8, 3, 2, "float64"), (2, 20_000, 3, 2, 1, "float64"),
 )  # fmt: skip
 ROUNDING = {"float32": 1e-3, "float64": 1e-5}
-WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
 LESS = 1 - 1e-9  # below 1 by more than rounding
-
-
-@dataclass(frozen=True)
-class LowRankStep:
-    """A step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
-
-    gradients: ByRank
-    residuals: ByRank
-    q: np.ndarray
-
-    @cached_property
-    def totals(self) -> list[np.ndarray]:
-        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
-
-    @cached_property
-    def mean(self) -> np.ndarray:
-        return np.mean(self.totals, axis=0)
-
-    @cached_property
-    def p(self) -> np.ndarray:
-        return orthonormal(self.mean @ self.q)
-
-    @cached_property
-    def next_q(self) -> np.ndarray:
-        return self.mean.T @ self.p
-
-    @property
-    def average(self) -> np.ndarray:
-        return self.p @ self.next_q.T
-
-    def kept(self) -> list[np.ndarray]:
-        return [total - self.average for total in self.totals]
-
-    def kept_by_own(self) -> list[np.ndarray]:
-        """Return each rank's M minus its own P (Mᵀ P)ᵀ, as in algorithm 2.
-
-        Such residuals are right too: only the ranks' mean is ever used, and it is the mean of `kept`.
-        """
-        return [total - self.p @ (total.T @ self.p).T for total in self.totals]
-
-    @property
-    def condition(self) -> float:
-        """The worse condition number (largest over least singular value) of the mean of M q and of Q."""
-        return max(np.linalg.cond(self.mean @ self.q), np.linalg.cond(self.next_q))
 
 
 def power_sgd_average(arena: Arena, fn: Callable) -> Verdict:
@@ -125,44 +86,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _run(arena: Arena, fn: Callable, steps: list[LowRankStep]) -> ArenaResult:
-    inputs = []
-    for rank, residual in enumerate(steps[0].residuals):
-        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual, steps[0].q]})
+    inputs = inputs_of(steps, steps[0].q)
     return with_advice(arena.ranks(fn, inputs, driver=less_communication.step_by_step), _ADVICE)
 
 
 _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r], so P is [rows, r] and Q is [columns, r]."}
-
-
-# ---- inputs ----------------------------------------------------------------------------------
-
-
-def draw_steps(
-    generator: np.random.Generator, n: int, shape: tuple[int, int], r: int, steps: int, dtype: str
-) -> list[LowRankStep]:
-    """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
-
-    Raises AssertionError after TRIES draws.
-    """
-    for _ in range(TRIES):
-        residuals = [0.5 * part for part in _gradients(generator, n, shape, dtype)]
-        drawn = [LowRankStep(_gradients(generator, n, shape, dtype), residuals, _normal(generator, (shape[1], r), dtype))]
-        while len(drawn) < steps:
-            drawn.append(LowRankStep(_gradients(generator, n, shape, dtype), drawn[-1].kept(), drawn[-1].next_q))
-        if all(step.condition < WORST for step in drawn):
-            return drawn
-
-    raise AssertionError(f"power_sgd_average: {TRIES} draws of {shape} for r = {r}, and all are near to a lower rank")
-
-
-def _gradients(generator: np.random.Generator, n: int, shape: tuple[int, int], dtype: str) -> list[np.ndarray]:
-    """Draw a gradient per rank: a common part, and a part of the rank's own that is as large."""
-    common = _normal(generator, shape, dtype)
-    return [common + _normal(generator, shape, dtype) for _ in range(n)]
-
-
-def _normal(generator: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
-    return generator.normal(size=shape).astype(dtype)
 
 
 # ---- judging ---------------------------------------------------------------------------------
@@ -173,14 +101,17 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
     if complaint:
         return {AVERAGE: complaint}
 
-    for number, (step, by_own) in enumerate(zip(steps, _by_own(steps), strict=True), 1):
+    for number, (step, by_own) in enumerate(zip(steps, with_own_residuals(steps), strict=True), 1):
         averages, residuals, qs = ([told[number - 1][k] for told in ended.returned] for k in range(3))
-        average = _wrong_average(averages, step, number)
-        if average:
-            return {AVERAGE: average}
+        right = [step.average] * len(averages)
+        wanted = _wanted(f"the average of step {number}", right, partial(average_slips, step))
+        complaint = wrong(averages, wanted)
+        if complaint:
+            return {AVERAGE: complaint}
 
-        feedback = wrong(residuals, _wanted_residual(step, by_own, number))
-        warm = _wrong_q(qs, step, number)
+        slips = partial(residual_slips, step)
+        wanted = _wanted(f"the residual of step {number}", step.kept(), slips, [by_own.kept_by_own()])
+        feedback, warm = wrong(residuals, wanted), _wrong_q(qs, step, number)
         if feedback or warm:
             return {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
 
@@ -229,24 +160,6 @@ def _wanted(name: str, expected: ByRank, slips: Slips = dict, too: Sequence[ByRa
     return Awaited(name, expected, slips, too, ROUNDING[str(expected[0].dtype)])
 
 
-def _wrong_average(held: Sequence, step: LowRankStep, number: int) -> Complaint:
-    right = [step.average] * len(held)
-    return wrong(held, _wanted(f"the average of step {number}", right, partial(average_slips, step)))
-
-
-def _wanted_residual(step: LowRankStep, by_own: LowRankStep, number: int) -> Awaited:
-    name, slips = f"the residual of step {number}", partial(residual_slips, step)
-    return _wanted(name, step.kept(), slips, [by_own.kept_by_own()])
-
-
-def _by_own(steps: list[LowRankStep]) -> list[LowRankStep]:
-    """Return the same steps with the residuals of algorithm 2, which differ by rank but have the same mean."""
-    found = steps[:1]
-    for step in steps[1:]:
-        found.append(replace(step, residuals=found[-1].kept_by_own()))
-    return found
-
-
 def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
     """Return a complaint if q's columns do not span Q's columns, as the next step needs.
 
@@ -260,16 +173,15 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
             return f"rank {rank}: expected {name}, shape {shape} of {right.dtype}, got {kind_in_words(got)} of {got.dtype}"
 
         if not _span(got, right, rounding):
-            slips = {words: given[rank] for words, given in q_slips(step).items()}
-            slip = next((words for words, given in slips.items() if given.shape == got.shape and _span(got, given, rounding)), "")
+            slip = first_slip(lambda given, got=got, rank=rank: _span(got, given[rank], rounding), q_slips(step))
             return f"rank {rank}: the columns of {name} do not span those of Q, the mean of Mᵀ P. {slip}".rstrip()
 
     return None
 
 
 def _span(got: np.ndarray, right: np.ndarray, rounding: float) -> bool:
-    """Return whether the columns of `got` span the columns of `right`; both are [columns, r]."""
-    if not np.isfinite(got).all():
+    """Return whether the columns of `got` span the columns of `right`, of one shape [columns, r]."""
+    if got.shape != right.shape or not np.isfinite(got).all():
         return False
 
     basis = np.linalg.qr(got.astype(float))[0]

@@ -14,7 +14,7 @@ from typing import Any
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.kit.values import close, number
+from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import attention
 from worldsize.links import Link
@@ -103,29 +103,25 @@ def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, fl
 def _tells(layer: Layer) -> bool:
     if layer.ranks == 1:
         return True
-    pairs = ((_ring(layer), _ring_slips(layer)), (_heads(layer), _heads_slips(layer)))
-    return not any(
-        math.isfinite(right) and close(value, right, CLEAR, near_zero=0.0)
-        for right, slips in pairs
-        for value in slips.values()
-        # a slip may be exact, such as counting only the work where it hides all messages
-        if not math.isclose(value, right, rel_tol=1e-12)
-    )
+    for right, slips in ((_ring(layer), _ring_slips(layer)), (_heads(layer), _heads_slips(layer))):
+        for value in slips.values():
+            # a slip may be exact, such as counting only the work where it hides all messages
+            exact = math.isclose(value, right, rel_tol=1e-12)
+            if math.isfinite(right) and not exact and close(value, right, CLEAR, near_zero=0.0):
+                return False
+    return True
 
 
 def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
     got = ended.returned[0]
     if not isinstance(got, tuple) or len(got) != 2:
-        wrong = f"expected two numbers, the seconds of the ring and of the heads, got {_what(got)}"
+        came = "nothing" if got is None else f"{got!r}"[:80]
+        wrong = f"expected two numbers, the seconds of the ring and of the heads, got {came}"
         return {RING: wrong, HEADS: wrong}
     return {
         RING: changed(ended.inputs[0], asdict(layer), "layer") or _wrong(got[0], layer, "round the ring", _ring, _ring_slips),
         HEADS: _wrong(got[1], layer, "with heads dealt out", _heads, _heads_slips),
     }
-
-
-def _what(got: Any) -> str:
-    return "nothing" if got is None else f"{got!r}"[:80]
 
 
 def _wrong(
@@ -141,7 +137,7 @@ def _wrong(
         return f"expected math.inf {what}, got {got_s}: a head lies on one rank, and the ranks do not divide the heads."
     if layer.ranks == 1 and value > right:
         return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}: one rank alone sends nothing."
-    slip = next((words for words, slipped in slips(layer).items() if close(value, slipped, near_zero=0.0)), "")
+    slip = first_slip(lambda slipped: close(value, slipped, near_zero=0.0), slips(layer))
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
 

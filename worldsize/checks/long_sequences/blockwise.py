@@ -49,26 +49,24 @@ class Sequence1D:
 
     def inputs(self) -> list[dict[str, Any]]:
         """Return what each rank is handed: its own rows, and the numbers of all ranks' tokens."""
-        tokens = [list(own) for own in self.tokens]
-        return [
-            {
-                **{name: self.of(x, rank).copy() for name, x in (("q", self.q), ("k", self.k), ("v", self.v))},
-                "tokens": tokens, "causal": self.causal, "work_s": WORK_S,
-            }
-            for rank in range(self.world_size)
-        ]  # fmt: skip
+        given = []
+        for rank in range(self.world_size):
+            rows = {name: self.of(x, rank).copy() for name, x in (("q", self.q), ("k", self.k), ("v", self.v))}
+            tokens = [list(own) for own in self.tokens]
+            given.append({**rows, "tokens": tokens, "causal": self.causal, "work_s": WORK_S})
+        return given
 
-    def ring_order(self, rank: int) -> list[int]:
-        """Return the owner of the block that a rank has in each round, if blocks go to the next rank: its own first."""
-        return [(rank - step) % self.world_size for step in range(self.world_size)]
+    def parts(self, rank: int, masked_as: Callable[[int, int], int] = lambda rank, source: source) -> list[Part]:
+        """Return each block's part of a rank's rows, in ring order: the rank's own block first, then the previous rank's.
 
-    def parts(self, rank: int, masked_as: Callable[[int], int] = lambda source: source) -> dict[int, Part]:
-        """Return {source: its block's part of a rank's rows}; a block is masked as if `masked_as(source)` owned it."""
-        ranks = WeighedRank(rank, self.work and self.work[rank])
-        found = {}
-        for source in self.ring_order(rank):
-            greatest, total, weighted = self._part(rank, source, masked_as(source))
-            found[source] = greatest, total, weighted * ranks.weights_of(WORK_S, weighted.astype(self.q.dtype))
+        The block of rank `source` is masked as if `masked_as(rank, source)` owned it.
+        """
+        weighed = WeighedRank(rank, self.work and self.work[rank])
+        found = []
+        for step in range(self.world_size):
+            source = (rank - step) % self.world_size
+            greatest, total, weighted = self._part(rank, source, masked_as(rank, source))
+            found.append((greatest, total, weighted * weighed.weights_of(WORK_S, weighted.astype(self.q.dtype))))
         return found
 
     def _part(self, rank: int, source: int, numbered_as: int) -> Part:
@@ -91,99 +89,72 @@ def merged(parts: Sequence[Part]) -> np.ndarray:
     return sum(f * o for f, (_, _, o) in zip(factors, parts, strict=True)) / total
 
 
-def attended(sequence: Sequence1D) -> list[np.ndarray]:
-    """Return the right rows of each rank, with the work as it was weighed."""
-    return [merged(list(sequence.parts(rank).values())) for rank in range(sequence.world_size)]
+def attended(
+    sequence: Sequence1D, masked_as: Callable[[int, int], int] = lambda rank, source: source
+) -> list[np.ndarray]:
+    """Return the rows of each rank, with the work as it was weighed; `masked_as` is as in `Sequence1D.parts`."""
+    return [merged(sequence.parts(rank, masked_as)) for rank in range(sequence.world_size)]
 
 
 # ---- slips -----------------------------------------------------------------------------------
 
 
-def _mean_of_softmaxes(parts: Sequence[Part]) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return np.mean([o / s for _, s, o in parts], axis=0)
-
-
-def _without_scaling(parts: Sequence[Part]) -> np.ndarray:
-    return sum(o for _, _, o in parts) / sum(s for _, s, _ in parts)
-
-
-def _weighted_alone(parts: Sequence[Part]) -> np.ndarray:
-    """Rescale the sums of exp, but not the weighted sums of values."""
-    top = np.max([greatest for greatest, _, _ in parts], axis=0)
-    return sum(o for _, _, o in parts) / sum(np.exp(m - top) * s for m, s, _ in parts)
-
-
-def _new_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """Merge, but leave earlier blocks in their old scale when a greater score comes."""
-    top, total, weighted = parts[0]
-    for greatest, s, o in parts[1:]:
-        new = np.maximum(top, greatest)
-        total, weighted, top = total + s * np.exp(greatest - new), weighted + o * np.exp(greatest - new), new
-    return weighted / total
-
-
-def _old_part_alone(parts: Sequence[Part]) -> np.ndarray:
-    """Merge, but add each new block in its own scale."""
-    top, total, weighted = parts[0]
-    for greatest, s, o in parts[1:]:
-        new = np.maximum(top, greatest)
-        total, weighted, top = total * np.exp(top - new) + s, weighted * np.exp(top - new) + o, new
-    return weighted / total
-
-
-def _undivided(parts: Sequence[Part]) -> np.ndarray:
-    top = np.max([greatest for greatest, _, _ in parts], axis=0)
-    return sum(np.exp(m - top) * o for m, _, o in parts)
-
-
-_MERGES: dict[str, Callable[[Sequence[Part]], np.ndarray]] = {
-    "These are the rows of its own block alone: every block of keys has to come by.": lambda parts: merged(parts[:1]),
-    "The last block is missing: n ranks hold n blocks, so n − 1 of them have to come.": lambda parts: merged(parts[:-1]),
-    "These are the rows of the last block alone: merge a block's part with what came before.": lambda parts: merged(parts[-1:]),
-    "Its own block is missing.": lambda parts: merged(parts[1:]),
-    "Each block had a softmax of its own, and their results were averaged: a block whose scores are greater weighs more.":
-        _mean_of_softmaxes,
-    "The parts were added as they are, each scaled by its own greatest score: bring both to the greater one first.":
-        _without_scaling,
-    "The sums of exp were brought to one scale, and the weighted sums of values were not.": _weighted_alone,
-    "What was merged before kept its old scale: when the greatest score grows, it shrinks by exp(old − new).": _new_part_alone,
-    "A block's part was added in its own scale: it counts exp(its greatest score − the common one) times.": _old_part_alone,
-    "The weighted sum was not divided by the sum of exp.": _undivided,
-}  # fmt: skip
-
-
 def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     """Return {words for a slip: the rows that it gives, by rank}; on one rank, only the missing division and mask."""
     n = sequence.world_size
-    found = {}
     with np.errstate(all="ignore"):
-        for words, merge in _MERGES.items():
-            if n > 1 or merge is _undivided:
-                found[words] = [merge(list(sequence.parts(rank).values())) for rank in range(n)]
-        if sequence.causal:
-            found |= _wrong_masks(sequence)
+        of_ranks = [_wrong_merges(sequence.parts(rank)) for rank in range(n)]
+        found = {words: [rows[words] for rows in of_ranks] for words in of_ranks[0] if n > 1 or words == _UNDIVIDED}
+        if not sequence.causal:
+            return found
+
+        found["There is no mask: a query sees no later key."] = attended(replace(sequence, causal=False))
+        for words, masked_as in _WRONG_MASKS.items() if n > 1 else ():
+            # with two ranks, next and previous are the same rank
+            if any(masked_as(rank, source) % n != source for rank in range(n) for source in range(n)):
+                found[words] = attended(sequence, lambda rank, source, of=masked_as: of(rank, source) % n)
     return found
 
 
-def _wrong_masks(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
-    """Return {words for a slip: the rows with blocks masked as another rank's, or not masked, by rank}."""
-    n = sequence.world_size
-    found = {
-        "No mask was laid over it: a query sees no later key.": attended(replace(sequence, causal=False)),
-    }
-    if n > 1:
-        for words, numbered_as in (
-            ("Every block was masked as if it were the rank's own: say whose block it is.", lambda rank, source: rank),
-            ("A block was masked as if blocks came from the next rank: they come from the previous one.",
-             lambda rank, source: (2 * rank - source) % n),
-            ("A block was masked as the one that comes after it: say whose block is at hand, not whose is on its way.",
-             lambda rank, source: (source - 1) % n),
-        ):  # fmt: skip
-            if all(numbered_as(rank, source) == source for rank in range(n) for source in range(n)):
-                continue  # with two ranks, next and previous are the same rank
-            found[words] = [
-                merged(list(sequence.parts(rank, lambda source, rank=rank, of=numbered_as: of(rank, source)).values()))
-                for rank in range(n)
-            ]
-    return found
+_UNDIVIDED = "The weighted sum was not divided by the sum of exp."
+_WRONG_MASKS: dict[str, Callable[[int, int], int]] = {  # the supposed owner, modulo n, of the block of `source`
+    "Every block was masked as if it were the rank's own: use the owner of each block.": lambda rank, source: rank,
+    "A block was masked as if blocks came from the next rank: they come from the previous one.":
+        lambda rank, source: 2 * rank - source,
+    "A block was masked as the one that comes after it: use the owner of the current block, not of the block on its way.":
+        lambda rank, source: source - 1,
+}  # fmt: skip
+
+
+def _wrong_merges(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """Return {words for a slip: the rows that a rank gets}."""
+    tops, totals, weighted = zip(*parts, strict=True)
+    factors = np.exp(np.array(tops) - np.max(tops, axis=0))
+    scaled_total = sum(factors * totals)
+    scaled_weighted = sum(factors * weighted)
+
+    # one block after another, with one of the two factors at each step forgotten
+    top, old_total, old_weighted = parts[0]
+    new_total, new_weighted = old_total, old_weighted
+    for greatest, total, rows in parts[1:]:
+        both = np.maximum(top, greatest)
+        old_total, old_weighted = old_total + total * np.exp(greatest - both), old_weighted + rows * np.exp(greatest - both)
+        new_total, new_weighted = new_total * np.exp(top - both) + total, new_weighted * np.exp(top - both) + rows
+        top = both
+
+    return {
+        "These are the rows of its own block alone: every rank's keys must come past.": merged(parts[:1]),
+        "The last block is missing: n ranks hold n blocks, so n − 1 must arrive.": merged(parts[:-1] or parts),
+        "These are the rows of the last block alone: merge each block's part with the earlier ones.": merged(parts[-1:]),
+        "Its own block is missing.": merged(parts[1:] or parts),
+        "Each block had its own softmax, and the results were averaged: a block with greater scores must weigh more.":
+            np.mean([rows / total for _, total, rows in parts], axis=0),
+        "The parts were added as they are, each scaled by its own greatest score: bring both to the greater one first.":
+            sum(weighted) / sum(totals),
+        "The sums of exp were brought to one scale, but the weighted sums of values were not.": sum(weighted) / scaled_total,
+        "The earlier parts kept their old scale: when the greatest score grows, multiply them by exp(old − new).":
+            old_weighted / old_total,
+        "A block's part was added in its own scale: it counts exp(its greatest score − the common one) times.":
+            new_weighted / new_total,
+        _UNDIVIDED: scaled_weighted,
+    }  # fmt: skip

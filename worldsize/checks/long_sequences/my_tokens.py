@@ -49,8 +49,10 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _examine(returned: Sequence[Any], n: int, length: int) -> dict[str, Complaint]:
     wrong = _wrong_owners(returned, n, length)
-    if wrong or (n, length) in SMALL:
-        return {OWNERS: wrong} | ({EVEN: wrong} if wrong else {})
+    if wrong:
+        return {OWNERS: wrong, EVEN: wrong}
+    if (n, length) in SMALL:
+        return {OWNERS: None}
     return {OWNERS: None, EVEN: _uneven([[int(token) for token in own] for own in returned], length)}
 
 
@@ -99,10 +101,6 @@ def _uneven(tokens: Sequence[Sequence[int]], length: int) -> Complaint:
         f"the rounds take {lasts / even:.2f} x as long as with even work: in round {first + 1} of {n} rank {busy} works on "
         f"{pairs[first, busy]:,} pairs of a query and a key that it sees, and rank {idle} on {pairs[first, idle]:,}. "
     )
-    return told + _why(tokens)
-
-
-def _why(tokens: Sequence[Sequence[int]]) -> str:
     if all(max(one) < min(other) for one, other in pairwise(sorted(tokens, key=min))):
-        return "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."
-    return "Late tokens see more keys: give every rank early and late tokens in the same mix."
+        return told + "Each rank has one stretch: the first stretch sees next to nothing, the last sees all."
+    return told + "Late tokens see more keys: give every rank early and late tokens in the same mix."

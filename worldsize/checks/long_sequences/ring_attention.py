@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.checks.weighed_work import on_other_numbers, same_direction
 from worldsize.links import Link
-from worldsize.trace import Span, Trace, Transfer, ring_links, stray
+from worldsize.trace import Span, Trace, ring_links, stray
 from worldsize.units import count, times
 
 POINTS = {
@@ -101,13 +102,9 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
             q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
         sequence = Sequence1D(q, k, v, _layout(size, generator), size.causal)
         right = attended(sequence)
-        if all(_differs(rows, right, size.dtype) for rows in slips(sequence).values()):
+        clear = 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
+        if not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values()):
             return sequence
-
-
-def _differs(rows: Sequence[np.ndarray], right: Sequence[np.ndarray], dtype: str) -> bool:
-    # clear of the tolerance, so that rounding cannot hide a slip
-    return any(not same(a, b, 100 * NEAR[dtype]) for a, b in zip(rows, right, strict=True))
 
 
 def _layout(size: RingCase, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
@@ -128,8 +125,10 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
-    if wrong or sent or sequence.world_size == 1:
-        return found | ({TWO: wrong or sent, AHEAD: wrong or sent} if wrong or sent else {})
+    if wrong or sent:
+        return found | {TWO: wrong or sent, AHEAD: wrong or sent}
+    if sequence.world_size == 1:
+        return found
 
     rounds = _RingRounds(ended.trace, sequence)
     invented = _invented_work(sequence)
@@ -145,19 +144,16 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
 
 def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
     dtype = str(sequence.q.dtype)
-    named = None
+    near = NEAR[dtype]
     for rank, expected in enumerate(attended(sequence)):
-        largest = float(np.abs(expected).max(initial=0.0))
-        near_zero = NEAR[dtype] * largest
-        complaint = first_difference(
-            returned[rank], expected.astype(dtype), rank, "its rows of the attention", NEAR[dtype], near_zero
-        )
+        got, largest = returned[rank], float(np.abs(expected).max(initial=0.0))
+        near_zero = near * largest
+        complaint = first_difference(got, expected.astype(dtype), rank, "its rows of the attention", near, near_zero)
         if not complaint:
             continue
-        named = slips(sequence) if named is None else named
-        got = returned[rank]
+
         slip = first_slip(
-            lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], NEAR[dtype], near_zero), named
+            lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], near, near_zero), slips(sequence)
         )
         if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
             slip = (
@@ -201,16 +197,14 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
             continue
         share = times(got / max(expected))
         told = f"rank {rank} sent {got} bytes, {share} x the n − 1 blocks of keys and values ({max(expected)}). "
-        return told + _known_bytes(got, expected, blocks)
+        if any(got in (2 * right, right // 2) for right in expected):
+            return told + "Do you send both keys and values, in the dtype of the task?"
+        if got > max(expected):
+            return told + (
+                "Send each block over a link once, send no queries, and send nothing in the last round: no block goes home."
+            )
+        return told + "Each rank sends its own block, and passes on every other one but the last."
     return None
-
-
-def _known_bytes(got: int, expected: set[int], blocks: Sequence[int]) -> str:
-    if got in {2 * e for e in expected} or got in {e // 2 for e in expected}:
-        return "Do you send both keys and values, in the dtype of the task?"
-    if got > max(expected):
-        return "Send each block over a link once, send no queries, and send nothing in the last round: no block goes home."
-    return "Each rank sends its own block, and passes on every other one but the last."
 
 
 # ---- rounds ----------------------------------------------------------------------------------
@@ -239,7 +233,7 @@ class _RingRounds:
             for work, span in enumerate(spans):
                 received = self._bytes(span.start_s, dst=rank)
                 if received > sum(blocks[1 : work + 2]):
-                    held = _whole_blocks(received, blocks[1:])
+                    held = int(np.searchsorted(np.cumsum(blocks[1:]), received, side="right"))
                     return (
                         f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
                         f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
@@ -259,9 +253,10 @@ class _RingRounds:
                         f"part of the way is hidden. isend it first, then work, then receive the next one."
                     )
         for rank, spans, blocks in self._each():
-            early = [
-                work for work, span in enumerate(spans[:-1]) if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2])
-            ]
+            early = []
+            for work, span in enumerate(spans[:-1]):
+                if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
+                    early.append(work)
             if slow and 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
                 return (
                     f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
@@ -277,15 +272,12 @@ class _RingRounds:
             yield rank, declared_work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
 
     def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
-        def counts(t: Transfer) -> bool:
-            return src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s
-
-        return sum(t.size_bytes for t in self._trace.transfers if counts(t))
-
-
-def _whole_blocks(received: int, blocks: Sequence[int]) -> int:
-    """Return how many of the blocks, in order, fit in `received` bytes."""
-    return int(np.searchsorted(np.cumsum(blocks), received, side="right"))
+        """Return the bytes of the messages that have ended, or `began`, by a moment."""
+        total = 0
+        for t in self._trace.transfers:
+            if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
+                total += t.size_bytes
+        return total
 
 
 def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:
@@ -305,7 +297,7 @@ def _invented_work(sequence: Sequence1D) -> Complaint:
         return None
     plain = replace(sequence, work=None)
     for rank, work in enumerate(sequence.work):
-        own, *others = [weighted.astype(sequence.q.dtype) for _, _, weighted in plain.parts(rank).values()]
+        own, *others = [weighted.astype(sequence.q.dtype) for _, _, weighted in plain.parts(rank)]
         ways = ([own, *others], [own, *reversed(others)])
         if not any(all(same_direction(w.given, x) for w, x in zip(work, way, strict=True)) for way in ways):
             return on_other_numbers(rank)

@@ -73,6 +73,15 @@ class Mixture:
     def kept(self, rank: int) -> list[int]:
         return experts.kept(self.chosen[rank], self.capacity)
 
+    def dropped(self, rank: int) -> list[int]:
+        return sorted(set(range(len(self.x[rank]))) - set(self.kept(rank)))
+
+    def with_zeros(self, rows: np.ndarray, rank: int) -> np.ndarray:
+        """Return a rank's rows with zeros in the places of dropped tokens."""
+        found = np.zeros_like(rows)
+        found[self.kept(rank)] = rows[self.kept(rank)]
+        return found
+
     def forward(self, rank: int) -> np.ndarray:
         """Return a rank's rows as if no token were dropped."""
         return np.stack([np.tanh(x @ self.weights[e].T) for x, e in zip(self.x[rank], self.chosen[rank], strict=True)])
@@ -138,14 +147,10 @@ def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
             if not isinstance(got, tuple) or len(got) != 2:
                 came = f"{len(got)} values" if isinstance(got, tuple) else kind_in_words(got)
                 return f"rank {rank}: expected two things, the rows and the places of the dropped tokens, got {came}"
-            if not _is_places(got[1]):
+            places = np.asarray(got[1] if isinstance(got[1], (tuple, list, np.ndarray)) else None)
+            if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
                 return f"rank {rank}: expected the places of the dropped tokens as whole numbers, got {got[1]!r}"
     return None
-
-
-def _is_places(got: Any) -> bool:
-    array = np.asarray(got if isinstance(got, (tuple, list, np.ndarray)) else None)
-    return array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
 
 
 def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
@@ -160,37 +165,32 @@ def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
 def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, told in enumerate(returned):
         for way in ("forward", "backward"):
-            got = sorted(int(place) for place in told[way][1])
-            kept = mixture.kept(rank)
-            expected = sorted(set(range(len(mixture.x[rank]))) - set(kept))
+            got, expected = sorted(map(int, told[way][1])), mixture.dropped(rank)
             if got != expected:
-                return (
-                    f"rank {rank} dropped the tokens at {got}; expected {expected}. {_why_dropped(got, rank, mixture)}"
-                ).rstrip()
+                why = _why_dropped(got, rank, mixture)
+                return f"rank {rank} dropped the tokens at {got}; expected {expected}. {why}".rstrip()
     return None
 
 
 def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
     own, most = mixture.chosen[rank], mixture.capacity
     if most is None:
-        return "Without a capacity none is dropped."
-    if got == _last_kept(own, most):
+        return "Without a capacity, no token is dropped."
+
+    last_first = experts.kept(own[::-1], most)
+    if got == sorted(set(range(len(own))) - {len(own) - 1 - place for place in last_first}):
         return "An expert takes the first tokens of a rank, and drops the later ones."
-    if got == _over_all(rank, mixture):
+    if got == _dropped_of_all(rank, mixture):
         return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
         return "The capacity is for each expert, not for all of a rank's tokens."
-    if set(got) < set(range(len(own))) - set(mixture.kept(rank)):
+    if set(got) < set(mixture.dropped(rank)):
         return f"An expert takes {most} of a rank's tokens at most."
     return ""
 
 
-def _last_kept(own: Sequence[int], most: int) -> list[int]:
-    last = experts.kept(own[::-1], most)
-    return sorted(set(range(len(own))) - {len(own) - 1 - place for place in last})
-
-
-def _over_all(rank: int, mixture: Mixture) -> list[int]:
+def _dropped_of_all(rank: int, mixture: Mixture) -> list[int]:
+    """Return the tokens that a rank drops if the capacity is for all ranks' tokens together."""
     taken: Counter[int] = Counter()
     dropped = []
     for other in range(rank + 1):
@@ -207,35 +207,29 @@ def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
         ("backward", mixture.backward, "the gradient of its tokens, which travels the same way"),
     ):
         for rank, told in enumerate(returned):
-            whole, kept = whole_of(rank), mixture.kept(rank)
-            expected = np.zeros_like(whole)
-            expected[kept] = whole[kept]
-            dtype = str(mixture.x[rank].dtype)
-            complaint = first_difference(told[way][0], expected, rank, what, NEAR[dtype], NEAR[dtype])
+            got, whole, near = told[way][0], whole_of(rank), NEAR[str(mixture.x[rank].dtype)]
+            complaint = first_difference(got, mixture.with_zeros(whole, rank), rank, what, near, near)
             if complaint:
                 slips = _slips(mixture, rank, whole, mixture.x[rank] if way == "forward" else mixture.gradient[rank])
-                got = told[way][0]
-                slip = first_slip(lambda rows, got=got, near=NEAR[dtype]: same(got, rows, near, near), slips)
+                slip = first_slip(lambda rows, got=got, near=near: same(got, rows, near, near), slips)
                 return f"{complaint}. {slip}".rstrip()
     return None
 
 
 def _slips(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
-    kept, own = mixture.kept(rank), np.asarray(mixture.chosen[rank])
-    dropped = sorted(set(range(len(whole))) - set(kept))
-    by_expert = [place for place in np.argsort(own, kind="stable").tolist() if place in kept]
-    in_place = np.zeros_like(whole)
-    in_place[kept] = whole[kept]
-    sorted_rows = np.zeros_like(whole)
-    sorted_rows[: len(by_expert)] = whole[by_expert]
-    permuted = sorted_rows[[*by_expert, *dropped]]
-    passed = in_place.copy()
+    """Return {words for a slip: the rows that it gives}; `whole` are a rank's rows as if no token were dropped."""
+    kept, dropped = mixture.kept(rank), mixture.dropped(rank)
+    by_expert = [place for place in np.argsort(mixture.chosen[rank], kind="stable").tolist() if place in kept]
+    in_order = np.zeros_like(whole)
+    in_order[: len(by_expert)] = whole[by_expert]
+    passed = mixture.with_zeros(whole, rank)
     passed[dropped] = x[dropped]
+
     return {
-        "The rows are in the order of the experts: put each back where its token was.": sorted_rows,
-        "A token was put back by the wrong permutation: y[order] = rows, not rows[order].": permuted,
-        "A dropped token's row is zero: it passes the layer by its residual connection, which is added later.": passed,
-        "No row has come back: these are the tokens themselves.": x,
+        "The rows are in the order of the experts: put each back where its token was.": in_order,
+        "The rows were put back by the wrong permutation: y[order] = rows, not rows[order].": in_order[[*by_expert, *dropped]],
+        "A dropped token's row is zero: the residual connection, added later, takes the token past the layer.": passed,
+        "No row came back: these are the tokens themselves.": x,
         "No token was dropped.": whole,
     }
 
@@ -260,19 +254,14 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
                 f"rank {src} sent rank {dst} {sent} bytes in a forward and a backward pass; expected {rows} for "
                 f"{count(rows // (width * item), 'row')}, there and back, and up to {said} for their number. "
             )
-            return told + _known_bytes(sent, rows, src, mixture)
+            if 2 * sent in range(rows, rows + width * item):
+                return told + "Do you send rows in the dtype of the tokens?"
+            if mixture.capacity is not None and sent > rows:
+                return told + "Do not send dropped tokens, and do not pad up to the capacity."
+            if sent > rows:
+                return told + "Send a row to its expert's rank alone: not to all ranks, and not padded."
+            return told + "Send rows straight to the expert's rank, and straight back."
     return None
-
-
-def _known_bytes(sent: int, rows: int, src: int, mixture: Mixture) -> str:
-    row = mixture.x[0][0].nbytes
-    if 2 * sent in range(rows, rows + row):
-        return "Do you send rows in the dtype of the tokens?"
-    if mixture.capacity is not None and sent > rows:
-        return "Do not send dropped tokens, and do not pad up to the capacity."
-    if sent > rows:
-        return "Send a row to its expert's rank alone: not to all ranks, and not padded."
-    return "Send rows straight to the expert's rank, and straight back."
 
 
 def _worked_often(returned: Sequence[Any]) -> Complaint:

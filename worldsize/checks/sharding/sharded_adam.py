@@ -64,10 +64,8 @@ class Replicas:
 
     def inputs(self) -> list[dict[str, Any]]:
         given = own_alone(self.weights, self.world_size)  # NaN elsewhere: a rank takes no step there
-        return [
-            {"weights": own, "gradients": of_rank, "pull": self.pull}
-            for own, of_rank in zip(given, self.gradients, strict=True)
-        ]
+        pairs = zip(given, self.gradients, strict=True)
+        return [{"weights": own, "gradients": of_rank, "pull": self.pull} for own, of_rank in pairs]
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
@@ -91,14 +89,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         weights = generator.normal(size=length)
         gradients = [[generator.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
         rate, pull = float(generator.uniform(0.05, 0.2)), float(generator.uniform(0.5, 1.0))
-        yield _case(arena, fn, Replicas(weights, gradients, rate, pull))
-
-
-def _case(arena: Arena, fn: Callable, task: Replicas) -> Case:
-    def run() -> ArenaResult:
-        return with_advice(arena.ranks(fn, task.inputs(), task.rate, driver=sharding.stepped), _ADVICE)
-
-    return Case(str(task), run, lambda ended: _examine(ended, task))
+        task = Replicas(weights, gradients, rate, pull)
+        yield Case(
+            str(task),
+            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), task.rate, driver=sharding.stepped), _ADVICE),
+            lambda ended, task=task: _examine(ended, task),
+        )
 
 
 _ITERATOR = "`gradients` yields one gradient at a time, when you ask for it: write for gradient in gradients."
@@ -109,10 +105,7 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
     n, right = task.world_size, trained(task)
     states = [told["state"] for told in ended.returned]
     held = [given["weights"] for given in ended.inputs]
-    slips = {words: [_filled(one.weights, task) for one in trained(task, slip)] for slip, words in _SLIPS.items()}
-    part = Part("the weights", [one.weights for one in right], slips)
-    wrong = _still_the_start(held, task.weights) or wrong_part(held, part, blanked=True)
-
+    wrong = _wrong_weights(held, right, task)
     too_large = _too_large(states, right)
     found = {
         WEIGHTS: wrong,
@@ -169,16 +162,16 @@ def _gathered(held: list[np.ndarray]) -> np.ndarray:
 # ---- weights ---------------------------------------------------------------------------------
 
 
-def _still_the_start(held: Sequence[Any], weights: np.ndarray) -> Complaint:
-    n = len(held)
-    if all(np.array_equal(got, start, equal_nan=True) for got, start in zip(held, own_alone(weights, n), strict=True)):
+def _wrong_weights(held: Sequence[Any], right: list[Trained], task: Replicas) -> Complaint:
+    start = own_alone(task.weights, task.world_size)
+    if all(np.array_equal(got, given, equal_nan=True) for got, given in zip(held, start, strict=True)):
         return "the weights have not changed on any rank: change them in place, by weights[…] -= … or through a view of them."
-    return None
 
-
-def _filled(weights: np.ndarray, task: Replicas) -> np.ndarray:
-    """Return the weights with NaN replaced by the initial weights."""
-    return np.where(np.isnan(weights), task.weights, weights)
+    slips = {}
+    for slip, words in _SLIPS.items():
+        by_rank = [one.weights for one in trained(task, slip)]
+        slips[words] = [np.where(np.isnan(w), task.weights, w) for w in by_rank]
+    return wrong_part(held, Part("the weights", [one.weights for one in right], slips), blanked=True)
 
 
 _SLIPS = {
@@ -233,11 +226,11 @@ def _too_large(states: Sequence[Any], right: list[Trained]) -> Complaint:
     whole = 2 * len(right[0].weights)
     for rank, got in enumerate(states):
         own = 2 * len(right[rank].mean)
-        numbers = _numbers_held(got) if isinstance(got, dict) else 0
+        values = got.values() if isinstance(got, dict) else ()
+        # not scalars, such as a step count
+        numbers = sum(value.size for value in values if isinstance(value, np.ndarray) and value.ndim)
         if numbers > own:
-            everything = ""
-            if numbers >= whole > own:
-                everything = ", enough for all weights: nothing is saved"
+            everything = ", enough for all weights: nothing is saved" if numbers >= whole > own else ""
             return f"rank {rank}: its state holds {numbers} numbers{everything}; its own part needs {own}."
 
     return None
@@ -268,12 +261,6 @@ def _holds_more(returned: Sequence[dict[str, Any]], right: list[Trained]) -> Com
     return None
 
 
-def _numbers_held(state: dict) -> int:
-    """Return how many numbers the state's tensors hold; scalars such as a step count are ignored."""
-    tensors = [value for value in state.values() if isinstance(value, np.ndarray)]
-    return sum(tensor.size for tensor in tensors if tensor.ndim)
-
-
 # ---- messages --------------------------------------------------------------------------------
 
 
@@ -288,12 +275,8 @@ def _wrong_messages(ended: ArenaResult, n: int, steps: int, size_bytes: int) -> 
 
     share = times(got / one * (n - 1))
     told = f"the weights are right, but all ranks together sent {share} x the weights' bytes a step, expected {2 * (n - 1)} x. "
-    return told + _message_slip(got, one)
-
-
-def _message_slip(got: int, one: int) -> str:
     if got == 3 * one:
-        return "An all-reduce is a reduce-scatter and an all-gather; a rank needs only its own part of the sum."
+        return told + "An all-reduce is a reduce-scatter and an all-gather; a rank needs only its own part of the sum."
     if got < 2 * one:
-        return "After every step each rank needs all weights, for its next gradient."
-    return "Reduce-scatter the gradient, gather the weights, and send nothing else."
+        return told + "After every step each rank needs all weights, for its next gradient."
+    return told + "Reduce-scatter the gradient, gather the weights, and send nothing else."

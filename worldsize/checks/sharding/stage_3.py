@@ -83,30 +83,25 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, examples, widths, steps in (*SIZES, METERED):
+    for size in (*SIZES, METERED):
+        n, examples, widths, steps = size
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         shapes = list(zip(widths[1:], widths, strict=False))
         weights = [generator.normal(size=shape) / shape[1] ** 0.5 for shape in shapes]
-        batches = [[_batch(generator, examples, widths) for _ in range(steps)] for _ in range(n)]
+        batches = [[] for _ in range(n)]
+        for of_rank in batches:
+            for _ in range(steps):
+                x, target = generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
+                of_rank.append((x, target))
 
-        name = f"{ranks_in_words(n)}, {len(shapes)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
-        if widths == METERED[2]:
-            yield _metered_case(name, arena, fn, Stack(weights, batches))
-        else:
-            yield _case(name, arena, fn, Stack(weights, batches))
-
-
-def _batch(generator: np.random.Generator, examples: int, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    return generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
-
-
-def _case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
-    link = SLOW if stack.world_size == 2 else None
-
-    def run() -> ArenaResult:
-        return _with_words(arena.ranks(fn, stack.inputs(), link=link, driver=sharding.parts_of))
-
-    return Case(name, run, lambda ended: _examine(ended, stack))
+        stack, metered = Stack(weights, batches), size is METERED
+        link = SLOW if n == 2 and not metered else None
+        driver = sharding.held_at_work if metered else sharding.parts_of
+        yield Case(
+            f"{ranks_in_words(n)}, {len(shapes)} layers of widths {', '.join(map(str, widths))}, {steps} steps",
+            lambda stack=stack, link=link, driver=driver: _with_words(arena.ranks(fn, stack.inputs(), link=link, driver=driver)),
+            lambda ended, stack=stack, examine=_examine_held if metered else _examine: examine(ended, stack),
+        )
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
@@ -122,12 +117,9 @@ _UNTAKEN = (
 )
 
 
-def _metered_case(name: str, arena: Arena, fn: Callable, stack: Stack) -> Case:
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        wrong = _wrong_parts([told["returned"] for told in ended.returned], replace(stack, work=ended.work))
-        return {VALUES: wrong, TWO: wrong or though_right("the weights", _too_many_whole(ended.returned, stack))}
-
-    return Case(name, lambda: _with_words(arena.ranks(fn, stack.inputs(), driver=sharding.held_at_work)), examine)
+def _examine_held(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
+    wrong = _wrong_parts([told["returned"] for told in ended.returned], replace(stack, work=ended.work))
+    return {VALUES: wrong, TWO: wrong or though_right("the weights", _too_many_whole(ended.returned, stack))}
 
 
 def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complaint:
@@ -142,17 +134,16 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
                 continue
             step, k = divmod(work, 2 * layers)
             way = f"forwards at layer {k}" if k < layers else f"backwards at layer {2 * layers - 1 - k}"
+            why = (
+                "Are the others in a list, or in autograd's graph, which keeps each weight that x has gone through?"
+                if k < layers
+                else "Step by a layer's gradient before the next layer works, and delete names that are no longer needed."
+            )
             return (
                 f"rank {rank}, {way} in step {step + 1}, holds {held} tensors as large as a weight; {MOST_WHOLE} are enough: "
-                f"the weight, the next one, a gradient and its copy. {_HELD[k >= layers]}"
+                f"the weight, the next one, a gradient and its copy. {why}"
             )
     return None
-
-
-_HELD = {
-    False: "Are the others in a list, or in autograd's graph, which keeps each weight that x has gone through?",
-    True: "Step by a layer's gradient before the next layer works, and delete names that are no longer needed.",
-}
 
 
 def _examine(ended: ArenaResult, stack: Stack) -> dict[str, Complaint]:
@@ -182,7 +173,7 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
             return f"rank {rank}: expected its {layers} parts, one of each layer, got {what_came(got)}"
 
     right = one_device(stack, stack.ranks())
-    slips = _slips(stack)
+    slips = {words: one_device(stack, stack.ranks(), **otherwise) for words, otherwise in _SLIPS.items()}
     for k in range(layers):
         named = {words: cut(trained[k].reshape(-1), n) for words, trained in slips.items()}
         part = Part(f"its part of layer {k} at the end", cut(right[k].reshape(-1), n), named)
@@ -193,42 +184,39 @@ def _wrong_parts(returned: Sequence[Any], stack: Stack) -> Complaint:
     return None
 
 
-def _slips(stack: Stack) -> dict[str, list[np.ndarray]]:
-    return {
-        "These are the weights of the start: step in place, part -= …, at every step.": stack.weights,
-        "It stepped by the sum of the gradients: divide by the number of ranks.": one_device(
-            stack, stack.ranks(), scale=stack.world_size
-        ),
-        "Only one step was taken.": one_device(stack, stack.ranks(), steps=1),
-        "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": _own_gradients(stack),
-        "The step went up: subtract rate times the gradient.": one_device(stack, stack.ranks(), scale=-1.0),
-    }
+_SLIPS: dict[str, dict[str, Any]] = {  # arguments of `one_device`
+    "These are the initial weights: step in place, part -= …, at every step.": {"steps": 0},
+    "It stepped by the sum of the gradients: divide by the number of ranks.": {"combine": np.sum},
+    "Only one step was taken.": {"steps": 1},
+    "It stepped by its own examples' gradient: reduce-scatter the gradients of all ranks.": {"own_alone": True},
+    "The step went up: subtract rate times the gradient.": {"rate": -RATE},
+}
 
 
 def one_device(
-    stack: Stack, ranks: Sequence[WeighedRank], scale: float = 1.0, steps: int | None = None
+    stack: Stack,
+    ranks: Sequence[WeighedRank],
+    *,
+    steps: int | None = None,
+    rate: float = RATE,
+    combine: Callable = np.mean,
+    own_alone: bool = False,
 ) -> list[np.ndarray]:
-    """Return the weights after training on one device with all ranks' examples and mean gradients, times `scale`.
+    """Return the weights after training on one device with all ranks' examples and their mean gradients.
 
-    Each layer's results are weighed as the real `ranks`' results were.
+    Each layer's results are weighed as the real `ranks`' results were. The other arguments make the mistakes of `_SLIPS`;
+    with `own_alone` each rank's part is stepped by the rank's own gradient.
     """
     weights = list(stack.weights)
     for step in range(stack.steps if steps is None else steps):
-        gradients = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
-        means = [scale * np.mean(column, axis=0) for column in zip(*gradients, strict=True)]
-        weights = [w - RATE * g for w, g in zip(weights, means, strict=True)]
-
-    return weights
-
-
-def _own_gradients(stack: Stack) -> list[np.ndarray]:
-    """Return the weights if each rank steps its part by its own examples' gradient alone."""
-    weights, n = list(stack.weights), stack.world_size
-    for step in range(stack.steps):
-        gradients = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in stack.ranks()]
+        of_ranks = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
         for k, w in enumerate(weights):
-            pieces = [cut(of_rank[k].reshape(-1), n)[rank] for rank, of_rank in enumerate(gradients)]
-            weights[k] = w - RATE * np.concatenate(pieces).reshape(w.shape)
+            gradients = [of_rank[k] for of_rank in of_ranks]
+            gradient = combine(gradients, axis=0)
+            if own_alone:
+                parts = [cut(own.reshape(-1), len(ranks))[rank] for rank, own in enumerate(gradients)]
+                gradient = np.concatenate(parts).reshape(w.shape)
+            weights[k] = w - rate * gradient
 
     return weights
 

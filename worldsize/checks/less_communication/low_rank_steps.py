@@ -1,0 +1,176 @@
+"""Steps of a low-rank average, drawn for the check of `power_sgd_average`, and the results of known mistakes.
+
+With M = gradient + residual on each rank: P = mean of M q, its columns made orthonormal; Q = mean of Mᵀ P; the average is P Qᵀ.
+Left out: the judging (`power_sgd`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from worldsize.checks.less_communication.returned import NO_WEIGHT, ByRank
+
+WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
+
+
+@dataclass(frozen=True)
+class LowRankStep:
+    """A step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
+
+    gradients: ByRank
+    residuals: ByRank
+    q: np.ndarray
+
+    @cached_property
+    def totals(self) -> list[np.ndarray]:
+        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        return np.mean(self.totals, axis=0)
+
+    @cached_property
+    def p(self) -> np.ndarray:
+        return _orthonormal(self.mean @ self.q)
+
+    @cached_property
+    def next_q(self) -> np.ndarray:
+        return self.mean.T @ self.p
+
+    @property
+    def average(self) -> np.ndarray:
+        return self.p @ self.next_q.T
+
+    def kept(self) -> list[np.ndarray]:
+        return [total - self.average for total in self.totals]
+
+    def kept_by_own(self) -> list[np.ndarray]:
+        """Return each rank's M minus its own P (Mᵀ P)ᵀ, as in algorithm 2.
+
+        Such residuals are right too: only the ranks' mean is ever used, and it is the mean of `kept`.
+        """
+        return [total - self.p @ (total.T @ self.p).T for total in self.totals]
+
+
+def _orthonormal(matrix: np.ndarray) -> np.ndarray:
+    """Return orthonormal columns that span the columns of `matrix`, [rows, r]."""
+    return np.linalg.qr(matrix)[0]
+
+
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def draw_steps(
+    generator: np.random.Generator, n: int, shape: tuple[int, int], r: int, steps: int, dtype: str
+) -> list[LowRankStep]:
+    """Draw steps, each with the residuals and the Q of the previous one, of which none is near a lower rank.
+
+    A step is near one if the mean of M q, or Q, has a condition number (largest over least singular value) of WORST or more.
+    Raises AssertionError after TRIES draws.
+    """
+
+    def gradients() -> list[np.ndarray]:
+        """Draw a gradient per rank: a common part, and a part of the rank's own that is as large."""
+        common, *own = (generator.normal(size=shape).astype(dtype) for _ in range(1 + n))
+        return [common + part for part in own]
+
+    for _ in range(TRIES):
+        residuals = [0.5 * part for part in gradients()]
+        drawn = [LowRankStep(gradients(), residuals, generator.normal(size=(shape[1], r)).astype(dtype))]
+        while len(drawn) < steps:
+            drawn.append(LowRankStep(gradients(), drawn[-1].kept(), drawn[-1].next_q))
+
+        to_orthonormalize = [matrix for step in drawn for matrix in (step.mean @ step.q, step.next_q)]
+        if max(map(np.linalg.cond, to_orthonormalize)) < WORST:
+            return drawn
+
+    raise AssertionError(f"power_sgd_average: {TRIES} draws of {shape} for r = {r}, and all are near to a lower rank")
+
+
+def with_own_residuals(steps: list[LowRankStep]) -> list[LowRankStep]:
+    """Return the same steps with the residuals of algorithm 2, which differ by rank but have the same mean."""
+    found = steps[:1]
+    for step in steps[1:]:
+        found.append(replace(step, residuals=found[-1].kept_by_own()))
+    return found
+
+
+# ---- slips -----------------------------------------------------------------------------------
+
+
+def average_slips(step: LowRankStep) -> dict[str, ByRank]:
+    """Return {words for a slip: the average of the step that it gives, by rank}."""
+    n, totals, mean, q, p = len(step.totals), step.totals, step.mean, step.q, step.p
+    gradient = np.mean(step.gradients, axis=0)
+    r = q.shape[1]
+
+    # P in other ways than from the mean of M q
+    raw = mean @ q
+    unit = raw / (np.linalg.norm(raw, axis=0) + NO_WEIGHT)
+    of_gradient = _orthonormal(gradient @ q)
+    own = [_orthonormal(total @ q) for total in totals]
+    mean_of_own = np.mean(own, axis=0)
+    wrong_factors = {  # P, and the M of Q = Mᵀ P
+        "The residual was not added: M is gradient + residual.": (of_gradient, gradient),
+        "The residual was not added for Q: M is gradient + residual in both products.": (p, gradient),
+        "The residual was not added for P: M is gradient + residual in both products.": (of_gradient, mean),
+        "P's columns are not orthonormal: M q has directions and lengths. Orthonormalise it before Mᵀ P.": (raw, mean),
+        "The columns of P have length 1, but are not orthogonal to each other: their common part counts twice.": (unit, mean),
+        "Each rank orthonormalised its own M q before the average: first average M q, then orthonormalise.": (mean_of_own, mean),
+        "Each rank orthonormalised its own M q, and the mean was orthonormalised again: first average M q, then orthonormalise.":
+            (_orthonormal(mean_of_own), mean),
+        "q was not used: P must come from the mean of M q.": (_orthonormal(mean[:, :r]), mean),
+    }  # fmt: skip
+    found = {words: [factor @ (m.T @ factor).T] * n for words, (factor, m) in wrong_factors.items()}
+
+    own_alone = [factor @ (factor.T @ total) for factor, total in zip(own, totals, strict=True)]
+    q_of_own = np.mean([total.T @ factor for total, factor in zip(totals, own, strict=True)], axis=0)
+    u, s, v = np.linalg.svd(mean, full_matrices=False)
+    return found | {
+        "This is n times the average: divide the sum of Mᵀ P by the number of ranks.": [n * step.average] * n,
+        "This is the average divided by the number of ranks once more: P's columns have length 1, so divide the sum of Mᵀ P "
+        "alone.": [step.average / n] * n,
+        "This is n² times the average: the sums were not divided by the number of ranks, and P is not orthonormal.":
+            [n * n * raw @ (mean.T @ raw).T] * n,
+        "Q was made orthonormal too, which loses its lengths: P Qᵀ takes Q as it is.": [p @ _orthonormal(step.next_q).T] * n,
+        "This is the whole mean of M: return P Qᵀ, which has rank r.": [mean] * n,
+        "This is the best matrix of rank r, by an SVD: it needs the whole mean on one rank. P Qᵀ is one step from q towards it.":
+            [(u[:, :r] * s[:r]) @ v[:r]] * n,
+        "Each rank compressed its own M, and these were averaged: that has rank n r. Average M q and Mᵀ P.":
+            [np.mean(own_alone, axis=0)] * n,
+        "The ranks differ: P comes from the mean, but Mᵀ P is the rank's own. Average it too.":
+            [p @ (total.T @ p).T for total in totals],
+        "The ranks differ: P comes from the rank's own M q. Average M q before you orthonormalise its columns.":
+            [factor @ q_of_own.T for factor in own],
+        "This is made of the rank's own M alone: average M q and Mᵀ P over the ranks.": own_alone,
+    }  # fmt: skip
+
+
+def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
+    """Return {words for a slip: the residual after the step that it gives, by rank}."""
+    n, totals, average, kept = len(step.totals), step.totals, step.average, step.kept()
+    return {
+        "It is M: subtract the average, or what is in it counts again.": totals,
+        "It is as it was before the step.": step.residuals,
+        "It is zero: whatever P Qᵀ leaves out is lost for ever. Error feedback keeps it.": [np.zeros_like(m) for m in totals],
+        "The rest of older steps is lost: this is gradient − P Qᵀ; expected M − P Qᵀ, with M = gradient + residual.":
+            [g - average for g in step.gradients],
+        "This is the average itself: the residual is M minus the average.": [average] * n,
+        "It has the wrong sign: M − P Qᵀ, not P Qᵀ − M.": [-own for own in kept],
+        "It is divided by the number of ranks: the residual is this rank's own.": [own / n for own in kept],
+        "n times the average was subtracted: first divide the sum of Mᵀ P by n.": [m - n * average for m in totals],
+    }  # fmt: skip
+
+
+def q_slips(step: LowRankStep) -> dict[str, ByRank]:
+    """Return {words for a slip: a matrix whose columns span the columns of the slip's q, by rank}."""
+    n, totals = len(step.totals), step.totals
+    return {
+        "It is the q that came in: return Q, so that each step begins where the last one ended (warm start).": [step.q] * n,
+        "It is P: the next step multiplies M by q, so q needs a row for each column of M.": [step.p] * n,
+        "It is the rank's own Mᵀ P: the mean over the ranks is the q of the next step.": [m.T @ step.p for m in totals],
+        "It is the rank's own Mᵀ P, with the rank's own P.": [m.T @ _orthonormal(m @ step.q) for m in totals],
+    }
