@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,19 +69,21 @@ def live_day(plan: DayPlan, save: Save) -> dict:
     of killed ranks, and "step" and "weights" of the last checkpoint. Raises RuntimeError if the supervisor fails.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-day-") as folder:
-        save(Path(folder) / "checkpoint", pickle.dumps((0, 0.0, np.zeros(_NUMBERS))))
-        return supervised(folder, __name__, (plan, save))
+        path = Path(folder) / "checkpoint"
+        save(path, pickle.dumps((0, 0.0, np.zeros(_NUMBERS))))
+        return supervised(folder, _Supervisor, plan, path, save)
 
 
-def supervised(folder: str, module: str, job: tuple) -> dict:
-    """Run `module`'s supervise(folder) in a fresh process, which reads `job` there, and return the result.
+def supervised(folder: str, supervisor: type, *job: Any) -> dict:
+    """Return the result of `supervisor(*job).run()` in a fresh process, which ends with the supervisor's `end()`.
 
     The supervisor's progress lines are reported. Raises RuntimeError if it fails.
     """
     import cloudpickle  # pickles a notebook's function by value
 
-    (Path(folder) / "plan").write_bytes(cloudpickle.dumps(job))
-    command = [sys.executable, "-c", f"import sys; from {module} import supervise; supervise(sys.argv[1])", folder]
+    module = supervisor.__module__
+    (Path(folder) / "plan").write_bytes(cloudpickle.dumps((supervisor, job)))
+    command = [sys.executable, "-c", f"import sys; from {__name__} import supervise; supervise(sys.argv[1])", folder]
     paths = os.pathsep.join(filter(None, sys.path))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
         for line in process.stdout or ():
@@ -102,13 +105,13 @@ def undisturbed(step: int, ranks: int) -> np.ndarray:
 
 
 def supervise(folder: str) -> None:
-    """Run the day planned in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
-    plan, save = pickle.loads((Path(folder) / "plan").read_bytes())
-    day = _Supervisor(plan, Path(folder) / "checkpoint", save)
+    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
+    make, job = pickle.loads((Path(folder) / "plan").read_bytes())
+    supervisor = make(*job)
     try:
-        result = day.run()
+        result = supervisor.run()
     finally:
-        day.end()
+        supervisor.end()
     (Path(folder) / "result").write_bytes(pickle.dumps(result))
 
 

@@ -25,7 +25,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,21 +154,10 @@ def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, 
     supervisor fails or all members are lost at once.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-quorum-") as folder:
-        return supervised(folder, __name__, (plan, state, one_step))
+        return supervised(folder, _QuorumSupervisor, plan, state, one_step)
 
 
 # ---- the supervisor ------------------------------------------------------------------------------------
-
-
-def supervise(folder: str) -> None:
-    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
-    plan, state, one_step = pickle.loads((Path(folder) / "plan").read_bytes())
-    supervisor = _QuorumSupervisor(plan, state, one_step)
-    try:
-        result = supervisor.run()
-    finally:
-        supervisor.end()
-    (Path(folder) / "result").write_bytes(pickle.dumps(result))
 
 
 @dataclass(eq=False)
