@@ -22,7 +22,7 @@ import time
 import numpy as np
 
 from worldsize.notebook import *
-from worldsize.tf import Cluster, launch, support, support_trials, warm, worker_devices
+from worldsize.tf import Cluster, first_words, launch, support, warm, worker_devices
 
 # %% tags=["parameters"]
 device = "cpu"
@@ -574,7 +574,7 @@ def fitted(task, epochs=3):
     try:
         said = model.fit(global_batches(), epochs=epochs, shuffle=False, verbose=0)
     except ValueError as error:
-        return support_trials.first_words(error), None
+        return first_words(error), None
     return said.history["loss"], model.get_weights()[0]
 
 # %%
@@ -1117,7 +1117,7 @@ def said_by(call):
     try:
         return f"no error, it returns {type(call()).__name__}"
     except Exception as error:
-        return support_trials.first_words(error)
+        return first_words(error)
 
 answers = launch(tpu_lines, timeout_s=60)[0]
 lab.measure("tpu_line", 1 + [said.startswith("no error") for said in answers.values()].index(False))

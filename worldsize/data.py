@@ -165,13 +165,7 @@ def measured_iterations(which: str = "multi") -> list[MeasuredIteration]:
     if which not in VTRAIN:
         raise ValueError(f"data.measured_iterations: expected 'multi' or 'single', got {which!r}. Pass one of these two.")
 
-    path = find(VTRAIN[which], data_folders())
-    if path is None:
-        raise FileNotFoundError(
-            f"data.measured_iterations: expected the file {VTRAIN[which].name}, looked in {listed(data_folders())}. It is "
-            "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
-        )
-
+    path = found_in_course(VTRAIN[which], data_folders(), "measured_iterations")
     with path.open(encoding="utf-8-sig", newline="") as lines:  # the files begin with a byte-order mark
         rows = list(csv.reader(lines))[1:]
 
@@ -215,6 +209,17 @@ def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
     return None
 
 
+def found_in_course(file: DataFile, folders: Sequence[Path], call: str) -> Path:
+    """Return the path of `file`, which the course ships, as `find` does. Raises FileNotFoundError, which names the `call`."""
+    path = find(file, folders)
+    if path is None:
+        raise FileNotFoundError(
+            f"data.{call}: expected the file {file.name}, looked in {listed(folders)}. It is "
+            "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
+        )
+    return path
+
+
 def check_digest(path: Path, file: DataFile) -> None:
     """Raise ValueError unless `path` holds exactly the bytes of `file`."""
     with path.open("rb") as stream:
@@ -232,13 +237,7 @@ def check_digest(path: Path, file: DataFile) -> None:
 
 def load_fashion_mnist(folders: Sequence[Path], file: DataFile = FASHION_MNIST) -> Dataset:
     """Return the Fashion-MNIST subset, images `[n, 28, 28]`, from the first of `folders` that holds the file."""
-    path = find(file, folders)
-    if path is None:
-        raise FileNotFoundError(
-            f"data.load('fashion-mnist'): expected the file {file.name}, looked in {listed(folders)}. It is "
-            "in datasets/ of the course's repository: set the variable WORLDSIZE_DATA to that folder."
-        )
-
+    path = found_in_course(file, folders, "load('fashion-mnist')")
     with np.load(path, allow_pickle=False) as arrays:
         return Dataset(
             name="fashion-mnist",

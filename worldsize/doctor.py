@@ -70,13 +70,16 @@ class CapabilitySheet:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def line(tag: str, cells: tuple[str, ...]) -> str:
+        def line(tag: str, *cells: str) -> str:
             inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
             return f"<tr>{inner}</tr>"
 
         def table(rows: list[Capability]) -> str:
-            body = [line("td", (row.what, _marked(row), row.remark)) for row in rows]
-            return f"<table><caption>This machine</caption>{line('th', _COLUMNS)}{''.join(body)}</table>"
+            lines = [line("th", *_COLUMNS)]
+            for row in rows:
+                value = f"FAILS: {row.value}" if row.state == "fails" else row.value
+                lines.append(line("td", row.what, value, row.remark))
+            return f"<table><caption>This machine</caption>{''.join(lines)}</table>"
 
         first = [row for row in self.rows if row.what == "cores" or row.state == "fails"]
         rest = [row for row in self.rows if row not in first]
@@ -87,25 +90,18 @@ class CapabilitySheet:
         return table(first) + folded
 
 
-def _marked(row: Capability) -> str:
-    return f"FAILS: {row.value}" if row.state == "fails" else row.value
-
-
 def examine(launch: LaunchFunction | None = None) -> CapabilitySheet:
     """Examine this machine and launch two real ranks on it, twice. Takes a few seconds; raises nothing.
 
     `launch` replaces `worldsize.launch.launch`, for a test or another engine.
     """
-    rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), _tensorflow()]
+    tensorflow = _version("TensorFlow", "tensorflow")
+    if tensorflow.state != "ok":  # a note, because most labs run without it: a small container, a lent host
+        remark = f"only labs 07 to 09 need it: {_install()} installs it"
+        tensorflow = Capability(tensorflow.what, tensorflow.value, remark, state="note")
 
-    rows += _ranks(launch)
-    return CapabilitySheet((*rows, sandbox()))
-
-
-def _launcher() -> LaunchFunction:
-    from worldsize.launch import launch  # here, so that a broken torch still gives a sheet
-
-    return launch
+    rows = [system(), _cores(), _memory(), _version("PyTorch", "torch"), tensorflow]
+    return CapabilitySheet((*rows, *_ranks(launch), sandbox()))
 
 
 def system() -> Capability:
@@ -151,14 +147,6 @@ def _install() -> str:
     return "`make setup` in the course's folder"
 
 
-def _tensorflow() -> Capability:
-    """Return TensorFlow's row: a note if it is missing (a small container, a lent host), because most labs run without it."""
-    row = _version("TensorFlow", "tensorflow")
-    if row.state == "ok":
-        return row
-    return Capability(row.what, row.value, f"only labs 07 to 09 need it: {_install()} installs it", "note")
-
-
 def _rank_facts() -> dict:
     """Return one rank's findings. The rank sums [rank + 1, 10 (rank + 1)] over all ranks, so that every rank counts."""
     import torch
@@ -187,21 +175,31 @@ def _gpu_names() -> list[str]:
 
 def _ranks(launch: LaunchFunction | None) -> list[Capability]:
     try:
-        launch = launch or _launcher()
+        if launch is None:
+            from worldsize.launch import launch  # here, so that a broken torch still gives a sheet
         with redirect_stdout(io.StringIO()):  # a notebook's observers print a line per launch; the sheet has its own row for that
             first = launch(_rank_facts, world_size=2, timeout_s=60)
             second = launch(_rank_facts, world_size=2, timeout_s=60)
             gpus = launch(_gpu_names, world_size=1, timeout_s=60)[0]
-        facts = _checked(second.results)
+        for rank, facts in enumerate(second.results):
+            if facts["sum"] != facts["expected"]:
+                raise ValueError(f"rank {rank}: expected the sum {facts['expected']}, got {facts['sum']}")
     except Exception as error:  # any error at all belongs in the sheet
-        return [_no_ranks(error)]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        remark = (
+            "no lab can run like this: if this machine is short of memory or processes, close something; if packages are "
+            f"missing, run {_install()}; then run `worldsize doctor` again"
+        )
+        return [Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")]
 
     value = f"the all-reduce is right; first launch {first.wall_s:.2f} s, second {second.wall_s:.2f} s"
+    backends = second.results[0]["backends"]
+    absent = ", ".join(name for name in BACKENDS if name not in backends)
     return [
         Capability("two ranks", value),
         Capability("a launch here", second.setup),
         _network(second.network, second.why_shared),
-        Capability("backends", ", ".join(facts["backends"]), _absent(facts["backends"])),
+        Capability("backends", ", ".join(backends), f"not in this build of PyTorch: {absent}" if absent else ""),
         _gpus(gpus),
     ]
 
@@ -213,29 +211,6 @@ def _network(network: str, why_shared: str) -> Capability:
 
     remark = "; ".join(filter(None, (why_shared, "other users of this machine can reach the ports that ranks listen on")))
     return Capability(what, "the machine's", remark, state="note")
-
-
-def _absent(backends: list[str]) -> str:
-    absent = [name for name in BACKENDS if name not in backends]
-    if not absent:
-        return ""
-    return f"not in this build of PyTorch: {', '.join(absent)}"
-
-
-def _checked(results: list[dict]) -> dict:
-    for rank, facts in enumerate(results):
-        if facts["sum"] != facts["expected"]:
-            raise ValueError(f"rank {rank}: expected the sum {facts['expected']}, got {facts['sum']}")
-    return results[0]
-
-
-def _no_ranks(error: Exception) -> Capability:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    remark = (
-        "no lab can run like this: if this machine is short of memory or processes, close something; if packages are "
-        f"missing, run {_install()}; then run `worldsize doctor` again"
-    )
-    return Capability("two ranks", textwrap.shorten(reason, 400, placeholder=" …"), remark, state="fails")
 
 
 def _gpus(names: list[str]) -> Capability:

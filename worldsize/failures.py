@@ -300,16 +300,15 @@ def ending(failure: Failure) -> str:
 
 def leaving(failure: Failure) -> str:
     """Return a short phrase for a rank that raised nothing: "killed by SIGKILL", "exited with code 3"."""
-    if failure.kind in ("signal", "lost"):
-        return f"killed by {_signal_name(failure.code)}" if failure.kind == "signal" else f"lost with the host {failure.host}"
-    return "for an unknown reason" if failure.code is None else f"exited with code {failure.code}"
+    if failure.kind == "lost":
+        return f"lost with the host {failure.host}"
+    if failure.kind != "signal":
+        return "for an unknown reason" if failure.code is None else f"exited with code {failure.code}"
 
-
-def _signal_name(number: int | None) -> str:
     try:
-        return signal.Signals(number).name
+        return f"killed by {signal.Signals(failure.code).name}"
     except ValueError:
-        return f"signal {number}"
+        return f"killed by signal {failure.code}"
 
 
 def deadlock_line(waits: Sequence[Wait]) -> str:
@@ -353,7 +352,9 @@ def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
     if own:
         words += f" at {place(own[-1])}: {source_line(own[-1])}"
     if standing.last_message is not None:
-        words += f" (last message: {_message_in_words(standing.last_message)})"
+        last = standing.last_message
+        way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
+        words += f" (last message: {way.format(last.size_bytes)} rank {last.peer})"
     return words
 
 
@@ -369,12 +370,6 @@ def doing(standing: Standing) -> str:
         return f"in {inside[0].function}"
 
     return "running" if standing.answered else "in native code, not responding"
-
-
-def _message_in_words(event: Event) -> str:
-    if event.kind == "send":
-        return f"sent {event.size_bytes} bytes to rank {event.peer}"
-    return f"received {event.size_bytes} bytes from rank {event.peer}"
 
 
 def names(ranks: list[int], tasks: TaskNames = ()) -> str:

@@ -10,7 +10,8 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 REMOVALS = 20  # attempts at removing a folder in which a rank may still make files
@@ -25,29 +26,32 @@ def write_whole(path: Path, data: str | bytes, mode: int | None = None, durable:
     """
     content = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{_part_of(path)}{secrets.token_hex(8)}.part")
     try:
-        _write(part, content, mode, durable)
-        os.replace(part, path)
+        with _part(path, content, mode, durable) as part:
+            os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-    except BaseException:
+
+
+@contextmanager
+def _part(path: Path, content: bytes, mode: int | None, durable: bool) -> Iterator[Path]:
+    """Write a temporary file beside `path`, and remove it at the end unless it was moved."""
+    part = path.with_name(f"{_prefix_of(path)}{secrets.token_hex(8)}.part")
+    try:
+        # as open() does it, so that the umask counts; given bits are never exceeded
+        first_mode = 0o666 if mode is None else mode & PRIVATE
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first_mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            if mode is not None:
+                os.chmod(part, mode)
+            if durable:
+                os.fsync(handle)
+
+        yield part
+    finally:
         part.unlink(missing_ok=True)
-        raise
-
-
-def _write(part: Path, content: bytes, mode: int | None, durable: bool) -> None:
-    # as open() does it, so that the umask counts; given bits are never exceeded
-    first_mode = 0o666 if mode is None else mode & PRIVATE
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first_mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        if mode is not None:
-            os.chmod(part, mode)
-        if durable:
-            os.fsync(handle)
 
 
 def remove_whole(folder: Path) -> None:
@@ -65,23 +69,20 @@ def make_whole(path: Path, data: str, mode: int) -> bool:
     """Write `path` as `write_whole` does, only if it does not exist; return True if it was made here. One of several callers
     wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{_part_of(path)}{secrets.token_hex(8)}.part")
     try:
-        _write(part, data.encode(), mode, durable=True)
-        os.link(part, path)
+        with _part(path, data.encode(), mode, durable=True) as part:
+            os.link(part, path)
     except FileExistsError:
         return False
-    finally:
-        part.unlink(missing_ok=True)
     return True
 
 
-def _part_of(path: Path) -> str:
+def _prefix_of(path: Path) -> str:
     return f".{hashlib.blake2b(path.name.encode(errors='surrogateescape'), digest_size=8).hexdigest()}."
 
 
 def remove_parts_of(path: Path, parts: Iterable[str]) -> None:
     """Remove, of the `parts` in `path`'s folder, those that killed writers left; the caller must know that no one writes now."""
     for name in parts:
-        if name.startswith(_part_of(path)):
+        if name.startswith(_prefix_of(path)):
             path.with_name(name).unlink(missing_ok=True)

@@ -20,50 +20,42 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e
 def bandwidth_bytes_per_s(text: str | float) -> float:
     """Parse a `Link`'s bandwidth: "1 Gbit/s", "20 MB/s", "3 GiB/s", or a number of bytes per second."""
     if _is_number(text):
-        return _positive(float(text), "bandwidth", text)
+        value = float(text)
+    else:
+        found = _BANDWIDTH.match(text) if isinstance(text, str) else None
+        if not found:
+            raise _wrong("bandwidth", text, '"1 Gbit/s", "20 MB/s", "3 GiB/s" or a number of bytes a second')
+        number, prefix, binary, unit = found.groups()
+        value = float(number) * (1024 if binary else 1000) ** _PREFIX[prefix]
+        if unit in ("bit", "b"):
+            value /= 8
 
-    found = _match(_BANDWIDTH, "bandwidth", text, '"1 Gbit/s", "20 MB/s", "3 GiB/s" or a number of bytes a second')
-    number, prefix, binary, unit = found.groups()
-    value = float(number) * (1024 if binary else 1000) ** _PREFIX[prefix]
-    if unit in ("bit", "b"):
-        value /= 8
-    return _positive(value, "bandwidth", text)
+    if not 0 < value < math.inf:
+        raise _wrong("bandwidth", text, "a number above zero")
+    return value
 
 
 def latency_s(text: str | float) -> float:
     """Parse a `Link`'s latency: "50 us", "1 ms", "0.2 s", or a number of seconds."""
     if _is_number(text):
-        return _not_negative(float(text), "latency", text)
+        value = float(text)
+    else:
+        found = _LATENCY.match(text) if isinstance(text, str) else None
+        if not found:
+            raise _wrong("latency", text, '"50 us", "1 ms", "0.2 s" or a number of seconds')
+        value = float(found[1]) * _SECONDS[found[2]]
 
-    number, unit = _match(_LATENCY, "latency", text, '"50 us", "1 ms", "0.2 s" or a number of seconds').groups()
-    return _not_negative(float(number) * _SECONDS[unit], "latency", text)
+    if not 0 <= value < math.inf:
+        raise _wrong("latency", text, "zero or more")
+    return value
 
 
 def _is_number(text: object) -> bool:
     return isinstance(text, (int, float)) and not isinstance(text, bool)
 
 
-def _match(pattern: re.Pattern[str], what: str, text: object, expected: str) -> re.Match[str]:
-    found = pattern.match(text) if isinstance(text, str) else None
-    if not found:
-        raise ValueError(_wrong(what, text, expected))
-    return found
-
-
-def _positive(value: float, what: str, got: object) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(_wrong(what, got, "a number above zero"))
-    return value
-
-
-def _not_negative(value: float, what: str, got: object) -> float:
-    if not 0 <= value < math.inf:
-        raise ValueError(_wrong(what, got, "zero or more"))
-    return value
-
-
-def _wrong(what: str, got: object, expected: str) -> str:
-    return f'Link: the {what} is {got!r}; expected {expected}. Write for example Link("1 Gbit/s", "50 us").'
+def _wrong(what: str, got: object, expected: str) -> ValueError:
+    return ValueError(f'Link: the {what} is {got!r}; expected {expected}. Write for example Link("1 Gbit/s", "50 us").')
 
 
 def _written(given: str | float, scale: float, unit: str) -> str:

@@ -7,7 +7,6 @@ a student's function from the cells that count before a check runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from worldsize import data, figures
 from worldsize.checks.verdict import Verdict
@@ -52,34 +51,28 @@ def open_lab(number: str) -> tuple[Lab, Checker]:
     return lab, Checker(lab, says=_CLOCK.says)
 
 
-def _asking(clock: CellClock) -> Callable[[str], str]:
-    """Return a function that asks the user, in the box of the running cell."""
-
-    def ask(prompt: str) -> str:
-        clock.rests()
-        return input(prompt)
-
-    return ask
-
-
 def _wire() -> CellClock | None:
     warm()
-    shell = notebook_shell()
-    live = hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1"
-    clock = None
-    if live:
+    shell, clock = notebook_shell(), None
+    if hasattr(shell, "kernel") and os.environ.get("WORLDSIZE_HEADLESS") != "1":
         clock = clock_of(shell)
         observe(RunsSaid(clock))
         observe(LiveView(clock.heard))
     else:
         observe(TextLines())
-    if shell is not None:
-        if clock is not None:
-            magics.register(shell, CellView(), _asking(clock))
-        else:
-            magics.register(shell, CellText(), None)
-        shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
-        shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
+    if shell is None:
+        return None
+
+    def ask(prompt: str) -> str:
+        clock.rests()
+        return input(prompt)  # in the box of the running cell
+
+    if clock is not None:
+        magics.register(shell, CellView(), ask)
+    else:
+        magics.register(shell, CellText(), None)
+    shell.display_formatter.formatters["text/html"].for_type(Verdict, verdict_html)
+    shell.display_formatter.formatters["text/plain"].for_type(Verdict, lambda v, p, cycle: p.text(str(v)))
     return clock
 
 

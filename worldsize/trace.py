@@ -181,9 +181,16 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
     spans: list[Span] = []
     collectives: list[Collective] = []
     for record in records:
-        transfers += [_transfer(record.rank, event, sends) for event in record.events if event.kind == "recv"]
-        spans += [*record.spans, *(_span_of(record.rank, event) for event in record.events)]
+        spans += record.spans
         collectives += record.collectives
+
+        for event in record.events:
+            span = record.rank, event.kind, event.start_s, event.end_s
+            if event.kind == "send":
+                spans.append(Span(*span, f"to rank {event.peer}", wait_start_s=event.wait_start_s))
+            else:
+                spans.append(Span(*span, f"from rank {event.peer}", beside=event.wait_start_s is None))
+                transfers.append(_transfer(record.rank, event, sends))
 
     return Trace(
         world_size=world_size,
@@ -205,13 +212,6 @@ def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Trans
         tag=event.tag,
         recv_start_s=event.start_s,
     )
-
-
-def _span_of(rank: int, event: Event) -> Span:
-    label = f"{'to' if event.kind == 'send' else 'from'} rank {event.peer}"
-    if event.kind == "send":
-        return Span(rank, "send", event.start_s, event.end_s, label, wait_start_s=event.wait_start_s)
-    return Span(rank, "recv", event.start_s, event.end_s, label, beside=event.wait_start_s is None)
 
 
 def chrome_events(trace: Trace) -> list[dict]:

@@ -141,8 +141,11 @@ def test_keys_that_this_version_does_not_know_are_kept():
     assert json.loads(lab.path.read_text())["later"] == [1, 2]
 
 
+TOO_LARGE = pytest.param('{"predictions": {"a": {"unit": "s", "value": 1' + "0" * 400 + "}}}", id="no float is so large")
+
+
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", "\x00\x00", '{"points": 3}', '{"points": {"ring": {"earned": "9"}}}']
+    "damage", ["", "{", "[]", "\x00\x00", '{"points": 3}', '{"points": {"ring": {"earned": "9"}}}', TOO_LARGE]
 )
 def test_a_damaged_file_is_moved_aside_and_named(damage, capsys):
     path = Lab("06").path

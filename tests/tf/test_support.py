@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from worldsize.tf import support, support_trials, support_trials_tf1
+from tests.support.support_matrix import save
+from worldsize.tf import first_words, support, support_trials
+from worldsize.tf.errors import MAX_CHARACTERS
 from worldsize.tf.support import GUIDE_2_0, LAUNCHES, RAW, WAYS, Matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +42,7 @@ def test_a_loop_of_ones_own_does_on_every_row_what_was_recorded(one_way, row):
 def matrix() -> Matrix:
     """Every cell, run once; kept in a dated file."""
     matrix = support.run()
-    support.save(matrix, RESULT / f"{matrix.date}.json")
+    save(matrix, RESULT / f"{matrix.date}.json")
     return matrix
 
 
@@ -96,7 +98,7 @@ def test_a_way_that_there_is_not_is_named_with_those_that_are():
 @pytest.mark.quick
 def test_a_matrix_survives_its_file(tmp_path):
     matrix = Matrix("2030-01-02", {"python": "3"}, {("TPU", "Keras 3 fit"): ("fails", "ValueError: none")})
-    support.save(matrix, tmp_path / "deep" / "m.json")
+    save(matrix, tmp_path / "deep" / "m.json")
     assert support.recorded(tmp_path / "deep" / "m.json") == matrix
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["m.json"]
 
@@ -109,7 +111,7 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
         results = [{cell: ("works", "")}, None, {cell: ("fails", "here")}]
 
     monkeypatch.setattr(support, "quiet_launch", lambda *args, **kwargs: Run)
-    alone = support.SupportLaunch(support_trials.on_workers, {cell[0]: (cell[1],)})
+    alone = support.SupportLaunch(support.on_workers, {cell[0]: (cell[1],)})
     assert support.run(launches=[alone]).cells == {cell: ("fails", "here")}
 
 
@@ -127,8 +129,8 @@ def test_a_cell_of_several_tasks_is_as_its_worst_task_says(monkeypatch):
     ],
 )  # fmt: skip
 def test_an_error_is_told_by_the_line_that_matters(text, words):
-    told = support_trials.first_words(ValueError(text))
-    assert words in told and len(told) <= support_trials.TOLD and "<class" not in told
+    told = first_words(ValueError(text))
+    assert words in told and len(told) <= MAX_CHARACTERS and "<class" not in told
 
 
 @pytest.mark.quick
@@ -152,4 +154,3 @@ def test_a_server_works_where_weights_and_counter_hold_every_update(weights, ite
 @pytest.mark.quick
 def test_a_cell_of_tensorflow_1_is_found_under_its_row():
     assert {"v1 towers", "v1 in-graph", "v1 between-graph, asynchronous"} <= {row for row, _ in support.cells()}
-    assert support_trials_tf1.between_graphs.__module__ == "worldsize.tf.support_trials_tf1"

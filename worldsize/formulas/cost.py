@@ -169,7 +169,9 @@ def pipeline(stage_seconds: Sequence[float], micro_batches: int) -> float:
     stage; each later one follows the slowest stage. Holds for GPipe (Y. Huang et al., arXiv:1811.06965, 2019) and for 1F1B with a
     flush (D. Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021).
     """
-    _check_pipeline(len(stage_seconds), micro_batches)
+    stages = len(stage_seconds)
+    if stages < 1 or micro_batches < 1:
+        raise ValueError(f"cost: expected 1 stage and 1 micro-batch or more, got {stages} and {micro_batches}.")
     return sum(stage_seconds) + (micro_batches - 1) * max(stage_seconds)
 
 
@@ -294,8 +296,3 @@ def _check(n: int, size_bytes: float) -> None:
         raise ValueError(f"cost: the world size n is {n!r}; expected a whole number of ranks, 1 or more.")
     if not size_bytes >= 0:
         raise ValueError(f"cost: size_bytes is {size_bytes!r}; expected 0 or more. Give the whole tensor's bytes.")
-
-
-def _check_pipeline(stages: int, micro_batches: int) -> None:
-    if stages < 1 or micro_batches < 1:
-        raise ValueError(f"cost: expected 1 stage and 1 micro-batch or more, got {stages} and {micro_batches}.")

@@ -61,7 +61,10 @@ def play(
     share of the device's seconds. Raises Stuck if every unfinished stage waits for another.
     """  # fmt: skip
     devices = len(schedules)
-    seconds = {way: _by_stage(s, schedules) for way, s in zip(WAYS, (forward_s, backward_s, weights_s), strict=True)}
+    seconds = {}  # by way and stage
+    for way, given in zip(WAYS, (forward_s, backward_s, weights_s), strict=True):
+        seconds[way] = given if isinstance(given, Sequence) else [given] * devices
+
     place, free_s = [0] * devices, [0.0] * devices
     ended: dict[tuple[int, Action], float] = {}  # by part of the model
     spans = []
@@ -169,10 +172,6 @@ def in_flight(trace: Trace) -> list[int]:
         held = accumulate((change for _, change in sorted(own.items())), initial=0)
         peaks.append(max(held))
     return peaks
-
-
-def _by_stage(seconds: float | Sequence[float], schedules: Schedules) -> list[float]:
-    return list(seconds) if isinstance(seconds, Sequence) else [seconds] * len(schedules)
 
 
 def _waits(

@@ -34,15 +34,9 @@ def interleaved(device: int, devices: int, micro_batches: int, chunks: int) -> l
         forwards.append((FORWARD, group + k, chunk))
         backwards.append((BACKWARD, group + k, chunks - 1 - chunk))
 
-    ahead = 2 * (devices - device - 1) + (chunks - 1) * devices  # forwards before the first backward
-    return _in_turn(forwards, backwards, ahead)
-
-
-def _in_turn(forwards: list, backwards: list, ahead: int) -> list:
-    """Return `ahead` forwards, then a forward and a backward in turn, then the remaining backwards."""
-    ahead = min(ahead, len(forwards))
+    ahead = min(2 * (devices - device - 1) + (chunks - 1) * devices, len(forwards))  # forwards before the first backward
     actions = forwards[:ahead]
-    for place, backward in enumerate(backwards):
+    for place, backward in enumerate(backwards):  # then a forward and a backward in turn, while there are forwards
         actions += [*forwards[ahead + place : ahead + place + 1], backward]
     return actions
 

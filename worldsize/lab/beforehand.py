@@ -59,7 +59,12 @@ def bundle(
     for position, chosen in _positions(choices, values):
         if position != start:
             with unobserved():
-                pictures[position] = _packed(draw(**chosen))
+                drawn = draw(**chosen)
+            shown = re.sub("<img[^>]*>", "", drawn.html(b""))  # without a bitmap beside its SVG
+            if "<svg" not in shown:
+                shown = drawn._repr_html_()
+            # base64 of gzip, which browsers can decompress
+            pictures[position] = base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()
 
     fields = [{"name": name.replace("_", " "), "values": list(map(said, offered))} for name, offered in choices.items()]
     data = html.escape(json.dumps({"how": how, "knobs": fields, "start": start, "pictures": pictures}, ensure_ascii=False))
@@ -75,11 +80,3 @@ def _positions(choices: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) 
         moved = sum(chosen[name] != values[name] for name in choices)
         if len(many) <= MOST_POSITIONS or moved <= 1:
             yield ",".join(str(number) for number, _ in row), chosen
-
-
-def _packed(picture: Picture) -> str:
-    """Return a picture's HTML, without a bitmap beside its SVG, as base64 of gzip, which browsers can decompress."""
-    shown = re.sub("<img[^>]*>", "", picture.html(b""))
-    if "<svg" not in shown:
-        shown = picture._repr_html_()
-    return base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()

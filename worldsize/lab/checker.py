@@ -62,7 +62,6 @@ class Checker:
         self._lab.record(verdict)
         return verdict
 
-
     def _told(self, arena: Arena) -> Arena:
         return ToldArena(arena, self._says) if self._says else arena
 
@@ -147,13 +146,10 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
 
 def _that_ran(shell: Any) -> list[PythonCell]:
     """Return the cells that ran, In[0] first, as a grader reads them; IPython does not count blank lines above a cell."""
-    return [python_cell(source.lstrip("\n")) for source in _as_written(shell)]
-
-
-def _as_written(shell: Any) -> list[str]:
-    """Return the sources of the cells that ran, as typed; `In` holds IPython's transformed text."""
-    raw = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())
-    return [raw[k] if k < len(raw) else source for k, source in enumerate(shell.user_ns.get("In", ()))]
+    sources = list(shell.user_ns.get("In", ()))  # IPython's transformed text
+    typed = getattr(getattr(shell, "history_manager", None), "input_hist_raw", ())[: len(sources)]
+    sources[: len(typed)] = typed
+    return [python_cell(source.lstrip("\n")) for source in sources]
 
 
 def _files(shell: Any, ran: list[str]) -> dict[str, str]:

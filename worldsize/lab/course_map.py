@@ -6,7 +6,6 @@ path to it. The HTML (`pages`) sets no colors, so light and dark themes both wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldsize import pages, units
@@ -51,6 +50,7 @@ class CourseMap:
 
     def __post_init__(self) -> None:
         known = [lab.number for lab in self.labs]
+
         for lab in self.labs:
             unknown = [other for other in lab.after if other not in known or other == lab.number]
             if unknown:
@@ -78,21 +78,16 @@ class CourseMap:
 
     def __str__(self) -> str:
         lines = [self.heading]
+
         for layer in self.layers:
-            lines += [_line(lab) for lab in layer]
+            for lab in layer:
+                after = f", after {', '.join(lab.after)}" if lab.after else ""
+                lines.append(f"{lab.mark:3} {lab.number} {lab.title}{after}: {lab.points}")
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return pages.render("course_map.html", heading=self.heading, layers=self.layers, names=_names(self.layers))
-
-
-def _line(lab: MappedLab) -> str:
-    after = f", after {', '.join(lab.after)}" if lab.after else ""
-    return f"{lab.mark:3} {lab.number} {lab.title}{after}: {lab.points}"
-
-
-def _names(layers: Sequence[Sequence[MappedLab]]) -> list[str]:
-    """Return each layer's name: the first begins, each later layer builds on those above."""
-    return ["Begin here", "Then, in any order", *["Builds on the labs above"] * len(layers)][: len(layers)]
+        layers = self.layers
+        names = ["Begin here", "Then, in any order", *["Builds on the labs above"] * len(layers)][: len(layers)]
+        return pages.render("course_map.html", heading=self.heading, layers=layers, names=names)

@@ -176,7 +176,11 @@ def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
 
         seen.add(code)
         todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        for name in _globals_of(code):
+        for instruction in dis.get_instructions(code):
+            if instruction.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+                continue
+
+            name = instruction.argval
             if name not in namespace:
                 missing.add(name)
             elif getattr(namespace[name], "__module__", None) == "__main__":
@@ -187,7 +191,3 @@ def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
 def _own_code(value: Any) -> list[CodeType]:
     code = getattr(value, "__code__", None)
     return [] if code is None else [code]
-
-
-def _globals_of(code: CodeType) -> set[str]:
-    return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}

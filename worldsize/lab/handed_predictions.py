@@ -6,11 +6,11 @@ Nothing else of a student's folder travels. `grade.reports.class_map` evaluates 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from worldsize.lab.state import is_finite_number
 from worldsize.lab.summary import HANDED_IN_MIME, SummaryRow
 
 MOST_ROWS = 200
@@ -79,15 +79,6 @@ def _prediction(lab: object, row: object) -> HandedPrediction | None:
 
     texts = [lab, row.get("id"), row.get("question"), row.get("unit")]
     numbers = [row.get("predicted"), row.get("measured")]
-    if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
+    if not all(isinstance(text, str) for text in texts) or not all(map(is_finite_number, numbers)):
         return None
     return HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False

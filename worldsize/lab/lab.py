@@ -33,7 +33,10 @@ class Lab:
     def __init__(self, number: str) -> None:
         self.number = str(number).zfill(2)
         if self.number not in LABS:
-            raise ValueError(_no_such_lab(number))
+            known = "; ".join(f'"{key}" {listing.title}' for key, listing in LABS.items())
+            raise ValueError(
+                f'there is no lab {str(number)!r}: expected one of {known}. Write, for instance, Lab("06").'
+            )
         self.title, self.possible, _ = LABS[self.number]
         self._file = LabFile(state_folder() / f"lab_{self.number}.json")
         self._fields: dict[str, PredictionField] = {}
@@ -49,7 +52,16 @@ class Lab:
             answer = _finite(answer, f"lab.predict({id!r}): answer")
 
         headless = os.environ.get("WORLDSIZE_HEADLESS") == "1"
-        self._ask(id, question, unit, answer if headless else None)
+
+        def ask(state: dict[str, Any]) -> None:
+            earlier = state["predictions"].get(id, {})
+            # A number typed for another unit would be a wrong answer to this question.
+            value = earlier.get("value") if earlier.get("unit") == unit else None
+            if headless and answer is not None:
+                value = answer
+            state["predictions"][id] = {"question": question, "unit": unit, "value": value}
+
+        self._file.update(ask)
         value = self.prediction(id)
         if headless:
             said = "no prediction" if value is None else f"prediction: {units.number(value, unit)}"
@@ -61,11 +73,11 @@ class Lab:
         def save(typed: float | None) -> None:
             self._set("predictions", id, question=question, unit=unit, value=typed)
 
-        def answer() -> tuple[str, str]:
-            row = self._row_of(id)
+        def error() -> tuple[str, str]:
+            row = _row(self._file.read(), id)
             return row.answer_html, row.answer
 
-        self._fields[id] = PredictionField(question, unit, value, save, answer)
+        self._fields[id] = PredictionField(question, unit, value, save, error)
 
     def measure(self, id: str, value: float | None, unit: str | None = None) -> None:
         """Keep the measurement for the prediction `id`, and say how far off the prediction was. A value of None clears the
@@ -82,7 +94,7 @@ class Lab:
         if unit is None:
             unit = asked or ""
         self._set("measurements", id, value=value, unit=unit)
-        row = self._row_of(id)
+        row = _row(self._file.read(), id)
         if row.answer and asked is not None:
             print(f"{row.question.replace('`', '')}\n  {row.answer}")  # on one line JupyterLab would break it within a word
         if id in self._fields:
@@ -166,12 +178,7 @@ class Lab:
     def rows(self) -> tuple[SummaryRow, ...]:
         """Return every question in the order asked, then the measurements without a question."""
         state = self._file.read()
-        asked, found = state["predictions"], state["measurements"]
-        return tuple(_row(id, asked.get(id, {}), found.get(id, {})) for id in {**asked, **found})
-
-    def _row_of(self, id: str) -> SummaryRow:
-        state = self._file.read()
-        return _row(id, state["predictions"].get(id, {}), state["measurements"].get(id, {}))
+        return tuple(_row(state, id) for id in {**state["predictions"], **state["measurements"]})
 
     def summary(self, hand_in_predictions: bool = False) -> Summary:
         """Return the table of predictions beside measurements, the points here and in the course, and the next lab.
@@ -191,16 +198,6 @@ class Lab:
         """Return the course's labs with their prerequisites and the points so far; this lab is marked."""
         return map_of_course(self.path.parent, self.number)
 
-    def _ask(self, id: str, question: str, unit: str, answer: float | None) -> None:
-        def change(state: dict[str, Any]) -> None:
-            earlier = state["predictions"].get(id, {})
-            # A number typed for another unit would be a wrong answer to this question.
-            kept = earlier.get("value") if earlier.get("unit") == unit else None
-            value = kept if answer is None else answer
-            state["predictions"][id] = {"question": question, "unit": unit, "value": value}
-
-        self._file.update(change)
-
     def _set(self, section: str, key: str, **values: Any) -> None:
         self._file.update(lambda state: state[section].setdefault(key, {}).update(values))
 
@@ -214,7 +211,8 @@ class Lab:
         )
 
 
-def _row(id: str, asked: dict[str, Any], found: dict[str, Any]) -> SummaryRow:
+def _row(state: dict[str, Any], id: str) -> SummaryRow:
+    asked, found = state["predictions"].get(id, {}), state["measurements"].get(id, {})
     unit = asked.get("unit", found.get("unit", ""))
     question = asked.get("question", id)
     return SummaryRow(id, question, unit, asked.get("value"), found.get("value"), found.get("unit", unit))
@@ -233,8 +231,3 @@ def _finite(value: Any, where: str) -> float:
     if not math.isfinite(result):
         raise ValueError(f"{where}: expected one finite number, got {value!r}. Give it in the question's unit.")
     return result
-
-
-def _no_such_lab(number: object) -> str:
-    known = "; ".join(f'"{key}" {listing.title}' for key, listing in LABS.items())
-    return f'there is no lab {str(number)!r}: expected one of {known}. Write, for instance, Lab("06").'

@@ -62,6 +62,7 @@ class OwnCell:
         lines: list[str] = []
         for one in self.statements:
             texts = one.text.split("\n")
+
             if len(lines) >= one.line:  # it follows another statement's semicolon
                 lines[-1] += "; " + texts.pop(0)
             else:
@@ -121,7 +122,7 @@ class OwnCells:
 
     def __init__(self, cells: Iterable[CellOfNotebook], given: Iterable[str], ran: bool = False) -> None:
         self._cells = tuple(cells)
-        self._given = frozenset(given)
+        self.given = frozenset(given)
         self._ran = ran
 
     def taken_along(self, function: str) -> TakenAlong:
@@ -136,8 +137,9 @@ class OwnCells:
         for cell in self._cells:
             if not cell.functions:
                 room -= len(cell.source)
-            if room < 0 and not cell.functions:
-                continue
+                if room < 0:
+                    continue
+
             rows = statements(cell.source) or []
             found[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in enumerate(rows)]
         return found
@@ -157,9 +159,13 @@ class OwnCells:
         return [cell for cell in self._cells if not cell.functions and parsed(cell.source) is None]
 
     @cached_property
+    def own(self) -> list[_Placed]:
+        """The statements of the own cells, which are for no exercise."""
+        return [one for rows in self.placed.values() for one in rows if not one.functions]
+
+    @cached_property
     def by_global(self) -> dict[str, _Placed]:
-        every = [one for rows in self.placed.values() for one in rows if not one.functions]
-        return {name: one for one in every for name in one.statement.by_global}
+        return {name: one for one in self.own for name in one.statement.by_global}
 
     @cached_property
     def futures(self) -> dict[int, tuple[Statement, ...]]:
@@ -177,17 +183,14 @@ class OwnCells:
     @cached_property
     def star(self) -> _Placed | None:
         """The last star import of an own cell whose names are unknown."""
-        every = [one for rows in self.placed.values() for one in rows if one.statement.star and not one.functions]
-        return every[-1] if every else None
-
-    def is_given(self, name: str) -> bool:
-        return name in self._given
+        return next((one for one in reversed(self.own) if one.statement.star), None)
 
     def bound(self, name: str, above: tuple[float, int]) -> _Placed | None:
         """Return the statement that binds `name` for code at `above`: the last binding above, else the last of all."""
         every = self.binders.get(name, [])
         if self._ran:
             return every[-1] if every else None
+
         above_it = bisect_left(every, above, key=lambda one: one.place)
         return every[(above_it or len(every)) - 1] if every else None
 
@@ -220,13 +223,16 @@ class _Search:
         while self._todo:
             self._find(*self._todo.pop())
 
-        numbers = sorted({int(place[0]) for place in self._taken})
+        rows: dict[int, list[Statement]] = {}  # by the cell's number
+        for place in sorted(self._taken):
+            rows.setdefault(int(place[0]), []).append(self._taken[place].statement)
+
         cells = []
-        for number in numbers:
-            of_cell = sorted((one for one in self._taken.values() if one.place[0] == number), key=lambda one: one.place)
-            rows = dict.fromkeys([*self._notebook.futures[number], *(one.statement for one in of_cell)])
-            cells.append(OwnCell(number, tuple(rows)))
-        return TakenAlong(tuple(cells), tuple(self._left[name] for name in sorted(self._left)[:_MOST_LEFT]))
+        for number, taken in rows.items():
+            futures = self._notebook.futures[number]
+            cells.append(OwnCell(number, tuple(dict.fromkeys([*futures, *taken]))))
+        left = [self._left[name] for name in sorted(self._left)]
+        return TakenAlong(tuple(cells), tuple(left[:_MOST_LEFT]))
 
     def _enter(self, cell: CellOfNotebook) -> None:
         """Ask for every name that an exercise's cell uses and does not make itself."""
@@ -238,6 +244,7 @@ class _Search:
         needed = _needed(rows, cell.functions)
         bound_before: set[str] = set()
         bound = {name for one in rows for name in one.statement.binds if one.statement.maker != "change"}
+
         for one in rows:
             if one.place in needed:
                 self._ask(one.statement.now - bound_before, one.place)
@@ -254,7 +261,8 @@ class _Search:
         notebook = self._notebook
         for one in notebook.dotted(name):
             self._take(one, above)
-        if notebook.is_given(name):
+
+        if name in notebook.given:
             return
         if name in notebook.functions:
             self._enter(notebook.functions[name])
@@ -283,14 +291,13 @@ class _Search:
         """Record where a name may come from that no cell binds at its top level."""
         if name in self._notebook.by_global:
             self._leave(name, "global", self._notebook.by_global[name])
-        elif name in _EVERYWHERE:
             return
-        elif self._notebook.star:
+        if name in _EVERYWHERE:
+            return
+        if self._notebook.star:
             self._leave(name, "star", self._notebook.star)
-        else:
-            self._explain_by_unread(name)
+            return
 
-    def _explain_by_unread(self, name: str) -> None:
         plain = re.escape(name)
         for cell in self._notebook.unread:
             found = re.search(rf"^[ \t]*(?:(?:def|class)\s+{plain}\b|{plain}\s*=).*", cell.source, re.MULTILINE)

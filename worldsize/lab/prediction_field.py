@@ -96,8 +96,10 @@ class PredictionField:
             self._save(typed)
         except (ValueError, OSError) as error:  # an exception in a callback stays invisible
             self._card.remove_class(SAVED)
-            kept = _kept_before(self._value, self._unit)
-            self._status.value = _status(f"✘ not saved: {str(error).removesuffix('.')}. {kept}".strip())
+            said = f"✘ not saved: {str(error).removesuffix('.')}."
+            if self._value is not None:
+                said += f" Your saved prediction stays: {units.number(self._value, self._unit)}"
+            self._status.value = _status(said)
             return
 
         self._value = typed
@@ -123,12 +125,6 @@ def _said(value: float | None, unit: str) -> str:
     if value is None:
         return NOTHING_YET
     return f"✓ saved: {units.number(value, unit)}"
-
-
-def _kept_before(value: float | None, unit: str) -> str:
-    if value is None:
-        return ""
-    return f"Your saved prediction stays: {units.number(value, unit)}"
 
 
 def _status(text: str) -> str:

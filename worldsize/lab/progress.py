@@ -83,7 +83,10 @@ def course_progress() -> CourseProgress:
 
     Raises ValueError if no lab has kept anything; the message names the searched folders.
     """
-    places = _places()
+    places = [state_folder()]
+    labs = labs_folder()
+    if labs is not None and labs / ".worldsize" not in places and not os.environ.get("WORLDSIZE_STATE_DIR"):
+        places.insert(0, labs / ".worldsize")
     for folder in places:
         if any(folder.glob("lab_[0-9][0-9].json")):
             return progress_in(folder)
@@ -101,15 +104,6 @@ def next_lab(number: str) -> str:
     if not later:
         return ""
     return f"Lab {later[0]}: {LABS[later[0]].title}"
-
-
-def _places() -> list[Path]:
-    if os.environ.get("WORLDSIZE_STATE_DIR"):
-        return [state_folder()]
-
-    labs = labs_folder()
-    beside_labs = [] if labs is None else [labs / ".worldsize"]
-    return list(dict.fromkeys([*beside_labs, state_folder()]))
 
 
 def _progress(number: str, folder: Path) -> LabProgress:

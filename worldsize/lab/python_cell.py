@@ -42,12 +42,8 @@ def python_cell(source: str) -> PythonCell:
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > MAX_CELL_CHARACTERS:
         return PythonCell(source)
-    return _remembered(source) if len(source) <= _KEPT_CHARACTERS else _read(source, _MOST_NESTED)
-
-
-@lru_cache(maxsize=128)
-def _remembered(source: str) -> PythonCell:
-    return _read(source, _MOST_NESTED)
+    read = _remembered if len(source) <= _KEPT_CHARACTERS else _read
+    return read(source, _MOST_NESTED)
 
 
 def tree_of(source: str) -> ast.Module | None:
@@ -66,7 +62,12 @@ def tree_of(source: str) -> ast.Module | None:
 def _read(source: str, room: int) -> PythonCell:
     """Read a cell; `room` is the number of nested magics still allowed."""
     below = source.lstrip("\n")
-    text = source[: len(source) - len(below)] + _transformed(below)  # the transformer would drop the blank lines
+    blank = source[: len(source) - len(below)]  # the transformer would drop these lines
+    try:
+        text = blank + _transformer()().transform_cell(below)
+    except Exception:  # a notebook then also runs the cell as it stands, and shows Python's error
+        text = source
+
     if text == f"{source}\n":
         text = source
     if "get_ipython" not in text:
@@ -82,11 +83,7 @@ def _read(source: str, room: int) -> PythonCell:
     return _without_calls(text, tree, room)
 
 
-def _transformed(source: str) -> str:
-    try:
-        return _transformer()().transform_cell(source)
-    except Exception:  # a notebook then also runs the cell as it stands, and shows Python's error
-        return source
+_remembered = lru_cache(maxsize=128)(_read)
 
 
 @cache
@@ -144,13 +141,12 @@ _WORDS = {"run_line_magic": 2, "run_cell_magic": 3, "system": 1, "getoutput": 1}
 
 
 def _shell_call(node: ast.AST) -> _ShellCall | None:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call)):
-        return None
-
-    shell = node.func.value.func
-    words = tuple(word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str))
-    is_ours = isinstance(shell, ast.Name) and shell.id == "get_ipython" and _WORDS.get(node.func.attr) == len(words)
-    return _ShellCall(node, node.func.attr, words) if is_ours else None
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=method), args=args):
+            words = tuple(word.value for word in args if isinstance(word, ast.Constant) and isinstance(word.value, str))
+            if _WORDS.get(method) == len(words):
+                return _ShellCall(node, method, words)
+    return None
 
 
 def _cell_of_magic(call: _ShellCall, above: str, room: int) -> PythonCell:

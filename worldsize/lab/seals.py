@@ -36,6 +36,7 @@ def seals_in(state: dict[str, Any], id: str) -> list[Seal]:
     """Return the seals that a lab's state keeps for `id`, oldest first; damaged seals are left out."""
     found = []
     section = state.get(SECTION)
+
     for entry in section.get(id, []) if isinstance(section, dict) else []:
         try:
             rows = tuple(tuple(map(float, row)) for row in entry["numbers"])
@@ -51,6 +52,7 @@ def words(seal: Seal, before: Sequence[Seal]) -> str:
     for one in before:
         if one.digest == seal.digest:
             return f"already sealed at {one.at}: {said}"
+
     if any(one.opened for one in before):
         return f"another attempt, made when the truth was open: {said}. Your first forecast, {before[0].digest}, still counts"
     return f"sealed at {seal.at}: {said}"
@@ -63,6 +65,7 @@ def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str
         said.append(f"Nothing is sealed. Your first forecast, {before[0].digest}, is open and still counts.")
     else:
         said.append("Nothing is sealed, and the measurements stay closed.")
+
     said += [f"The unopened forecast sealed at {one.at} is withdrawn." for one in taken_back]
     return "\n".join(said)
 
@@ -91,12 +94,20 @@ def sealed_now(id: str, numbers: Sequence[Sequence[float]], functions: Sequence[
         rows = tuple(tuple(map(float, row)) for row in numbers)
     except (TypeError, ValueError):
         rows = ()
+
     if not rows or not all(map(math.isfinite, sum(rows, ()))):
         raise ValueError(
             f"lab.seal({id!r}): expected rows of finite numbers, such as [(low, middle, high), …], got {numbers!r:.80}. "
             f"Seal what your forecast returns."
         )
-    text = json.dumps([rows, [_source(fn) for fn in functions]])
+
+    sources = []
+    for fn in functions:
+        try:
+            sources.append(inspect.getsource(fn))
+        except (OSError, TypeError):  # no cell shows its source
+            sources.append(repr(getattr(getattr(fn, "__code__", None), "co_code", b"")))
+    text = json.dumps([rows, sources])
     return Seal(rows, hashlib.sha256(text.encode()).hexdigest()[:DIGITS], _now())
 
 
@@ -104,13 +115,6 @@ def _put(state: dict[str, Any], id: str, seals: list[Seal]) -> None:
     if not isinstance(state.get(SECTION), dict):
         state[SECTION] = {}
     state[SECTION][id] = [asdict(one) for one in seals]
-
-
-def _source(fn: Callable) -> str:
-    try:
-        return inspect.getsource(fn)
-    except (OSError, TypeError):  # no cell shows its source
-        return repr(getattr(getattr(fn, "__code__", None), "co_code", b""))
 
 
 def _now() -> str:

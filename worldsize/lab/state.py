@@ -61,10 +61,11 @@ class LabFile:
         """Apply `change` to the newest content and replace the file. Raises OSError if it cannot be written."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(self._sibling(".lock"), timeout=LOCK_TIMEOUT_S):
+            with filelock.FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=LOCK_TIMEOUT_S):
                 state = self._newest()
                 change(state)
-                self._replace(state)
+                text = json.dumps(state, indent=1, ensure_ascii=False, allow_nan=False)
+                write_whole(self.path, text, durable=True)
         except OSError as error:
             raise OSError(self._cannot_keep(error)) from error
         self._known = state
@@ -78,8 +79,14 @@ class LabFile:
             return self._move_aside(error)
 
     def _move_aside(self, reason: Exception) -> State:
-        kept = _merge(self._known, _sound_part(self.path))
-        aside = next(path for path in map(self._numbered, range(1, 10_000)) if not path.exists())
+        sound = _sound_part(self.path)
+        kept = {**self._known, **sound}
+        for section in SECTIONS:
+            kept[section] = {**self._known[section], **sound[section]}
+
+        count = 1
+        while (aside := self.path.with_name(f"{self.path.stem}.damaged-{count}.json")).exists():
+            count += 1
         os.replace(self.path, aside)
 
         entries = sum(len(kept[section]) for section in SECTIONS)
@@ -88,15 +95,6 @@ class LabFile:
             f"Entries saved: {entries}. For the others, type the predictions and run the checks again."
         )
         return kept
-
-    def _replace(self, state: State) -> None:
-        write_whole(self.path, json.dumps(state, indent=1, ensure_ascii=False, allow_nan=False), durable=True)
-
-    def _sibling(self, ending: str) -> Path:
-        return self.path.with_name(f".{self.path.name}{ending}")
-
-    def _numbered(self, count: int) -> Path:
-        return self.path.with_name(f"{self.path.stem}.damaged-{count}.json")
 
     def _cannot_keep(self, error: OSError) -> str:
         if isinstance(error, TimeoutError):
@@ -164,20 +162,15 @@ def _is_sound(section: str, entry: object) -> bool:
         numbers = [] if value is None else [value]
         texts = [entry.get("unit"), entry.get("question", "")]
 
-    return all(map(_is_number, numbers)) and all(map(_is_text, texts))
+    return all(map(is_finite_number, numbers)) and all(isinstance(text, str) for text in texts)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def is_finite_number(value: object) -> bool:
+    """Return True for a number of JSON that is finite as a float."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
 
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _merge(older: State, newer: State) -> State:
-    merged = {**older, **newer}
-    for section in SECTIONS:
-        merged[section] = {**older[section], **newer[section]}
-
-    return merged
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

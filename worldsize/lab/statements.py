@@ -33,6 +33,7 @@ _PLAIN = (
     ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.keyword, ast.expr_context,
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
+_WHOLE_NAMES = (ast.Name, ast.Tuple, ast.List, ast.Starred, ast.expr_context)  # in an assignment's target
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _MAKERS: dict[type[ast.AST], Maker] = {
     ast.For: "loop", ast.AsyncFor: "loop", ast.While: "loop", ast.With: "with", ast.AsyncWith: "with",
@@ -180,19 +181,15 @@ def maker_of(node: ast.stmt) -> Maker | None:
     if isinstance(node, ast.ImportFrom):
         return None if node.names[0].name != "*" else "block"
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return _maker_of_value(node)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if not all(isinstance(part, _WHOLE_NAMES) for part in ast.walk(target)):
+                return "change"
+        return None if node.value is None else plainly(node.value)
 
     if isinstance(node, (ast.If, ast.Try)):
         return _maker_of_block(node)
     return _MAKERS.get(type(node), "block")
-
-
-def _maker_of_value(node: ast.Assign | ast.AnnAssign) -> Maker | None:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    for target in targets:
-        if not all(isinstance(part, (ast.Name, ast.Tuple, ast.List, ast.Starred, ast.expr_context)) for part in ast.walk(target)):
-            return "change"
-    return None if node.value is None else plainly(node.value)
 
 
 def _maker_of_block(node: ast.If | ast.Try) -> Maker | None:

@@ -66,6 +66,7 @@ class SummaryRow:
         measurement."""
         if self.measured is None:
             return ""
+
         said = [] if self.predicted is None else [f"you said {self.predicted_text}"]
         return " · ".join([*said, f"it was {self.measured_text}", *filter(None, [self.comparison])])
 
@@ -83,6 +84,7 @@ class SummaryRow:
             return 0.0
         if self.predicted * self.measured <= 0:
             return None
+
         return math.log10(self.predicted / self.measured)
 
 
@@ -108,15 +110,10 @@ def compare(predicted: float, measured: float, unit: str = "") -> str:
     if predicted < 0:
         return f"{gap} {side}"
     if ratio >= 2:
-        return f"{_two_digits(ratio)} times {side}"
+        return f"{units.number(float(f'{ratio:.2g}'))} times {side}"  # two digits: 230.8 is 230, 2.54 is 2.5
     if unit == "%":
         return f"{gap.removesuffix(' %')} percentage points {side}"
     return f"{abs(predicted - measured) / measured:.0%} {side}".replace("%", " %")
-
-
-def _two_digits(ratio: float) -> str:
-    """Round to two digits: 230.8 -> '230', 2.54 -> '2.5'."""
-    return units.number(float(f"{ratio:.2g}"))
 
 
 @dataclass(frozen=True)
@@ -178,6 +175,7 @@ class Summary:
         """A sentence that says where the predictions go."""
         if not any(row.predicted is not None for row in self.rows):
             return ""
+
         if self.handed_in is None:
             return (
                 "Your predictions stay with you. Your instructor gets them with this notebook if you write "
@@ -194,15 +192,19 @@ class Summary:
     __repr__ = __str__
 
     def _table(self) -> list[str]:
+        """Return the table for a terminal: each question wrapped, the row's other cells beside its first line."""
         if not self.rows:
             return ["no predictions yet"]
 
         cells = [HEADS, *(row.cells for row in self.rows)]
         _, *columns = zip(*cells, strict=True)
         widths = [max(map(len, column)) for column in columns]
+
         lines = []
-        for row in cells:
-            lines += _lines_of(row, widths)
+        for question, *others in cells:
+            first, *more = textwrap.wrap(question.replace("`", ""), QUESTION_COLUMNS) or [""]
+            padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]
+            lines += [f"{first.ljust(QUESTION_COLUMNS)}  {'  '.join(padded)}".rstrip(), *more]
         return lines
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
@@ -225,11 +227,3 @@ class Summary:
 def _points(count: float) -> str:
     plural = "" if count == 1 else "s"
     return f"{units.number(count)} point{plural}"
-
-
-def _lines_of(cells: tuple[str, ...], widths: list[int]) -> list[str]:
-    """Return a row's lines for a terminal: the question wrapped, the other cells beside its first line."""
-    question, *others = cells
-    first, *more = textwrap.wrap(question.replace("`", ""), QUESTION_COLUMNS) or [""]
-    padded = [cell.ljust(width) for cell, width in zip(others, widths, strict=True)]
-    return [f"{first.ljust(QUESTION_COLUMNS)}  {'  '.join(padded)}".rstrip(), *more]

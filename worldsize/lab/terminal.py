@@ -47,9 +47,15 @@ def terminal(
     """
     words, mark = [str(word) for word in command], uuid.uuid4().hex
     print(f"$ {shlex.join(words)}\n", end="", flush=True)  # in one piece: two commands may run side by side
+
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    program = shutil.which(words[0], path=path)
+    if program is None:
+        raise ValueError(f"terminal: expected a program, got {words[0]!r}, which is not on PATH. Is it installed here?")
+
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [_program(words[0]), *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},
+            [program, *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
@@ -64,14 +70,6 @@ def terminal(
         last = output.strip().rpartition("\n")[2]
         raise CommandFailed(f"{words[0]}: expected exit code 0, got {process.returncode}. Its last line: {last}", output)
     return output
-
-
-def _program(name: str) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    found = shutil.which(name, path=path)
-    if found is None:
-        raise ValueError(f"terminal: expected a program, got {name!r}, which is not on PATH. Is it installed here?")
-    return found
 
 
 def _defaults() -> dict[str, str]:

@@ -50,7 +50,10 @@ def parse_number(text: str, unit: str = "") -> float | None:
     if typed["power"]:
         value *= Fraction(f"1{typed['power']}")
     if typed["below"]:
-        value /= _divisor(typed["below"], text)
+        below = _plain(typed["below"], text)
+        if below == 0:
+            raise ValueError(f"“{text.strip()}” divides by zero: type a number such as {EXAMPLES}")
+        value /= below
     if typed["sign"] == "-":
         value = -value
 
@@ -82,13 +85,6 @@ def _plain(digits: str, text: str) -> Fraction:
     if not re.fullmatch(r"\d+\.?\d*|\.\d+", digits):
         raise ValueError(_no_number(text))
     return Fraction(digits.rstrip("."))
-
-
-def _divisor(digits: str, text: str) -> Fraction:
-    below = _plain(digits, text)
-    if below == 0:
-        raise ValueError(f"“{text.strip()}” divides by zero: type a number such as {EXAMPLES}")
-    return below
 
 
 def _factor(typed: str, asked: str, text: str) -> Fraction:

@@ -15,7 +15,17 @@ def verdict_html(verdict: Verdict) -> str:
     An unwritten exercise is a small chip with its name and points.
     """
     if verdict.state == "not yet":
-        return pages.render("verdict.html", head="", chip=_not_yet(verdict), properties=(), mismatch="", picture="", tried="")
+        points = f"{verdict.possible:g} points"
+        if verdict.possible % 1 == 0:
+            points = units.count(int(verdict.possible), "point")
+        chip = f"○ not yet: {verdict.mismatch or verdict.exercise} · {points}"
+        return pages.render("verdict.html", head="", chip=chip, properties=(), mismatch="", picture="", tried="")
+
+    mismatch = picture = ""
+    if verdict.state == "fail":
+        mismatch = verdict.mismatch or ""
+        if verdict.trace is not None and verdict.trace.transfers:
+            picture = figures.messages(verdict.trace)._repr_html_()
 
     head, *_ = str(verdict).splitlines()
     return pages.render(
@@ -23,19 +33,7 @@ def verdict_html(verdict: Verdict) -> str:
         head=head,
         chip="",
         properties=verdict.properties,
-        mismatch=(verdict.mismatch or "") if verdict.state == "fail" else "",
-        picture=_messages(verdict),
+        mismatch=mismatch,
+        picture=picture,
         tried=str(verdict.tried or ""),
     )
-
-
-def _not_yet(verdict: Verdict) -> str:
-    points = units.count(int(verdict.possible), "point") if verdict.possible % 1 == 0 else f"{verdict.possible:g} points"
-    return f"○ not yet: {verdict.mismatch or verdict.exercise} · {points}"
-
-
-def _messages(verdict: Verdict) -> str:
-    """Return the picture of a failed run's messages, as HTML; "" if none was sent."""
-    if verdict.state != "fail" or verdict.trace is None or not verdict.trace.transfers:
-        return ""
-    return figures.messages(verdict.trace)._repr_html_()

@@ -119,7 +119,10 @@ class Emulated(nn.Module):
         works = [partial(torch.autograd.backward, o, p) for o, p in zip(ctx.outputs, pieces, strict=True)]
         self._threads("backward", works)
 
-        own = [list(map(_gradient, replica.parameters())) for replica in ctx.replicas]
+        own = []
+        for replica in ctx.replicas:
+            own.append([torch.zeros_like(p) if p.grad is None else p.grad for p in replica.parameters()])
+
         with cards.collective("reduce add", _bytes(own[0])):
             arrived = [cards.move(gradients, card, 0) for card, gradients in enumerate(own)]
             return [sum(of_all[1:], of_all[0]) for of_all in zip(*arrived, strict=True)]
@@ -157,12 +160,6 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
         return (None, None, *ctx.parallel.run_back(ctx, grad))
-
-
-def _gradient(p: torch.Tensor) -> torch.Tensor:
-    if p.grad is None:
-        return torch.zeros_like(p)
-    return p.grad
 
 
 # ---- PyTorch's own ---------------------------------------------------------------------------

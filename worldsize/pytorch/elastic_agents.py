@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     agents = _Agents(notes, arguments[3:])
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
+
     try:
         agents.start(*range(NODES))
         _follow(agents, notes, kill_at, back_after)
@@ -96,6 +97,7 @@ class _Agents:
             pid = os.fork()
             if not pid:
                 self._be_an_agent(node)
+
             with suppress(OSError):  # the child does this too, since either may come first
                 os.setpgid(pid, pid)
             self._pids[node] = pid
@@ -110,6 +112,7 @@ class _Agents:
             os.dup2(os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             os.close(self._read)
             os.close(self._write)
+
             logging.disable()  # the report of a failed rank has a traceback, for which torch would import its compiler
             self._run(self._torchrun)
             code = 0
@@ -147,6 +150,7 @@ def _follow(agents: _Agents, notes: _Notes, kill_at: int, back_after: int) -> No
         if row["world"] != world:
             world = row["world"]
             notes.say(row["s"], f"step {row['step']}, done by {world} ranks")
+
         if not killed and row["world"] == NODES and row["step"] >= kill_at:
             killed = True
             agents.kill(LOST)

@@ -216,20 +216,17 @@ class _Calls(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # DTensor takes the operation apart, and its collectives come here one by one
 
+        op = ""
         if func.namespace in ("c10d", "_c10d_functional"):
-            self._count(func.namespace, func._opname, args)
+            op = next((name for part, name in _NAMES.items() if part in func._opname), "")
+        if op:
+            given = args[0]
+            if func.namespace == "c10d" and any(part in func._opname for part in _OUTPUT_FIRST):
+                given = args[1]
+            self._calls[op] += 1
+            self._bytes[op] += sum(x.nbytes for x in tree_leaves(given) if isinstance(x, torch.Tensor))
+
         return func(*args, **(kwargs or {}))
-
-    def _count(self, namespace: str, called: str, args: tuple) -> None:
-        op = next((name for part, name in _NAMES.items() if part in called), "")
-        if not op:
-            return
-
-        given = args[0]
-        if namespace == "c10d" and any(part in called for part in _OUTPUT_FIRST):
-            given = args[1]
-        self._calls[op] += 1
-        self._bytes[op] += sum(x.nbytes for x in tree_leaves(given) if isinstance(x, torch.Tensor))
 
 
 def _local(x: torch.Tensor) -> torch.Tensor:

@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, Comm, ReduceScatter
 
 from worldsize.fabric.collectives import reduce_scatter
 from worldsize.fabric.interface import Fabric, Handle
+from worldsize.pytorch.transformer_shard import TwoWays
 
 TAG = 1  # of gathers, to keep them apart from a reduce-scatter's parts
 
@@ -34,8 +35,7 @@ class _Gathering(dist._Work):
         self._fabric, self._out, self._handles = fabric, out, handles
 
     def wait(self, timeout: Any = None) -> bool:
-        parts = self._out.chunk(self._fabric.world_size)
-        for rank, part in enumerate(parts):
+        for rank, part in enumerate(self._out.chunk(self._fabric.world_size)):
             if rank != self._fabric.rank:
                 self._fabric.recv(part, frm=rank, tag=TAG)
         for handle in self._handles:
@@ -43,14 +43,18 @@ class _Gathering(dist._Work):
         return True
 
 
-class FabricAllGather(AllGather):
-    """FSDP's all-gather over the fabric."""
+class _OverFabric(Comm):
+    """FSDP's communication over the fabric, and its buffers."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
+
+
+class FabricAllGather(_OverFabric, AllGather):
+    """FSDP's all-gather over the fabric."""
 
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
@@ -64,14 +68,8 @@ class FabricAllGather(AllGather):
         return None
 
 
-class FabricReduceScatter(ReduceScatter):
+class FabricReduceScatter(_OverFabric, ReduceScatter):
     """FSDP's reduce-scatter over the fabric; it returns the sum or the mean, as FSDP asks."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
@@ -80,21 +78,6 @@ class FabricReduceScatter(ReduceScatter):
         if op == dist.ReduceOp.AVG:
             part /= self._fabric.world_size
         output_tensor.copy_(part.view_as(output_tensor))
-
-
-class _WorkBothWays(torch.autograd.Function):
-    """An identity that takes declared time in forward and in backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, seconds: float) -> torch.Tensor:
-        ctx.fabric, ctx.seconds = fabric, seconds
-        fabric.compute(seconds)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.fabric.compute(ctx.seconds)
-        return grad, None, None
 
 
 class TanhLayer(nn.Module):
@@ -106,7 +89,11 @@ class TanhLayer(nn.Module):
         self._fabric, self._work_s = fabric, work_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(_WorkBothWays.apply(x @ self.weight.T, self._fabric, self._work_s))
+        def working(value: torch.Tensor) -> torch.Tensor:
+            self._fabric.compute(self._work_s)
+            return value.view_as(value)
+
+        return torch.tanh(TwoWays.apply(x @ self.weight.T, working, working))
 
 
 def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float, ahead: bool = True) -> nn.Sequential:
@@ -117,6 +104,7 @@ def sharded_stack(fabric: Fabric, weights: Sequence[torch.Tensor], work_s: float
     """
     model = nn.Sequential(*(TanhLayer(fabric, weight, work_s) for weight in weights))
     mesh = init_device_mesh("cpu", (fabric.world_size,))
+
     for layer in model:
         fully_shard(layer, mesh=mesh)
         layer.set_custom_all_gather(FabricAllGather(fabric))

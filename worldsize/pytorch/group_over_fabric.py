@@ -68,10 +68,12 @@ class FabricGroup(dist.ProcessGroup):
         """Send each tensor whole from the root to every other rank."""
         root = 0 if opts is None else opts.rootRank
         for x in tensors:
-            if self.rank() == root:
-                self._send_to_others(x.detach())
-            else:
+            if self.rank() != root:
                 self._fabric.recv(x.detach(), frm=root, tag=TAG)
+                continue
+            for handle in self._begin_to_others(x.detach()):
+                handle.wait()
+
         return Done(list(tensors))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
@@ -102,6 +104,7 @@ class FabricGroup(dist.ProcessGroup):
         chosen = next((fn for known, fn in extremes.items() if op == known), None)
         if chosen is None:
             raise ValueError(f"all_reduce over the fabric: expected SUM, AVG, MIN or MAX, got {op}")
+
         every = [torch.empty_like(x) for _ in range(self.size())]
         self._gather(every, x)
         x.copy_(chosen(torch.stack(every), dim=0))
@@ -109,16 +112,13 @@ class FabricGroup(dist.ProcessGroup):
     def _gather(self, given: Tensors, own: torch.Tensor) -> None:
         """Gather every rank's tensor into `given`, by rank."""
         handles = self._begin_to_others(own)
+
         for rank, landing in enumerate(given):
             if rank == self.rank():
                 landing.copy_(own)
             else:
                 self._fabric.recv(landing, frm=rank, tag=TAG)
         for handle in handles:
-            handle.wait()
-
-    def _send_to_others(self, x: torch.Tensor) -> None:
-        for handle in self._begin_to_others(x):
             handle.wait()
 
     def _begin_to_others(self, x: torch.Tensor) -> list[Handle]:

@@ -65,7 +65,7 @@ class LiveBytes(TorchDispatchMode):
         return out
 
 
-class SavedBytes:
+class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
     """A meter of the bytes that PyTorch saves from forward for backward: `with SavedBytes(leave_out) as saved: loss = model(x)`.
 
     `saved.total` is the bytes of the saved tensors, each storage once. Parameters in `leave_out` do not count, since parameters
@@ -73,23 +73,21 @@ class SavedBytes:
     """
 
     def __init__(self, leave_out: Iterable[torch.Tensor] = ()) -> None:
-        self._left_out = {x.untyped_storage().data_ptr() for x in leave_out}
+        left_out = {x.untyped_storage().data_ptr() for x in leave_out}
         self._kept: dict[int, torch.Tensor] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda x: x)
+
+        def keep(x: torch.Tensor) -> torch.Tensor:
+            place = x.untyped_storage().data_ptr()
+            if place not in left_out:
+                self._kept[place] = x  # held, so that no other tensor takes its address
+            return x
+
+        super().__init__(keep, lambda x: x)
 
     @property
     def total(self) -> int:
         return sum(x.untyped_storage().nbytes() for x in self._kept.values())
 
-    def _keep(self, x: torch.Tensor) -> torch.Tensor:
-        place = x.untyped_storage().data_ptr()
-        if place not in self._left_out:
-            self._kept[place] = x  # held, so that no other tensor takes its address
-        return x
-
     def __enter__(self) -> SavedBytes:
-        self._hooks.__enter__()
+        super().__enter__()
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.__exit__(*error)

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,10 +41,6 @@ _LOOK_S = 0.05  # at most, between two looks at the plan
 _TELL_S = 0.25  # between two lines of news
 _APART_S = 0.02  # seconds between two points of a day's course
 _LOST = 75  # exit code of a rank that has lost another rank
-
-
-class _PeerGone(Exception):
-    """Another rank has ended."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +69,21 @@ def live_day(plan: DayPlan, save: Save) -> dict:
     of killed ranks, and "step" and "weights" of the last checkpoint. Raises RuntimeError if the supervisor fails.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-day-") as folder:
-        save(Path(folder) / "checkpoint", _packed(0, 0.0, np.zeros(_NUMBERS)))
-        return supervised(folder, __name__, (plan, save))
+        path = Path(folder) / "checkpoint"
+        save(path, pickle.dumps((0, 0.0, np.zeros(_NUMBERS))))
+        return supervised(folder, _Supervisor, plan, path, save)
 
 
-def supervised(folder: str, module: str, job: tuple) -> dict:
-    """Run `module`'s supervise(folder) in a fresh process, which reads `job` there, and return the result.
+def supervised(folder: str, supervisor: type, *job: Any) -> dict:
+    """Return the result of `supervisor(*job).run()` in a fresh process, which ends with the supervisor's `end()`.
 
     The supervisor's progress lines are reported. Raises RuntimeError if it fails.
     """
     import cloudpickle  # pickles a notebook's function by value
 
-    (Path(folder) / "plan").write_bytes(cloudpickle.dumps(job))
-    command = [sys.executable, "-c", f"import sys; from {module} import supervise; supervise(sys.argv[1])", folder]
+    module = supervisor.__module__
+    (Path(folder) / "plan").write_bytes(cloudpickle.dumps((supervisor, job)))
+    command = [sys.executable, "-c", f"import sys; from {__name__} import supervise; supervise(sys.argv[1])", folder]
     paths = os.pathsep.join(filter(None, sys.path))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}) as process:
         for line in process.stdout or ():
@@ -106,13 +105,13 @@ def undisturbed(step: int, ranks: int) -> np.ndarray:
 
 
 def supervise(folder: str) -> None:
-    """Run the day planned in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
-    plan, save = pickle.loads((Path(folder) / "plan").read_bytes())
-    day = _Supervisor(plan, Path(folder) / "checkpoint", save)
+    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
+    make, job = pickle.loads((Path(folder) / "plan").read_bytes())
+    supervisor = make(*job)
     try:
-        result = day.run()
+        result = supervisor.run()
     finally:
-        day.end()
+        supervisor.end()
     (Path(folder) / "result").write_bytes(pickle.dumps(result))
 
 
@@ -140,8 +139,9 @@ class _Supervisor:
             if now_s >= self.course[-1][0] + _APART_S:
                 self.course.append((now_s, float(self.told[_WORK_S])))
             if now_s >= told_s:
-                told_s = now_s + _TELL_S
-                self._tell(now_s)
+                told_s, hours = now_s + _TELL_S, self.plan.hours / self.plan.day_s
+                news = {"step": now_s * hours, "steps": self.plan.hours, "kept": float(self.told[_WORK_S]) * hours}
+                print(json.dumps(news), flush=True)
 
             if self._working() and self.life > killed_life:
                 self.restarts_s.append(float(self.told[_BEGAN_S]) - dawn_s - killed_s)
@@ -150,7 +150,10 @@ class _Supervisor:
                 self.ranks[coming.pop(0)[1]].kill()
                 killed_s, killed_life = now_s, self.life
             elif not all(rank.is_alive() for rank in self.ranks):
-                self._check()
+                for number, rank in enumerate(self.ranks):
+                    if rank.exitcode not in (None, -signal.SIGKILL, _LOST):
+                        code = rank.exitcode
+                        raise RuntimeError(f"live_day: rank {number} ended by itself, with code {code}; its error is above")
                 self.course += [(now_s, float(self.told[_WORK_S])), (now_s, float(self.told[_SAFE_S]))]
                 self.end()
                 self._start()
@@ -165,7 +168,7 @@ class _Supervisor:
     def _measured(self, kills: int) -> dict:
         told = self.told
         step_s = float(told[_STEPS_S] / max(1, told[_STEPS]))
-        step, _, weights = _unpacked(self.path.read_bytes())
+        step, _, weights = pickle.loads(self.path.read_bytes())
         return {
             "work_s": self.course[-1][1], "course": self.course, "step_s": step_s,
             "interval_s": step_s * self.plan.steps_between,
@@ -173,11 +176,6 @@ class _Supervisor:
             "restart_s": statistics.median(self.restarts_s) if self.restarts_s else math.nan,
             "restarts_s": self.restarts_s, "kills": kills, "step": step, "weights": weights,
         }  # fmt: skip
-
-    def _tell(self, now_s: float) -> None:
-        hours = self.plan.hours / self.plan.day_s
-        news = {"step": now_s * hours, "steps": self.plan.hours, "kept": float(self.told[_WORK_S]) * hours}
-        print(json.dumps(news), flush=True)
 
     def _working(self) -> bool:
         """Return True once the ranks of this life have begun their first step."""
@@ -196,12 +194,6 @@ class _Supervisor:
             for end in pair:
                 end.close()
 
-    def _check(self) -> None:
-        """Raise RuntimeError if a rank ended other than by a kill or by losing another rank."""
-        for number, rank in enumerate(self.ranks):
-            if rank.exitcode not in (None, -signal.SIGKILL, _LOST):
-                raise RuntimeError(f"live_day: rank {number} ended by itself, with code {rank.exitcode}; its error is above")
-
     def _wait(self, at_most_s: float) -> None:
         """Wait until a rank has died, at most `at_most_s` seconds."""
         multiprocessing.connection.wait([rank.sentinel for rank in self.ranks], at_most_s)
@@ -218,21 +210,17 @@ class _Supervisor:
 
 
 def _rank(rank: int, lines: list[tuple[socket.socket, socket.socket]], day: _Supervisor) -> None:
-    """Run a rank until it is killed or has lost another rank."""
-    kept = [here for here, _ in lines] if rank == 0 else [lines[rank][1]]
-    for end in (end for pair in lines for end in pair if end not in kept):
-        end.close()  # so that a line closes when the process at its other end ends
-    try:
-        _train(rank, kept, day)
-    except _PeerGone:  # the supervisor ends and restarts all ranks
-        os._exit(_LOST)
+    """Train in a rank until it is killed or has lost another rank."""
+    own = [here for here, _ in lines] if rank == 0 else [lines[rank][1]]
+    for pair in lines:
+        for end in pair:
+            if end not in own:
+                end.close()  # so that a line closes when the process at its other end ends
 
-
-def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
     plan, told = day.plan, day.told
-    step, work_s, weights = _unpacked(day.path.read_bytes())
+    step, work_s, weights = pickle.loads(day.path.read_bytes())
     nothing = np.zeros(1)
-    _all_reduce(rank, lines, nothing)
+    _all_reduce(rank, own, nothing)
     if rank == 0:
         told[_WORK_S] = told[_SAFE_S] = work_s
         told[_BEGAN_S], told[_LIFE] = time.monotonic(), day.life
@@ -241,7 +229,7 @@ def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
         began_s = time.monotonic()
         total = _sample(step, rank)
         time.sleep(plan.step_s)
-        _all_reduce(rank, lines, total)
+        _all_reduce(rank, own, total)
         _update(weights, total, plan.ranks)
         step += 1
         took_s = time.monotonic() - began_s
@@ -255,37 +243,39 @@ def _train(rank: int, lines: list[socket.socket], day: _Supervisor) -> None:
             began_s = time.monotonic()
             if rank == 0:
                 time.sleep(plan.save_s)  # a large checkpoint is safe only once its last byte is written
-                day.save(day.path, _packed(step, work_s, weights))
+                day.save(day.path, pickle.dumps((step, work_s, weights)))
                 told[_SAFE_S] = work_s
-            _all_reduce(rank, lines, nothing)
+            _all_reduce(rank, own, nothing)
             if rank == 0:
                 told[_SAVES] += 1
                 told[_SAVES_S] += time.monotonic() - began_s
 
 
 def _all_reduce(rank: int, lines: list[socket.socket], x: np.ndarray) -> None:
-    """Replace x by the sum of all ranks' x, through rank 0. Raises _PeerGone if a rank is lost."""
+    """Replace x by the sum of all ranks' x, through rank 0. Ends this process if another rank is lost."""
     try:
         if rank:
             lines[0].sendall(x.tobytes())
-            x[:] = _received(lines[0], x)
+            x[:] = np.frombuffer(exactly(lines[0], x.nbytes), x.dtype)
             return
+
         for line in lines[1:]:
-            x += _received(line, x)
+            x += np.frombuffer(exactly(line, x.nbytes), x.dtype)
         for line in lines[1:]:
             line.sendall(x.tobytes())
-    except OSError:
-        raise _PeerGone from None
+    except (OSError, EOFError):
+        os._exit(_LOST)  # the supervisor ends and restarts all ranks
 
 
-def _received(line: socket.socket, like: np.ndarray) -> np.ndarray:
+def exactly(line: socket.socket, count: int) -> bytes:
+    """Return the next `count` bytes from a socket. Raises EOFError if its other end is gone."""
     data = b""
-    while len(data) < like.nbytes:
-        part = line.recv(like.nbytes - len(data))
+    while len(data) < count:
+        part = line.recv(count - len(data))
         if not part:
-            raise _PeerGone
+            raise EOFError
         data += part
-    return np.frombuffer(data, like.dtype)
+    return data
 
 
 def _sample(step: int, rank: int) -> np.ndarray:
@@ -296,11 +286,3 @@ def _sample(step: int, rank: int) -> np.ndarray:
 def _update(weights: np.ndarray, total: np.ndarray, ranks: int) -> None:
     """Take a step of gradient descent on the mean of ½ |weights − sample|²."""
     weights -= _RATE * (weights - total / ranks)
-
-
-def _packed(step: int, work_s: float, weights: np.ndarray) -> bytes:
-    return pickle.dumps((step, work_s, weights))
-
-
-def _unpacked(data: bytes) -> tuple[int, float, np.ndarray]:
-    return pickle.loads(data)

@@ -20,17 +20,16 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worldsize.pytorch.live_cluster import supervised
+from worldsize.pytorch.live_cluster import exactly, supervised
 
 State = dict[str, Any]
 _LOOK_S = 0.05  # at most, between two looks at the plan
@@ -99,6 +98,7 @@ class Quorum:
 
             values = {rank: _take(line) for rank, line in self._lines.items()}
             values[self.rank] = value
+
             result = combined([values[rank] for rank in self.members])
             for line in self._lines.values():
                 _put(line, result)
@@ -123,6 +123,7 @@ class Quorum:
             raise RuntimeError("one_step returned without all_finished(…), so it is unknown whether this step counts")
         (self.behind, changed), ends = self._coming
         self._coming = None
+
         if changed:
             self._close()
             self.members, self._root = changed
@@ -153,21 +154,10 @@ def live_quorum(plan: QuorumPlan, state: State, one_step: OneStep) -> dict[str, 
     supervisor fails or all members are lost at once.
     """
     with tempfile.TemporaryDirectory(prefix="worldsize-quorum-") as folder:
-        return supervised(folder, __name__, (plan, state, one_step))
+        return supervised(folder, _QuorumSupervisor, plan, state, one_step)
 
 
 # ---- the supervisor ------------------------------------------------------------------------------------
-
-
-def supervise(folder: str) -> None:
-    """Run the plan in `folder` inside the supervisor's process. Write the result there and progress lines to stdout."""
-    plan, state, one_step = pickle.loads((Path(folder) / "plan").read_bytes())
-    supervisor = _QuorumSupervisor(plan, state, one_step)
-    try:
-        result = supervisor.run()
-    finally:
-        supervisor.end()
-    (Path(folder) / "result").write_bytes(pickle.dumps(result))
 
 
 @dataclass(eq=False)
@@ -197,6 +187,7 @@ class _QuorumSupervisor:
     def run(self) -> dict[str, Any]:
         for rank in range(self.plan.ranks):
             self._start(rank)
+
         while not all(member.asks for member in self.alive.values()):
             self._hear(_LOOK_S)
         self.began_s = time.monotonic()
@@ -212,33 +203,31 @@ class _QuorumSupervisor:
                 self.events.append((now_s, "killed", rank))
                 if rank in self.alive:
                     self.alive[rank].process.kill()
-            for rank in [rank for rank, at_s in starts.items() if now_s >= at_s and rank not in self.alive]:
-                del starts[rank]
-                self._start(rank)
+
+            for rank, at_s in list(starts.items()):
+                if now_s >= at_s and rank not in self.alive:
+                    del starts[rank]
+                    self._start(rank)
+
             if now_s >= told_s:
                 told_s = now_s + _TELL_S
-                self._tell(now_s)
+                hour_s = self.plan.hour_s
+                news = {"step": now_s / hour_s, "steps": self.plan.run_s / hour_s, "members": len(self.quorum)}
+                print(json.dumps(news), flush=True)
 
             until_s = min([now_s + _LOOK_S, self.plan.run_s, *starts.values(), *(second for second, _ in kills[:1])])
             self._hear(max(0.0, until_s - now_s))
             self._decide()
-        steps, events = list(self.steps), list(self.events)
-        return {"steps": steps, "events": events, "states": self._states(), **_measured(self.plan, steps, events)}
 
-    def _states(self) -> dict[int, State]:
-        """Return the members' states after the current step."""
-        before = len(self.steps)
-        while len(self.steps) == before:
+        steps, events = list(self.steps), list(self.events)
+        while len(self.steps) == len(steps):  # the states are those after the current step
             self._hear(_LOOK_S)
             self._decide(last=True)
-        return {rank: _take(member.control) for rank, member in self.quorum.items() if member.step == self.step}
+        states = {rank: _take(member.control) for rank, member in self.quorum.items() if member.step == self.step}
+        return {"steps": steps, "events": events, "states": states, **_measured(self.plan, steps, events)}
 
     def _now_s(self) -> float:
         return time.monotonic() - self.began_s
-
-    def _tell(self, now_s: float) -> None:
-        news = {"step": now_s / self.plan.hour_s, "steps": self.plan.run_s / self.plan.hour_s, "members": len(self.quorum)}
-        print(json.dumps(news), flush=True)
 
     def _start(self, rank: int) -> None:
         control, own = socket.socketpair()
@@ -259,6 +248,7 @@ class _QuorumSupervisor:
             except (OSError, EOFError):
                 self._lost(rank)
                 continue
+
             self.alive[rank].asks = True
             if said == "voted":
                 self.votes[rank] = value
@@ -277,6 +267,7 @@ class _QuorumSupervisor:
         """Decide whether the step counts, once every member of the quorum has voted or died, and name the next quorum."""
         if len(self.votes) < len(self.quorum):
             return
+
         counts = all(self.votes.values())
         self.steps.append((self._now_s(), len(self.quorum), counts))
         if counts:
@@ -291,6 +282,7 @@ class _QuorumSupervisor:
         newest = [rank for rank, member in self.alive.items() if member.asks and member.step == self.step]
         if not newest:
             raise RuntimeError("live_quorum: all members were lost at once; only a checkpoint can restore the state")
+
         self.quorum = {rank: member for rank, member in sorted(self.alive.items()) if member.asks}
         behind = tuple(rank for rank in self.quorum if rank not in newest)
         if before:
@@ -310,7 +302,7 @@ class _QuorumSupervisor:
         for rank, member in self.quorum.items():
             member.asks = False
             with suppress(OSError):  # the rank was killed a moment ago; `_hear` notices next
-                _put_with_sockets(member.control, (counts, last, behind, changed), ends[rank])
+                _put(member.control, (counts, last, behind, changed), ends[rank])
             for end in ends[rank]:
                 end.close()  # so that a line closes when the process at its other end ends
 
@@ -366,35 +358,21 @@ def _rank(rank: int, control: socket.socket, inherited: list[socket.socket], sta
 # ---- messages --------------------------------------------------------------------------------------------
 
 
-def _put(line: socket.socket, value: Any) -> None:
+def _put(line: socket.socket, value: Any, ends: Sequence[socket.socket] = ()) -> None:
+    """Send a value over a socket; the sockets `ends` travel along."""
     data = pickle.dumps(value)
-    line.sendall(len(data).to_bytes(_LENGTH, "big") + data)
+    socket.send_fds(line, [len(data).to_bytes(_LENGTH, "big")], [end.fileno() for end in ends])
+    line.sendall(data)
 
 
 def _take(line: socket.socket) -> Any:
     """Return the next value from a socket; raise EOFError if its other end is gone."""
-    return pickle.loads(_exactly(line, int.from_bytes(_exactly(line, _LENGTH), "big")))
-
-
-def _exactly(line: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = line.recv(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
-
-
-def _put_with_sockets(line: socket.socket, value: Any, ends: list[socket.socket]) -> None:
-    data = pickle.dumps(value)
-    socket.send_fds(line, [len(data).to_bytes(_LENGTH, "big")], [end.fileno() for end in ends])
-    line.sendall(data)
+    return pickle.loads(exactly(line, int.from_bytes(exactly(line, _LENGTH), "big")))
 
 
 def _take_with_sockets(line: socket.socket) -> tuple[Any, list[socket.socket]]:
     head, numbers, *_ = socket.recv_fds(line, _LENGTH, _MOST_LINES)
     if not head:
         raise EOFError
-    value = pickle.loads(_exactly(line, int.from_bytes(head, "big")))
+    value = pickle.loads(exactly(line, int.from_bytes(head, "big")))
     return value, [socket.socket(fileno=number) for number in numbers]

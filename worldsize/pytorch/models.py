@@ -5,7 +5,8 @@ A training step takes milliseconds on one core. The labs teach training loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -23,15 +24,12 @@ def small_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
     9,098 parameters at width 8. `seed` fixes the weights and leaves torch's own generator as it was; None draws them from that
     generator.
     """
-
-    def build() -> nn.Sequential:
+    with _seeded(seed):
         return nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(2 * width * (SIDE // 4) ** 2, CLASSES),
         )  # fmt: skip
-
-    return _seeded(build, seed)
 
 
 def strided_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
@@ -39,15 +37,12 @@ def strided_cnn(seed: int | None = None, width: int = 8) -> nn.Sequential:
 
     3,818 parameters at width 8; a step takes a tenth of `small_cnn`'s time on images of twice the side. Seeded as `small_cnn` is.
     """
-
-    def build() -> nn.Sequential:
+    with _seeded(seed):
         return nn.Sequential(
             nn.Conv2d(1, width, 3, stride=2, padding=1), nn.ReLU(),
             nn.Conv2d(width, 2 * width, 3, stride=2, padding=1), nn.ReLU(),
             nn.Flatten(), nn.Linear(2 * width * 4 * 4, CLASSES),
         )  # fmt: skip
-
-    return _seeded(build, seed)
 
 
 def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
@@ -58,13 +53,11 @@ def mlp(sizes: list[int], seed: int | None = None) -> nn.Sequential:
     if len(sizes) < 2:
         raise ValueError(f"mlp: expected at least two sizes, for input and output, got {sizes!r}")
 
-    def build() -> nn.Sequential:
-        layers: list[nn.Module] = []
+    layers: list[nn.Module] = []
+    with _seeded(seed):
         for pair in pairwise(sizes):
             layers += [nn.Linear(*pair), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-    return _seeded(build, seed)
+    return nn.Sequential(*layers[:-1])
 
 
 def tensors(dataset: Dataset, train: int | None = None, test: int | None = None) -> tuple[torch.Tensor, ...]:
@@ -96,10 +89,13 @@ def _images(images: np.ndarray) -> torch.Tensor:
     return x.permute(0, 3, 1, 2).contiguous()
 
 
-def _seeded(build: Callable[[], nn.Sequential], seed: int | None) -> nn.Sequential:
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Draw from `seed` inside, and leave torch's own generator as it was; with None, draw from that generator."""
     if seed is None:
-        return build()
+        yield
+        return
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build()
+        yield

@@ -136,13 +136,8 @@ def _collectives(events: Iterable[Any], rank: int, item_bytes: int) -> Iterator[
         named = _COLLECTIVE.fullmatch(event.name)
         if named:
             start_us, end_us = event.time_range.start, event.time_range.end
-            size_bytes = item_bytes * _numbers(event.input_shapes)
+            size_bytes = item_bytes * sum(math.prod(shape) for shape in event.input_shapes or () if shape)
             yield Collective(named[1], size_bytes, rank, float(start_us) * 1e-6, float(end_us) * 1e-6)
-
-
-def _numbers(shapes: Any) -> int:
-    """Return the number of elements in tensors of these shapes: [[3, 2], [5]] gives 11."""
-    return sum(math.prod(shape) for shape in shapes or () if shape)
 
 
 @contextmanager

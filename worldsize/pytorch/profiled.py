@@ -115,7 +115,10 @@ def profiled(rank: int) -> Iterator[Profile]:
         with quietly():
             watching.stop()
 
-    rows = _rows(watching)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        watching.export_chrome_trace(str(path))
+        rows = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     offset_s, seen.clock_error_s = _offset(rows, (before, after))
     seen.rows, seen.threads = _on_launch_clock(rows, rank, offset_s)
 
@@ -131,14 +134,6 @@ def _marks(origin_s: float) -> list[tuple[float, float]]:
             pass
         found.append((start_s - origin_s, time.monotonic() - origin_s))
     return found
-
-
-def _rows(watching: Any) -> list[ChromeRow]:
-    """Return the rows of the file that the profiler writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        watching.export_chrome_trace(str(path))
-        return json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
 
 
 def _offset(rows: Sequence[ChromeRow], readings: Sequence[list[tuple[float, float]]]) -> tuple[float, float]:
@@ -161,18 +156,19 @@ def _on_launch_clock(rows: Sequence[ChromeRow], rank: int, offset_s: float) -> t
     """Return the rows of work and memory in `rank`'s group, one row per thread, and the threads' names in that order."""
     names = {row["tid"]: row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "thread_name"}
     kept = [row for row in rows if row.get("cat") in _KEPT and row["name"] != _MARK]
-    threads = list(dict.fromkeys(row["tid"] for row in sorted(kept, key=lambda row: row["ts"])))
 
-    found = []
-    for number, thread in enumerate(threads):
-        about = {"name": f"profiler: {_short(names.get(thread, str(thread)))}"}
-        found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": FIRST_THREAD + number, "args": about})
+    found, threads = [], {}  # of each thread its row's number, and its name
+    for row in sorted(kept, key=lambda row: row["ts"]):
+        thread = row["tid"]
+        if thread in threads:
+            continue
+
+        name, number = names.get(thread, str(thread)), FIRST_THREAD + len(threads)
+        short = name.partition("(")[2].rstrip(")") or name  # "python" of "thread 15585 (python)"
+        threads[thread] = number, short
+        about = {"name": f"profiler: {short}"}
+        found.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": about})
+
     for row in kept:
-        place = {"pid": rank, "tid": FIRST_THREAD + threads.index(row["tid"]), "ts": row["ts"] + offset_s * 1e6}
-        found.append({**row, **place})
-    return tuple(found), tuple(_short(names.get(thread, str(thread))) for thread in threads)
-
-
-def _short(name: str) -> str:
-    """Shorten "thread 15585 (python)" to "python"."""
-    return name.partition("(")[2].rstrip(")") or name
+        found.append({**row, "pid": rank, "tid": threads[row["tid"]][0], "ts": row["ts"] + offset_s * 1e6})
+    return tuple(found), tuple(short for _, short in threads.values())

@@ -47,7 +47,11 @@ def cut(
     parts = []
     for stage, (start, stop) in enumerate(pairwise(edges)):
         rows, width = len(x) // micro_batches, linear[start].in_features
-        layers = [_plain(layer, relu=k < len(linear) - 1) for k, layer in enumerate(linear[start:stop], start)]
+        layers = []
+        for k, layer in enumerate(linear[start:stop], start):
+            plain = {"weight": layer.weight.detach().clone(), "bias": layer.bias.detach().clone()}
+            layers.append({**plain, "relu": k < len(linear) - 1})
+
         xs = _chunks(x, micro_batches)
         if stage:
             xs = [torch.empty(rows, width, dtype=x.dtype) for _ in range(micro_batches)]
@@ -64,10 +68,6 @@ def _chunks(x: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [chunk.clone() for chunk in x.chunk(count)]
 
 
-def _plain(layer: nn.Linear, relu: bool) -> dict[str, Any]:
-    return {"weight": layer.weight.detach().clone(), "bias": layer.bias.detach().clone(), "relu": relu}
-
-
 def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
     """Build one stage's layers from its part, in the dtype of their weights.
 
@@ -75,23 +75,19 @@ def build(part: StagePart, fabric: Fabric | None = None) -> nn.Module:
     """
     layers = nn.Sequential()
     for plain in part["layers"]:
-        layers.extend(_modules(plain))
+        out_features, in_features = plain["weight"].shape
+        linear = nn.Linear(in_features, out_features, dtype=plain["weight"].dtype)
+        with torch.no_grad():
+            linear.weight.copy_(plain["weight"])
+            linear.bias.copy_(plain["bias"])
+
+        layers.append(linear)
+        if plain["relu"]:
+            layers.append(nn.ReLU())
 
     if "seconds" not in part:
         return layers
     return TimedLayers(layers, fabric, *part["seconds"], part["watch"], part.get("recompute", False))
-
-
-def _modules(plain: dict[str, Any]) -> list[nn.Module]:
-    out_features, in_features = plain["weight"].shape
-    linear = nn.Linear(in_features, out_features, dtype=plain["weight"].dtype)
-    with torch.no_grad():
-        linear.weight.copy_(plain["weight"])
-        linear.bias.copy_(plain["bias"])
-
-    if plain["relu"]:
-        return [linear, nn.ReLU()]
-    return [linear]
 
 
 class TimedLayers(nn.Module):

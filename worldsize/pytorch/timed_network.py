@@ -8,22 +8,15 @@ Making the ranks agree is left to the lab's student.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
+from worldsize.fabric.interface import Fabric
+
 TrainingTask = dict[str, Any]
-
-
-class Rank(Protocol):
-    """The part of a `worldsize.fabric.Fabric` that is used here."""
-
-    @property
-    def rank(self) -> int: ...
-
-    def compute(self, seconds: float, x: torch.Tensor) -> torch.Tensor: ...
 
 
 def task(**given: Any) -> TrainingTask:
@@ -49,7 +42,7 @@ class _Stretch(torch.autograd.Function):
     """Declared time in forward, and in backward before the gradient goes on. Only the fabric may change the values."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, fabric: Rank, forward_s: float, backward_s: float) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, fabric: Fabric, forward_s: float, backward_s: float) -> torch.Tensor:
         ctx.fabric, ctx.backward_s = fabric, backward_s
         made = _declare(fabric, forward_s, x)
         return made.view_as(made)
@@ -59,7 +52,7 @@ class _Stretch(torch.autograd.Function):
         return _declare(ctx.fabric, ctx.backward_s, gradient), None, None, None
 
 
-def _declare(fabric: Rank, seconds: float, x: torch.Tensor) -> torch.Tensor:
+def _declare(fabric: Fabric, seconds: float, x: torch.Tensor) -> torch.Tensor:
     return fabric.compute(seconds, x) if seconds else x
 
 
@@ -99,11 +92,12 @@ class _Marked(torch.autograd.Function):
 class Network(nn.Module):
     """Linear layers without bias, tanh between them: one weight [out, in] per layer, in `parameters()` from the input on."""
 
-    def __init__(self, fabric: Rank, task: TrainingTask) -> None:
+    def __init__(self, fabric: Fabric, task: TrainingTask) -> None:
         super().__init__()
         self._fabric, self._task = fabric, task
         self.graphs = KeptGraphs()
-        self._passed_by = set(_of_rank(task["unused"], fabric.rank))
+        unused, rank = task["unused"], fabric.rank
+        self._passed_by = set(unused.get(rank, unused.get(str(rank), [])))  # JSON has no integer keys
 
         random = _random(task, fabric.rank)
         dtype = getattr(torch, task["dtype"])
@@ -129,7 +123,7 @@ class Network(nn.Module):
         return self.graphs.mark(x) if self._task["parts"] > 1 else x
 
 
-def network(fabric: Rank, task: TrainingTask) -> Network:
+def network(fabric: Fabric, task: TrainingTask) -> Network:
     """Return this rank's copy of the network, with its own weights.
 
     Forward and backward take the task's declared time.
@@ -156,7 +150,7 @@ def loss(task: TrainingTask, rank: int, forward: Callable, step: int, part: int 
 
 
 def train(
-    fabric: Rank, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None
+    fabric: Fabric, task: TrainingTask, model: nn.Module, gradients: Callable, forward: Callable | None = None
 ) -> dict[str, Any]:
     """Train the network by gradient descent; a given function makes the gradients of each step.
 
@@ -167,11 +161,11 @@ def train(
     seconds = []
     for step in range(task["steps"]):
         model.zero_grad()
-        losses = _losses(task, fabric.rank, forward or model, step)
+        losses = (loss(task, fabric.rank, forward or model, step, part) for part in range(task["parts"]))
 
         begin_s = time.monotonic()
         gradients(losses if task["parts"] > 1 else next(losses))
-        _descend(model, task["rate"])
+        descend(model, task["rate"])
         seconds.append(time.monotonic() - begin_s)
 
     told = {"weights": [p.detach() for p in model.parameters()], "seconds": seconds}
@@ -180,20 +174,12 @@ def train(
     return told
 
 
-def _losses(task: TrainingTask, rank: int, forward: Callable, step: int) -> Iterator[torch.Tensor]:
-    return (loss(task, rank, forward, step, part) for part in range(task["parts"]))
-
-
 @torch.no_grad()
-def _descend(model: nn.Module, rate: float) -> None:
+def descend(model: nn.Module, rate: float) -> None:
+    """Take a step against each parameter's gradient, if it has one."""
     for p in model.parameters():
         if p.grad is not None:
             p -= rate * p.grad
-
-
-def _of_rank(by_rank: dict, rank: int) -> list[int]:
-    """Return the rank's entry; JSON has no integer keys, so text keys work too."""
-    return by_rank.get(rank, by_rank.get(str(rank), []))
 
 
 def _random(task: TrainingTask, *place: int) -> torch.Generator:

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from worldsize.pytorch.timed_network import descend
+
 ModuleTask = dict[str, Any]
 Inputs = Callable[[torch.Generator, int, int], tuple]  # (random, rank, step) -> the module's arguments
 
@@ -169,7 +171,7 @@ def train(
         loss(task, rank, step, forward or model).backward()
         if finish is not None:
             finish()
-        _descend(model, task["rate"])
+        descend(model, task["rate"])
         states.append(state(model))
     return _told(states)
 
@@ -185,20 +187,13 @@ def train_alone(tasks: Sequence[ModuleTask]) -> dict[str, dict[str, torch.Tensor
         model.zero_grad()
         losses = [loss(task, rank, step, model) for rank, task in enumerate(tasks)]
         torch.stack(losses).mean().backward()
-        _descend(model, tasks[0]["rate"])
+        descend(model, tasks[0]["rate"])
         states.append(state(model))
     return _told(states)
 
 
 def _told(states: list[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
     return {"start": states[0], "first": states[1], "end": states[-1]}
-
-
-@torch.no_grad()
-def _descend(model: nn.Module, rate: float) -> None:
-    for p in model.parameters():
-        if p.grad is not None:
-            p -= rate * p.grad
 
 
 def _random(task: ModuleTask, place: int) -> torch.Generator:

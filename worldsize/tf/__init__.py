@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from worldsize.engines.cluster import Cluster, Task
 from worldsize.tf.api import launch, quiet_launch, warm
+from worldsize.tf.errors import first_words
 
-__all__ = ["Cluster", "Task", "launch", "quiet_launch", "warm"]
+__all__ = ["Cluster", "Task", "first_words", "launch", "quiet_launch", "warm"]

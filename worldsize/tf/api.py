@@ -58,7 +58,7 @@ def launch(
         raise _unknown(next(iter(unknown)))
     _check(fn, args, timeout_s, seed, logical_devices, cluster, env)
 
-    tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
     call = Payload(fn, tuple(args), dict(kwargs or {}))
     return _launch(current_engine("tensorflow"), call, tasks, timeout_s, seed, env, STUDENTS_LAUNCHES)
 
@@ -80,20 +80,9 @@ def quiet_launch(
     """
     _check(fn, args, timeout_s, None, logical_devices, cluster, env)
 
-    tasks = _tasks(cluster, servers, logical_devices, legacy_keras)
+    tasks = TensorFlowTasks(cluster, serving(cluster, servers), logical_devices, legacy_keras)
     call = Payload(fn, tuple(args), {})
     return _launch(local_engine("tensorflow"), call, tasks, timeout_s, None, env, KernelLaunches())
-
-
-def _tasks(
-    cluster: Cluster | None, servers: Iterable[str] | None, logical_devices: int, legacy_keras: bool
-) -> TensorFlowTasks:
-    return TensorFlowTasks(
-        cluster=cluster,
-        servers=serving(cluster, servers),
-        logical_devices=logical_devices,
-        legacy_keras=legacy_keras,
-    )
 
 
 def _launch(

@@ -15,6 +15,7 @@ from typing import Any
 COLLECTIVES = ("CollectiveReduceV2", "CollectiveReduceV3", "NcclAllReduce")
 SENDS = ("_Send", "_HostSend")
 SCALAR_BYTES = 8
+KINDS = {"ReadVariableOp": "weights", "Placeholder": "inputs"}  # by the type of the operation that made a tensor
 RENAMING = (
     "layout_optimizer", "constant_folding", "shape_optimization", "remapping", "arithmetic_optimization",
     "dependency_optimization", "loop_optimization", "function_optimization", "scoped_allocator_optimization",
@@ -89,13 +90,8 @@ def _sends(nodes: Iterable[Any], names: dict[str, Any]) -> Iterator[dict[str, An
 
         seen.add(key)
         size = _bytes(names[source].outputs[int(port or 0)])
-        yield {"src": src, "dst": dst, "bytes": size, "kind": _kind(names[source], size)}
-
-
-def _kind(operation: Any, size_bytes: int) -> str:
-    if size_bytes <= SCALAR_BYTES:
-        return "scalars"
-    return {"ReadVariableOp": "weights", "Placeholder": "inputs"}.get(operation.type, "gradients")
+        kind = KINDS.get(names[source].type, "gradients") if size > SCALAR_BYTES else "scalars"
+        yield {"src": src, "dst": dst, "bytes": size, "kind": kind}
 
 
 def _collectives(nodes: Iterable[Any], names: dict[str, Any]) -> dict[str, int]:

@@ -95,7 +95,8 @@ def moves(metadata: Any, graph: Any) -> list[Move]:
             sizes, at = made.get(name, ({}, 0.0))
             fed = re.fullmatch(r"_recv_(.+)_(\d+)", name)  # a tensor fed by a client arrives under such a name
             if fed:
-                what, size_bytes = fed[1], _size(graph, fed[1], int(fed[2]))
+                what, tensor = fed[1], graph.get_tensor_by_name(f"{fed[1]}:{fed[2]}")
+                size_bytes = (tensor.shape.num_elements() or 0) * tensor.dtype.size  # 0 if its shape is unknown
             else:
                 what, size_bytes = read.get(name, name), sizes.get(int(slot or 0), 0)
 
@@ -121,12 +122,6 @@ def _made(stats: Any) -> dict[str, tuple[dict[int, int], float]]:
             found[node.node_name] = (sizes, node.all_start_micros + node.all_end_rel_micros)
 
     return found
-
-
-def _size(graph: Any, name: str, slot: int) -> int:
-    """Return the bytes of a tensor of known shape."""
-    tensor = graph.get_tensor_by_name(f"{name}:{slot}")
-    return (tensor.shape.num_elements() or 0) * tensor.dtype.size
 
 
 def order(device: str) -> tuple[bool, str]:

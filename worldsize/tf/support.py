@@ -1,8 +1,8 @@
 """The support matrix: every tf.distribute strategy with every way to train, really run, with versions and a date.
 
-`run()` runs cells, `recorded()` reads the last whole matrix from `datasets/support.json`, and `python -m worldsize.tf.support`
-rewrites that file. Beside the matrix stands the table of the TensorFlow 2.0 guide of 2019. The trials are in `support_trials.py`
-and `support_trials_tf1.py`.
+`run()` runs cells, and `recorded()` reads the last whole matrix from `datasets/support.json`, which `make support` rewrites.
+Beside the matrix stands the table of the TensorFlow 2.0 guide of 2019. The trials are in `support_trials.py` and
+`support_trials_tf1.py`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,104 @@ from typing import Any
 
 from worldsize import data
 from worldsize.errors import LaunchError
-from worldsize.files import write_whole
-from worldsize.tf import Cluster, quiet_launch, support_trials, support_trials_tf1
-from worldsize.tf.support_trials import KERAS_3_FIT, LOOP_KERAS_3, LOOP_TF_KERAS, RAW, TF_KERAS_FIT, SupportCell
+from worldsize.tf import Cluster, quiet_launch, support_trials, support_trials_tf1, worker_devices
+from worldsize.tf.errors import MAX_CHARACTERS
+from worldsize.tf.support_trials import FITS, RAW, WAYS, Found, Outcome, SupportCell, attempts
 
 RECORD = data.CHECKOUT_FOLDER / "support.json"
-WAYS = (KERAS_3_FIT, TF_KERAS_FIT, RAW, LOOP_KERAS_3, LOOP_TF_KERAS)
-FITS = (KERAS_3_FIT, TF_KERAS_FIT)
 KINDS = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "v1")
 PACKAGES = ("tensorflow", "keras", "tf_keras", "numpy")
+
+
+# ---- the tasks' functions: an outcome for each cell ------------------------------------------
+
+
+def on_devices(cells: Iterable[SupportCell]) -> Found:
+    """Run trials on one machine's devices, and return the result of each cell."""
+    import tensorflow as tf
+
+    d, pair, three = tf.distribute, ["/cpu:0", "/cpu:1"], ["/cpu:0", "/cpu:1", "/cpu:2"]
+    made = {
+        "OneDevice": lambda: d.OneDeviceStrategy("/cpu:0"),
+        "Mirrored, 2 devices": lambda: d.MirroredStrategy(pair),
+        "Mirrored, 4 devices": lambda: d.MirroredStrategy([*three, "/cpu:3"]),
+        "Mirrored, HierarchicalCopyAllReduce": lambda: d.MirroredStrategy(pair, d.HierarchicalCopyAllReduce()),
+        "Mirrored, HierarchicalCopyAllReduce, 3 devices": lambda: d.MirroredStrategy(three, d.HierarchicalCopyAllReduce()),
+        "Mirrored, ReductionToOneDevice": lambda: d.MirroredStrategy(pair, d.ReductionToOneDevice()),
+        "Mirrored, NcclAllReduce on CPUs": lambda: d.MirroredStrategy(pair, d.NcclAllReduce()),
+        "CentralStorage": lambda: d.experimental.CentralStorageStrategy(pair),
+    }
+
+    def trial(row: str, way: str) -> Outcome:
+        if row == "TPU":
+            return str(d.TPUStrategy(d.cluster_resolver.TPUClusterResolver())), ""
+        if row == "v1 Estimator":
+            if hasattr(tf, "estimator") or hasattr(tf.compat.v1, "estimator"):
+                return "works", ""
+            return "fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are gone"
+        if row == "v1 towers":
+            return support_trials_tf1.towers()
+
+        if row == "CentralStorage, aggregation=MEAN":
+            weights = support_trials.looped(made["CentralStorage"](), way, aggregation=tf.VariableAggregation.MEAN)
+            return support_trials.compared(weights.numpy())
+        if row.startswith("CentralStorage, "):
+            names = row.removeprefix("CentralStorage, ").split(" and ")
+            return support_trials.layers(made["CentralStorage"](), way, names)
+
+        return support_trials.synchronous(made[row](), way)
+
+    return attempts(trial, cells)
+
+
+def on_workers(cells: Iterable[SupportCell]) -> Found:
+    """Run trials of MultiWorkerMirrored on each worker, and return the result of each cell."""
+    import tensorflow as tf
+
+    experimental, made = tf.distribute.experimental, {}
+    kinds = experimental.CommunicationImplementation
+    for row, _ in cells:  # before any other operation
+        if row not in made:
+            kind = getattr(kinds, row.removeprefix("MultiWorkerMirrored, ").split()[0], kinds.AUTO)
+            options = experimental.CommunicationOptions(implementation=kind)
+            made[row] = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    return attempts(lambda row, way: support_trials.synchronous(made[row], way), cells)
+
+
+def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
+    """Run the trials of `on_workers` with every logical CPU of a worker as a replica."""
+    worker_devices.use_logical_cpus()
+    return on_workers(cells)
+
+
+def with_servers(cells: Iterable[SupportCell]) -> Found:
+    """Run trials with ParameterServerStrategy on the chief, and return the result of each cell."""
+    import tensorflow as tf
+
+    d, made = tf.distribute, {}
+
+    def trial(row: str, way: str) -> Outcome:
+        if row == "v1 in-graph":
+            return support_trials_tf1.in_graph()
+
+        if row not in made:
+            cut = d.experimental.partitioners.FixedShardsPartitioner(2) if "partitioner" in row else None
+            resolver = d.cluster_resolver.TFConfigClusterResolver()
+            made[row] = d.coordinator.ClusterCoordinator(d.ParameterServerStrategy(resolver, variable_partitioner=cut))
+        if way in FITS:
+            return support_trials.fitted(made[row], way)
+        return support_trials.scheduled(made[row], way)
+
+    return attempts(trial, cells)
+
+
+def between_graphs(task: Any, cells: Iterable[SupportCell]) -> Found:
+    """Run between-graph replication of TensorFlow 1 on this worker, and return the result of each cell."""
+    return attempts(lambda row, way: support_trials_tf1.between_graphs(task, "Sync" in row), cells)
+
+
+# ---- the matrix ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -36,30 +125,15 @@ class SupportLaunch:
 
     fn: Callable
     rows: dict[str, tuple[str, ...]]  # row -> its ways
-    way: dict[str, Any] = field(default_factory=dict)
-    timeout_s: float = 240.0
+    options: dict[str, Any] = field(default_factory=dict)  # of the launch
 
-
-def between_graphs(row: str) -> SupportLaunch:
-    return SupportLaunch(_between, {row: (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
-
-
-def _on_devices(cells: tuple[SupportCell, ...]) -> support_trials.Found:
-    return support_trials.on_devices(cells, {"v1 towers": support_trials_tf1.towers})
-
-
-def _with_servers(cells: tuple[SupportCell, ...]) -> support_trials.Found:
-    return support_trials.with_servers(cells, {"v1 in-graph": support_trials_tf1.in_graph})
-
-
-def _between(task: Any, cells: tuple[SupportCell, ...]) -> support_trials.Found:
-    (cell,) = cells
-    return support_trials_tf1.between_graphs(task, *cell)
+    def cells(self, ways: Iterable[str] = WAYS) -> list[SupportCell]:
+        return [(row, way) for row, its in self.rows.items() for way in its if way in ways]
 
 
 LAUNCHES = (
     SupportLaunch(
-        _on_devices,
+        on_devices,
         {
             "OneDevice": WAYS,
             "Mirrored, 2 devices": WAYS,
@@ -78,27 +152,27 @@ LAUNCHES = (
         {"logical_devices": 2},
     ),
     # in a separate process: once 2 devices have met, a process refuses a group of 4 (collectives keep their group)
-    SupportLaunch(support_trials.on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
-    SupportLaunch(
-        support_trials.on_devices, {"Mirrored, HierarchicalCopyAllReduce, 3 devices": WAYS}, {"logical_devices": 3}
-    ),
+    SupportLaunch(on_devices, {"Mirrored, 4 devices": WAYS}, {"logical_devices": 4}),
+    SupportLaunch(on_devices, {"Mirrored, HierarchicalCopyAllReduce, 3 devices": WAYS}, {"logical_devices": 3}),
     # one strategy per process: a second one reopens the collectives, and a worker that is ahead then waits forever
     *(
-        SupportLaunch(support_trials.on_workers, {f"MultiWorkerMirrored, {kind}": WAYS}, {"cluster": Cluster(worker=2)})
+        SupportLaunch(on_workers, {f"MultiWorkerMirrored, {kind}": WAYS}, {"cluster": Cluster(worker=2)})
         for kind in ("RING", "AUTO", "NCCL on CPUs")
     ),
     SupportLaunch(
-        support_trials.on_workers_devices,
+        on_workers_devices,
         {"MultiWorkerMirrored, 2 devices a worker": WAYS},
         {"cluster": Cluster(worker=2), "logical_devices": 2},
     ),
     SupportLaunch(
-        _with_servers,
+        with_servers,
         {"ParameterServer": WAYS, "ParameterServer, partitioner": WAYS, "v1 in-graph": (RAW,)},
         {"cluster": Cluster(chief=1, worker=3, ps=2)},
     ),
-    between_graphs("v1 between-graph, asynchronous"),
-    between_graphs("v1 between-graph, SyncReplicas"),
+    *(
+        SupportLaunch(between_graphs, {f"v1 between-graph, {kind}": (RAW,)}, {"cluster": Cluster(worker=2, ps=1)})
+        for kind in ("asynchronous", "SyncReplicas")
+    ),
 )
 
 # "Distributed training with TensorFlow", guide of TensorFlow 2.0 (2019), its support table
@@ -124,28 +198,24 @@ class Matrix:
 
     date: str
     versions: dict[str, str]
-    cells: dict[SupportCell, tuple[str, str]]
+    cells: Found
 
     @property
     def rows(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row for row, _ in self.cells))
 
-    def column(self, way: str) -> dict[str, tuple[str, str]]:
+    def column(self, way: str) -> dict[str, Outcome]:
         return {row: found for (row, its), found in self.cells.items() if its == way}
 
 
 def cells() -> tuple[SupportCell, ...]:
     """Return every cell of the support matrix, row by row, whichever launch runs it."""
-    every = {cell for launch in LAUNCHES for cell in _cells(launch, WAYS)}
-    return tuple(sorted(every, key=lambda cell: (_order(cell[0]), WAYS.index(cell[1]))))
 
+    def place(cell: SupportCell) -> tuple[int, str, int]:
+        row, way = cell
+        return KINDS.index(re.split("[ ,]", row)[0]), row, WAYS.index(way)
 
-def _order(row: str) -> tuple[int, str]:
-    return next(k for k, kind in enumerate(KINDS) if re.split("[ ,]", row)[0] == kind), row
-
-
-def _cells(launch: SupportLaunch, ways: Iterable[str]) -> tuple[SupportCell, ...]:
-    return tuple((row, way) for row, those in launch.rows.items() for way in those if way in ways)
+    return tuple(sorted((cell for launch in LAUNCHES for cell in launch.cells()), key=place))
 
 
 def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES) -> Matrix:
@@ -158,38 +228,24 @@ def run(ways: Iterable[str] = WAYS, launches: Iterable[SupportLaunch] = LAUNCHES
         if way not in WAYS:
             raise ValueError(f"support.run: expected one of {', '.join(WAYS)}, got {way!r}")
 
-    found: support_trials.Found = {}
+    found: Found = {}
     for launch in launches:
-        wanted = _cells(launch, ways)
-        if wanted:
-            found |= _launched(launch, wanted)
+        wanted = launch.cells(ways)
+        if not wanted:
+            continue
+
+        try:
+            results = quiet_launch(launch.fn, (wanted,), timeout_s=240.0, **launch.options).results
+        except LaunchError as error:
+            found |= dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][:MAX_CHARACTERS]))
+            continue
+        for cell in wanted:
+            outcomes = [task[cell] for task in results if task]
+            found[cell] = min(outcomes, key=lambda outcome: outcome[0] == "works")
 
     ordered = {cell: found[cell] for cell in cells() if cell in found}
-    return Matrix(datetime.date.today().isoformat(), _versions(), ordered)
-
-
-def _launched(launch: SupportLaunch, wanted: tuple[SupportCell, ...]) -> support_trials.Found:
-    try:
-        run = quiet_launch(launch.fn, (wanted,), timeout_s=launch.timeout_s, **launch.way)
-    except LaunchError as error:
-        return dict.fromkeys(wanted, ("fails", str(error).splitlines()[0][: support_trials.TOLD]))
-
-    tasks = [result for result in run.results if result]
-    return {cell: min((task[cell] for task in tasks), key=lambda found: found[0] == "works") for cell in wanted}
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-
-
-# ---- the file --------------------------------------------------------------------------------
-
-
-def save(matrix: Matrix, path: Path = RECORD) -> None:
-    """Write a support matrix to its file with its date and versions, all or nothing."""
-    rows = {row: {way: list(matrix.cells[row, way]) for way in WAYS if (row, way) in matrix.cells} for row in matrix.rows}
-    text = json.dumps({"date": matrix.date, "versions": matrix.versions, "cells": rows}, indent=1)
-    write_whole(path, text + "\n")
+    versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    return Matrix(datetime.date.today().isoformat(), versions, ordered)
 
 
 def recorded(path: Path | None = None) -> Matrix:
@@ -197,10 +253,3 @@ def recorded(path: Path | None = None) -> Matrix:
     read = json.loads((path or data.shipped(RECORD.name)).read_text(encoding="utf-8"))
     found = {(row, way): tuple(said) for row, ways in read["cells"].items() for way, said in ways.items()}
     return Matrix(read["date"], read["versions"], found)
-
-
-if __name__ == "__main__":
-    matrix = run()
-    save(matrix)
-    for (row, way), (outcome, words) in matrix.cells.items():
-        print(f"{row:38} {way:16} {outcome:14} {words}")

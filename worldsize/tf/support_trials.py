@@ -7,53 +7,35 @@ lists the cells; `support_trials_tf1.py` holds TensorFlow 1.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from worldsize.tf import worker_devices
+from worldsize.tf.errors import first_words
 
 SupportCell = tuple[str, str]  # (row, way)
-Found = dict[SupportCell, tuple[str, str]]  # cell -> ("works", "fails", "wrong" or "loses updates"; explanation)
-Others = Mapping[str, Callable[[], tuple[str, str]]]
-NO_OTHERS: Others = MappingProxyType({})
+Outcome = tuple[str, str]  # ("works", "fails", "wrong" or "loses updates"; explanation)
+Found = dict[SupportCell, Outcome]
 
-KERAS_3_FIT, TF_KERAS_FIT = "Keras 3 fit", "tf_keras fit"
-RAW, LOOP_KERAS_3, LOOP_TF_KERAS = "loop, variables", "loop, Keras 3", "loop, tf_keras"
+FITS = ("Keras 3 fit", "tf_keras fit")
+RAW = "loop, variables"
+WAYS = (*FITS, RAW, "loop, Keras 3", "loop, tf_keras")
 RATE, STEPS = 0.1, 3
 EXAMPLES = 24  # divisible into equal parts for 2, 3 and 4 replicas
 FITTED, SCHEDULED = 20, 150
-TOLD = 110  # characters of an error
 
 
-def attempt(cell: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    try:
-        return cell()
-    except Exception as error:
-        return "fails", first_words(error)
+def attempts(trial: Callable[[str, str], Outcome], cells: Iterable[SupportCell]) -> Found:
+    """Return the outcome of `trial(row, way)` for each cell; an error is "fails"."""
+    found = {}
+    for cell in cells:
+        try:
+            found[cell] = trial(*cell)
+        except Exception as error:
+            found[cell] = "fails", first_words(error)
 
-
-def first_words(error: Exception) -> str:
-    """Return the line of an error that explains it, without the tensors and addresses in it.
-
-    The result has at most `TOLD` characters.
-    """
-    text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
-    lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
-
-    unregistered = [line for line in lines if "No OpKernel was registered" in line]
-    told = [*unregistered, *lines, ""][0]
-    if "in user code" in told:
-        told = lines[-1]
-    if told.startswith("Exception encountered when calling"):
-        told = f"{told.split()[4].removesuffix('.call().')}: {lines[1]}"
-
-    told = re.split(r" used by | \(<class|\. ", told)[0]
-    kind = "" if re.match(r"\w+Error: ", told) else f"{type(error).__name__}: "
-    return (kind + told)[:TOLD]
+    return found
 
 
 # ---- the model and its data ------------------------------------------------------------------
@@ -77,7 +59,7 @@ def reference() -> np.ndarray:
     return w
 
 
-def compared(weights: Any) -> tuple[str, str]:
+def compared(weights: Any) -> Outcome:
     off = float(np.abs(np.asarray(weights).reshape(3, 1) - reference()).max())
     if off < 1e-5:
         return "works", "weights as NumPy's"
@@ -91,11 +73,11 @@ def keras_of(way: str) -> Any:
     return keras if "Keras 3" in way else tf_keras
 
 
-def linear(keras: Any, strategy: Any, rate: float) -> tuple[Any, Any]:
+def linear(keras: Any, strategy: Any) -> tuple[Any, Any]:
     """Return the model and optimizer of the trials: one layer without bias, plain gradient descent."""
     with strategy.scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
-        model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(rate)
+        model, optimizer = keras.Sequential([keras.Input((3,)), layer]), keras.optimizers.SGD(RATE)
         optimizer.build(model.trainable_variables)
     return model, optimizer
 
@@ -115,9 +97,9 @@ def batches() -> Any:
     return tf.data.Dataset.from_tensor_slices(examples()).batch(EXAMPLES).with_options(options)
 
 
-def synchronous(strategy: Any, way: str) -> tuple[str, str]:
-    if way in (KERAS_3_FIT, TF_KERAS_FIT):
-        model, optimizer = linear(keras_of(way), strategy, RATE)
+def synchronous(strategy: Any, way: str) -> Outcome:
+    if way in FITS:
+        model, optimizer = linear(keras_of(way), strategy)
         model.compile(optimizer=optimizer, loss="mse")
         model.fit(batches(), epochs=STEPS, verbose=0)
         return compared(model.get_weights()[0])
@@ -132,7 +114,7 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
         with strategy.scope():
             weights = [tf.Variable(tf.zeros((3, 1)), **options)]
     else:
-        model, optimizer = linear(keras_of(way), strategy, RATE)
+        model, optimizer = linear(keras_of(way), strategy)
         weights = model.trainable_variables
 
     def replica(x: Any, y: Any) -> None:
@@ -155,22 +137,18 @@ def looped(strategy: Any, way: str, **options: Any) -> Any:
     return weights[0]
 
 
-def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
+def layers(strategy: Any, way: str, names: tuple[str, ...]) -> Outcome:
     """Run `fit` on a model with these layers, as a cell of the support matrix."""
     keras = keras_of(way)
-    kinds = {
-        "Conv2D": lambda: keras.layers.Conv2D(2, 3),
-        "LSTM": lambda: keras.layers.LSTM(2),
-        "Dropout": lambda: keras.layers.Dropout(0.5),
-        "BatchNormalization": keras.layers.BatchNormalization,
-    }
-
     with strategy.scope():
+        inside = [keras.layers.Flatten()]
         if "LSTM" in names:
-            inside = [kinds["Conv2D"](), keras.layers.Reshape((-1, 2)), kinds["LSTM"]()]
-        else:
-            inside = [keras.layers.Flatten()]
-        inside += [kinds[name]() for name in names if name not in ("Conv2D", "LSTM")]
+            inside = [keras.layers.Conv2D(2, 3), keras.layers.Reshape((-1, 2)), keras.layers.LSTM(2)]
+        if "Dropout" in names:
+            inside.append(keras.layers.Dropout(0.5))
+        if "BatchNormalization" in names:
+            inside.append(keras.layers.BatchNormalization())
+
         model = keras.Sequential([keras.Input((5, 5, 1)), *inside, keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss="mse")
 
@@ -178,105 +156,17 @@ def layers(strategy: Any, way: str, names: tuple[str, ...]) -> tuple[str, str]:
     return "works", f"with {' and '.join(names)}"
 
 
-def on_devices(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Run trials on one machine's devices, and return the result of each cell.
-
-    `others` are rows whose trials the caller supplies.
-    """
-    import tensorflow as tf
-
-    d, pair, three = tf.distribute, ["/cpu:0", "/cpu:1"], ["/cpu:0", "/cpu:1", "/cpu:2"]
-    made = {
-        "OneDevice": lambda: d.OneDeviceStrategy("/cpu:0"),
-        "Mirrored, 2 devices": lambda: d.MirroredStrategy(pair),
-        "Mirrored, 4 devices": lambda: d.MirroredStrategy([f"/cpu:{k}" for k in range(4)]),
-        "Mirrored, HierarchicalCopyAllReduce": lambda: d.MirroredStrategy(pair, d.HierarchicalCopyAllReduce()),
-        "Mirrored, HierarchicalCopyAllReduce, 3 devices": lambda: d.MirroredStrategy(three, d.HierarchicalCopyAllReduce()),
-        "Mirrored, ReductionToOneDevice": lambda: d.MirroredStrategy(pair, d.ReductionToOneDevice()),
-        "Mirrored, NcclAllReduce on CPUs": lambda: d.MirroredStrategy(pair, d.NcclAllReduce()),
-    }
-
-    def central() -> Any:
-        return d.experimental.CentralStorageStrategy(pair)
-
-    def run(row: str, way: str) -> tuple[str, str]:
-        if row == "TPU":
-            return str(d.TPUStrategy(d.cluster_resolver.TPUClusterResolver())), ""
-        if row == "v1 Estimator":
-            return ("works", "") if hasattr(tf, "estimator") or hasattr(tf.compat.v1, "estimator") else GONE
-        if row in others:
-            return others[row]()
-        if row == "CentralStorage, aggregation=MEAN":
-            return compared(looped(central(), way, aggregation=tf.VariableAggregation.MEAN).numpy())
-        if row.startswith("CentralStorage, "):
-            return layers(central(), way, tuple(row.removeprefix("CentralStorage, ").split(" and ")))
-        return synchronous(central() if row == "CentralStorage" else made[row](), way)
-
-    return {(row, way): attempt(lambda row=row, way=way: run(row, way)) for row, way in cells}
-
-
-GONE = ("fails", "AttributeError: tf.estimator and tf.compat.v1.estimator are gone")
-
-
-def on_workers(cells: Iterable[SupportCell]) -> Found:
-    """Run trials of MultiWorkerMirrored on each worker, and return the result of each cell."""
-    import tensorflow as tf
-
-    kinds = tf.distribute.experimental.CommunicationImplementation
-
-    def strategy(row: str) -> Any:
-        options = tf.distribute.experimental.CommunicationOptions(
-            implementation=getattr(kinds, row.removeprefix("MultiWorkerMirrored, ").split()[0], kinds.AUTO)
-        )
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-
-    made = {row: strategy(row) for row in dict.fromkeys(row for row, _ in cells)}  # before any other operation
-    return {(row, way): attempt(lambda row=row, way=way: synchronous(made[row], way)) for row, way in cells}
-
-
-def on_workers_devices(cells: Iterable[SupportCell]) -> Found:
-    """Run the trials of `on_workers` with every logical CPU of a worker as a replica."""
-    worker_devices.use_logical_cpus()
-    return on_workers(cells)
-
-
 # ---- parameter servers -----------------------------------------------------------------------
 
 
-def with_servers(cells: Iterable[SupportCell], others: Others = NO_OTHERS) -> Found:
-    """Run trials with ParameterServerStrategy on the chief, and return the result of each cell.
-
-    `others` are rows whose trials the caller supplies.
-    """
-    import tensorflow as tf
-
-    d, made = tf.distribute, {}
-
-    def coordinator(row: str) -> Any:
-        if row not in made:
-            cut = d.experimental.partitioners.FixedShardsPartitioner(2) if "partitioner" in row else None
-            resolver = d.cluster_resolver.TFConfigClusterResolver()
-            made[row] = d.coordinator.ClusterCoordinator(d.ParameterServerStrategy(resolver, variable_partitioner=cut))
-        return made[row]
-
-    def run(row: str, way: str) -> tuple[str, str]:
-        if row in others:
-            return others[row]()
-        if way in (KERAS_3_FIT, TF_KERAS_FIT):
-            return fitted(coordinator(row), way)
-        return scheduled(coordinator(row), way)
-
-    return {(row, way): attempt(lambda row=row, way=way: run(row, way)) for row, way in cells}
-
-
-def fitted(coordinator: Any, way: str) -> tuple[str, str]:
+def fitted(coordinator: Any, way: str) -> Outcome:
     """Run a `fit` with parameter servers whose weights count the updates.
 
     The gradient is 1 at every step.
     """
     import tensorflow as tf
 
-    model, optimizer = linear(keras_of(way), coordinator.strategy, RATE)
+    model, optimizer = linear(keras_of(way), coordinator.strategy)
     with coordinator.strategy.scope():
         model.compile(optimizer=optimizer, loss=lambda y, guess: tf.reduce_mean(guess))
     ones = tf.data.Dataset.from_tensors((np.ones((4, 3), "float32"), np.ones((4, 1), "float32"))).repeat()
@@ -284,7 +174,7 @@ def fitted(coordinator: Any, way: str) -> tuple[str, str]:
     return counted(model.get_weights()[0], int(optimizer.iterations.numpy()), FITTED)
 
 
-def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
+def scheduled(coordinator: Any, way: str) -> Outcome:
     """Run closures scheduled on parameter servers; the weights count their updates.
 
     There are `SCHEDULED` closures, each with gradient 1.
@@ -297,7 +187,7 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
             variable = tf.Variable(tf.zeros((3, 1)))
         weights = list(getattr(variable, "variables", [variable]))
     else:
-        model, optimizer = linear(keras_of(way), strategy, RATE)
+        model, optimizer = linear(keras_of(way), strategy)
         variable, weights = model.trainable_variables[0], model.trainable_variables
 
     def replica() -> None:
@@ -320,7 +210,7 @@ def scheduled(coordinator: Any, way: str) -> tuple[str, str]:
     return counted(np.asarray(tf.convert_to_tensor(variable)), iterations, SCHEDULED)
 
 
-def counted(weights: np.ndarray, iterations: int | None, updates: int) -> tuple[str, str]:
+def counted(weights: np.ndarray, iterations: int | None, updates: int) -> Outcome:
     """Return the result of a trial with parameter servers: "works" if the weights hold every update.
 
     Each update moves every element of the weights by `RATE`; the optimizer counts the updates.

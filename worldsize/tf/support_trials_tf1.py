@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any
 
-from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Found, attempt, compared, counted, examples
+from worldsize.tf.support_trials import RATE, SCHEDULED, STEPS, Outcome, compared, counted, examples
 
 
 def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
@@ -27,7 +27,7 @@ def halves(tf: Any, places: tuple[str, ...], weights: Any) -> list[Any]:
     return found
 
 
-def split(server: str, places: tuple[str, ...], target: str = "", config: Any = None) -> tuple[str, str]:
+def split(server: str, places: tuple[str, ...], target: str = "", config: Any = None) -> Outcome:
     """Train in one graph and one session, split over two places.
 
     The weights are on `server`, half the examples on each place.
@@ -46,13 +46,13 @@ def split(server: str, places: tuple[str, ...], target: str = "", config: Any = 
             return compared(session.run(weights))
 
 
-def towers() -> tuple[str, str]:
+def towers() -> Outcome:
     import tensorflow.compat.v1 as tf
 
     return split("/cpu:0", ("/cpu:0", "/cpu:1"), config=tf.ConfigProto(device_count={"CPU": 2}))
 
 
-def in_graph() -> tuple[str, str]:
+def in_graph() -> Outcome:
     import tensorflow.compat.v1 as tf
 
     jobs = json.loads(os.environ["TF_CONFIG"])["cluster"]
@@ -61,15 +61,8 @@ def in_graph() -> tuple[str, str]:
     return split("/job:ps/task:0", places, "grpc://" + jobs["worker"][0], alone)
 
 
-def between_graphs(task: Any, row: str, way: str) -> Found:
-    """Run between-graph replication on this worker, as a cell of the support matrix.
-
-    Each worker has its own graph, which shares the variables with the others'.
-    """
-    return {(row, way): attempt(lambda: replicated(task, "Sync" in row))}
-
-
-def replicated(task: Any, synchronous: bool) -> tuple[str, str]:
+def between_graphs(task: Any, synchronous: bool) -> Outcome:
+    """Run between-graph replication on this worker: its own graph shares the variables with the others'."""
     import tensorflow.compat.v1 as tf
 
     from worldsize.tf.sessions import together

@@ -1,0 +1,27 @@
+"""The line of one of TensorFlow's long errors that explains it, for a table or a cell that goes on."""
+
+from __future__ import annotations
+
+import re
+
+MAX_CHARACTERS = 110
+
+
+def first_words(error: Exception) -> str:
+    """Return the line of an error that explains it, without the tensors and addresses in it.
+
+    The result has at most `MAX_CHARACTERS` characters.
+    """
+    text = re.sub(r"\{\s.*?\}", "{…}", re.sub(r"\x1b\[\d*m", "", str(error)), flags=re.DOTALL)
+    lines = [re.sub(r"\{\{.*?\}\} ?", "", line).strip() for line in text.splitlines() if line.strip()]
+
+    unregistered = [line for line in lines if "No OpKernel was registered" in line]
+    told = [*unregistered, *lines, ""][0]
+    if "in user code" in told:
+        told = lines[-1]
+    if told.startswith("Exception encountered when calling"):
+        told = f"{told.split()[4].removesuffix('.call().')}: {lines[1]}"
+
+    told = re.split(r" used by | \(<class|\. ", told)[0]
+    kind = "" if re.match(r"\w+Error: ", told) else f"{type(error).__name__}: "
+    return (kind + told)[:MAX_CHARACTERS]
