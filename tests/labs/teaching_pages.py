@@ -41,12 +41,13 @@ SEED = 1
 FEWEST, MOST = 3, 5  # wrong answers of an exercise
 UNCHOSEN = 4  # of an exercise of which the table says nothing, the first ones
 CODE_CHARACTERS = 76  # of a slip's new code that is shown
+SENTENCE_ENDS = (".", "?", "!", ":")
 
 _GOALS = re.compile(r"\*\*After this lab you are able to\*\*\s+(.*?)\n\n", re.DOTALL)
 _PREREQUISITES = re.compile(r"\*\*Prerequisites:\*\*\s+(.*)", re.DOTALL)
 _COMPARE = re.compile(r"<details>\s*<summary>Compare</summary>(.*?)</details>", re.DOTALL)
 _ASKED = re.compile(r"\*\*In one sentence:\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL)
-_SENTENCE_END = re.compile(r"(?<=[.!?]) ")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) |(?<=\$\$) (?=[A-Z])")  # a formula in a line of its own ends one, too
 _HEADING = re.compile(r"^#{2,6} (.+)$", re.MULTILINE)
 _CODE = re.compile(r"(`[^`\n]+`)")
 _MARKUP = re.compile(r"([\\*_\[\]<>|$#~])")
@@ -121,7 +122,7 @@ def sentence(exercise: str, name: str) -> str:
         except NotPlayable:
             verdict = run_check(exercise, LaunchArena(seed=SEED), fn)
     lines = [line.strip() for line in (verdict.mismatch or "").splitlines() if line.strip() and not line.startswith("  ")]
-    return " ".join(line if line.endswith((".", "?", "!")) else f"{line}." for line in lines)
+    return " ".join(line if line.endswith(SENTENCE_ENDS) else f"{line}." for line in lines)
 
 
 def kept(lab: str) -> Sentences:
@@ -186,14 +187,17 @@ def _five_minutes(source: Source, told: Shown) -> Iterable[str]:
 def _minutes(source: Source) -> Iterable[str]:
     whole = parts(source)
     named = {name: title_of(cell.text) for name, cell in exercises(source).items()}
-    rows = ["| part | about, minutes | exercises | |", "| --- | --: | --- | --- |"]
+    optional = [part for part in whole if part.optional]
+    rows = ["| part | about, minutes | exercises |", "| --- | --: | --- |"]
+    if optional:
+        rows = [f"{rows[0]} optional |", f"{rows[1]} --- |"]
     for part in whole:
         own = ", ".join(f"{named[name].lab}.{named[name].number}" for name in part.exercises)
         minutes = max(1, round(part.workload.exact_minutes))
-        rows.append(f"| {part.title} | {minutes} | {own} | {'may be skipped' if part.optional else ''} |")
+        row = f"| {part.title} | {minutes} | {own} |"
+        rows.append(f"{row} {'may be skipped' if part.optional else ''} |" if optional else row)
     yield "\n".join(rows)
 
-    optional = [part for part in whole if part.optional]
     if optional:
         spared = round(sum(part.workload.exact_minutes for part in optional))
         yield (
@@ -222,7 +226,7 @@ def _code_of(answers: Answers, name: str, right: list[str]) -> str:
     [fn] = [fn for fn, *_ in answers.wrong if fn.__name__ == name]
     whole_lines = [line.strip() for line in inspect.getsource(fn).splitlines()]
     gives_away = any(line.strip() in new for line in right if line.strip())
-    fits = new in whole_lines and len(new) <= CODE_CHARACTERS and not set("|`") & set(new)
+    fits = new in whole_lines and len(new) <= CODE_CHARACTERS and not set("|`") & set(new) and new not in ("", "pass")
     return f": `{new}`" if fits and not gives_away else ""
 
 
@@ -235,7 +239,8 @@ def _discussion(source: Source) -> Iterable[str]:
         for found in _COMPARE.finditer(cell.text):
             before = cell.text[: found.start()].rpartition("</details>")[2]
             told += 1
-            yield f"*{under}.* **{_asked(before, prose)}** {_as_markdown(found[1])}"
+            where = under if under.endswith(SENTENCE_ENDS) else f"{under}."
+            yield f"*{where}* **{_asked(before, prose)}** {_as_markdown(found[1])}"
         prose = cell.text
     if not told:
         yield "The lab has no question of its own for this. Ask for each prediction who was farthest off, and why."
@@ -262,8 +267,8 @@ def _one_line(text: str) -> str:
 
 
 def _as_markdown(html: str) -> str:
-    """The text of a details element, whose only tags are those of code, letters and signs."""
-    return _one_line(re.sub(r"</?code>", "`", html))
+    """The text of a details element, whose only tags are those of code, stress, letters and signs."""
+    return _one_line(re.sub(r"</?em>", "*", re.sub(r"</?code>", "`", html)))
 
 
 def _plain(text: str) -> str:

@@ -111,6 +111,13 @@ def test_what_may_be_skipped_has_no_points(lab: str) -> None:
     assert [cell.check for cell in source.cells if cell.check in optional and cell.points] == []
 
 
+@quick
+@every_lab
+def test_a_page_shows_no_markup_and_no_sentence_ends_twice(lab: str) -> None:
+    prose = re.sub(r"^```.*?^```", "", text(lab), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"``|\$\$|</?[a-z]+>|[?!:]\.|…\. ?…", prose) == []
+
+
 # ---- nothing that it should not hold ---------------------------------------------------------
 
 
