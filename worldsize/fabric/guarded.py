@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from worldsize.fabric.gloo import raw
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 
 
 class _GuardedPending:

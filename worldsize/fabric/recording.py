@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 from worldsize.trace import END_S, PEER, TAG, WAIT_START_S, EventRow, MessageKind, RankRecord, Span, SpanRow, record
 
 if TYPE_CHECKING:
@@ -125,16 +125,13 @@ class Recorded:
     def record(self) -> RankRecord:
         """Return everything recorded so far, on the launch's clock."""
         closed = record(self.rank, list(self.events), self.spans, self._origin_s)
-        return replace(closed, spans=(*closed.spans, *self._open_wait()))
-
-    def _open_wait(self) -> list[Span]:
-        """Return the recv or send in which this rank waits now: in an aborted run it tells who was missing."""
         doing = self.state.doing
         if doing is None:
-            return []
+            return closed
 
+        # this rank waits now: in an aborted run that tells who was missing
         op, peer, _ = doing
         way, whom = "from" if op == "recv" else "to", "anyone" if peer is None else f"rank {peer}"
         start_s, end_s = self.state.since_s - self._origin_s, self.now() - self._origin_s
-        label = f"{op} {way} {whom}"
-        return [Span(self.rank, "wait", start_s, end_s, label=label, ended=False, beside=self.state.beside)]
+        wait = Span(self.rank, "wait", start_s, end_s, label=f"{op} {way} {whom}", ended=False, beside=self.state.beside)
+        return replace(closed, spans=(*closed.spans, wait))

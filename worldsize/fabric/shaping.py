@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 from worldsize.links import Link, LinkClock
 
 if TYPE_CHECKING:

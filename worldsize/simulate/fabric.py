@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.fabric.interface import MAX_TAG, Arrival, Fabric, Handle
+from worldsize.fabric.interface import MAX_TAG, Fabric, Handle
 from worldsize.fabric.tensor_kinds import kind_mismatch, kind_text
+from worldsize.fabric.wire import Arrival
 from worldsize.simulate.world import Sent, World
 
 
@@ -62,7 +63,8 @@ class SimulatedFabric(Fabric):
         self._world.post(self.rank, x, to, tag).wait()
 
     def recv(self, out: Any, frm: int | None = None, tag: int = 0) -> int:
-        if self._guarded or not (self._plain(out, frm, tag) or (frm is None and _kind(out) and _is_tag(tag))):
+        from_anyone = frm is None and type(tag) is int and 0 <= tag < MAX_TAG and _kind(out)
+        if self._guarded or not (from_anyone or self._plain(out, frm, tag)):
             return super().recv(out, frm, tag)
         return self._world.take(self.rank, out, frm, tag, land)[0]
 
@@ -74,10 +76,6 @@ class SimulatedFabric(Fabric):
         if type(peer) is not int or not 0 <= peer < self.world_size or peer == self._number:
             return False
         return type(tag) is int and 0 <= tag < MAX_TAG and _kind(x)
-
-
-def _is_tag(tag: Any) -> bool:
-    return type(tag) is int and 0 <= tag < MAX_TAG
 
 
 def _kind(x: Any) -> bool:
@@ -93,7 +91,8 @@ def land(message: Sent, out: Any) -> None:
     if type(x) is not type(out):
         x, out = _as_tensor(x), _as_tensor(out)
     if x.shape != out.shape or x.dtype != out.dtype:
-        _refuse(message, x, out)
+        expected, got = kind_text(str(out.dtype), out.shape), kind_text(str(x.dtype), x.shape)
+        raise ValueError(kind_mismatch(message.to, message.rank, message.tag, expected, got))
 
     if type(out) is np.ndarray:
         out[...] = x
@@ -107,8 +106,3 @@ def _as_tensor(x: Any) -> Any:
     import torch
 
     return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
-
-
-def _refuse(message: Sent, x: Any, out: Any) -> None:
-    expected, got = (kind_text(str(one.dtype), one.shape) for one in (out, x))
-    raise ValueError(kind_mismatch(message.to, message.rank, message.tag, expected, got))
