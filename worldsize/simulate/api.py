@@ -3,7 +3,7 @@
     run = simulate(ring_all_reduce, 1024, args=(torch.ones(1024),), link=Link("10 GB/s", "5 us"))
     run.simulated_s; run[2]; run.trace
 
-`world.py` has turns and clocks, `own_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
+`world.py` has turns and clocks, `process_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A handler may run between any two instructions, and its exception hits whatever code runs there. A `Watch` therefore raises only
 inside a rank's greenlet; the exception leaves it at the line that gave the turn. Between turns the watch keeps the exception, and
-`OwnState.enter` raises it before the next turn. `outcome.py` writes the message.
+`ProcessState.enter` raises it before the next turn. `outcome.py` writes the message.
 """
 
 from __future__ import annotations

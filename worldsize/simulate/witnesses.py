@@ -22,7 +22,7 @@ from worldsize.engines.payload import Payload
 from worldsize.errors import NotYet, RunTimedOut
 from worldsize.simulate.early_ends import Abandoned
 from worldsize.simulate.fabric import SimulatedFabric
-from worldsize.simulate.own_state import OwnState
+from worldsize.simulate.process_state import ProcessState
 from worldsize.simulate.symmetry import Call, NotSymmetric
 from worldsize.simulate.watch import TimeIsUp
 
@@ -264,7 +264,7 @@ def _random_numbers(out: Any) -> None:
 def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]:
     """Yield `ask(rank)`, which returns the calls of `rank` alone. Each rank runs in a greenlet, so that the watch can end it."""
     world = WitnessWorld(setting.world_size, MOST_CALLS_OF_ONE)
-    own_state = OwnState(world, setting.seed, keeps_generators=True)
+    process_state = ProcessState(world, setting.seed, keeps_generators=True)
 
     def ask(rank: int, fill: Callable[[Any], None] = _zeros, seen: Counter | None = None) -> list[Call]:
         fabric = SimulatedFabric(world, rank)
@@ -275,7 +275,7 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
         args, kwargs = copy.deepcopy((call.args, call.kwargs))
         world.begin(rank, fill)
         try:
-            own_state.enter(rank)
+            process_state.enter(rank)
             greenlet(call.fn).switch(fabric, *args, **kwargs)
         except (NotYet, NotSymmetric, KeyboardInterrupt):
             raise
@@ -283,13 +283,13 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
             raise _refused(rank, error, world, setting.timeout_s) from None
         finally:
             world.current = None
-            own_state.logs.clear()
-            own_state.buffers.clear()
+            process_state.logs.clear()
+            process_state.buffers.clear()
 
         world.asked += 1
         return world.calls
 
-    with own_state.installed(call.fn, setting.timeout_s):
+    with process_state.installed(call.fn, setting.timeout_s):
         yield ask
 
 

@@ -4,7 +4,7 @@ A rank runs until it must wait. Running ahead is exact where every receive names
 so no other rank can change when its messages pass. To receive from anyone, or to use a network card shared by a node, a rank
 first waits until its clock is the earliest of all, so that no earlier message can still come (conservative simulation: K. M.
 Chandy and J. Misra, IEEE TSE SE-5, 1979). Ranks at the same moment go in order of their numbers, so every run is the same. See
-also `own_state` (per-rank process state), `api` (the public interface) and `symmetry`.
+also `process_state` (per-rank process state), `api` (the public interface) and `symmetry`.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class World:
             self._turn(rank, at_s)
             self._block(rank, None)
 
-    def run(self, work: Callable[[int], None], own_state: Any, ranks: range) -> None:
+    def run(self, work: Callable[[int], None], process_state: Any, ranks: range) -> None:
         """Run `work(rank)` for every rank until all have ended, or the run has failed or is stuck.
 
         Afterwards `failure` holds the first failure, and `waits()` the blocked calls. Raises an `Abandoned` if a rank called
@@ -301,13 +301,13 @@ class World:
             self._due_s[rank] = NEVER
             self.current = rank
             self.switches += 1
-            own_state.enter(rank)
+            process_state.enter(rank)
             one = self._ranks[rank]
             if one:
                 one.switch()
             else:
                 one.switch(work, rank)
-            own_state.leave(rank)
+            process_state.leave(rank)
             self.current = None
             if self.abandoned is not None:  # the rank's function caught the exception and went on
                 raise self.abandoned
@@ -337,18 +337,18 @@ class World:
         """Return the simulation's progress in words."""
         return f"{len(self.columns):,} messages, {len(self.ended):,} of {len(self.clock_s):,} ranks done"
 
-    def close(self, own_state: Any) -> None:
+    def close(self, process_state: Any) -> None:
         """End the unfinished ranks: each leaves its function from where it waits."""
         self.closing = True
         for rank, one in self._ranks.items():
             if one:
                 self.current = rank
-                own_state.enter(rank)
+                process_state.enter(rank)
                 try:
                     one.throw(GreenletExit)
                 except (Abandoned, KeyboardInterrupt) as stop:  # raised by the cleanup code of the rank's function
-                    own_state.watch.keep(stop)
-                own_state.leave(rank)
+                    process_state.watch.keep(stop)
+                process_state.leave(rank)
         self.current = None
 
     def standings(self) -> tuple[Standing, ...]:
