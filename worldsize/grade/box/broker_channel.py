@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from worldsize.grade.frames import Reader, pack
+from worldsize.engines.plain_values import framed
+from worldsize.grade.frames import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
@@ -33,7 +34,7 @@ class BrokerChannel:
         self._reading = False
 
     def tell(self, message: dict[str, Any], blob: Any = b"") -> None:
-        left = memoryview(pack(message, blob))
+        left = memoryview(framed(message, blob))
         with self._writing:
             while left:
                 left = left[os.write(self._line.writes, left) :]

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from worldsize.engines.libc import KernelRefused, demand, libc
+from worldsize.engines.plain_values import framed
 from worldsize.grade.box import writer
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.box.confinement import Isolation, close_all_but, confine
 from worldsize.grade.box.folder_record import FolderRecord
 from worldsize.grade.box.rank import is_only_thread
-from worldsize.grade.frames import Reader, pack
+from worldsize.grade.frames import Reader
 from worldsize.grade.isolation import notifications, privileges
 from worldsize.grade.pipes import PipeEnds, pipe_line
 
@@ -199,7 +200,7 @@ def _be_heard(order: dict[str, Any], number: int, post: socket.socket) -> None:
 
 
 def write_frame(line: PipeEnds, message: dict[str, Any], blob: bytes = b"") -> None:
-    left = memoryview(pack(message, blob))
+    left = memoryview(framed(message, blob))
     while left:
         left = left[os.write(line.writes, left) :]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from worldsize.engines.plain_values import framed
 from worldsize.failures import Failure
-from worldsize.grade.frames import Reader, pack
+from worldsize.grade.frames import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
@@ -54,7 +55,7 @@ class Peer:
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
         """Queue a frame, which goes as fast as the rank reads."""
         if self.open:
-            self._unsent += pack(message, blob)
+            self._unsent += framed(message, blob)
             self.write()
 
     def write(self) -> None:
