@@ -106,6 +106,7 @@ def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str
 
     named = (servers,) if isinstance(servers, str) else tuple(servers)
     counts = cluster.counts()
+
     for name in named:
         if name not in counts:
             raise ValueError(f"launch: expected servers from {', '.join(counts)}, got {name!r}")

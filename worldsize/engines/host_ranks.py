@@ -57,14 +57,7 @@ class HostRanks:
 
     def facts(self, with_gpus: bool) -> HostFacts:
         gpus, nccl = self.services.gpus() if with_gpus else ((), False)
-        return HostFacts(
-            name=self.name,
-            address=self.address,
-            cores=cores(),
-            gpus=gpus,
-            nccl=nccl,
-            interface=_interface_of(self.address),
-        )
+        return HostFacts(self.name, self.address, cores(), gpus, nccl, _interface_of(self.address))
 
     def clock_error_s(self) -> float:
         return 0.0
@@ -78,17 +71,17 @@ class HostRanks:
         return self.store_port
 
     def keep_addresses(self, count: int) -> list[str]:
-        return [self._keep_address() for _ in range(count)]
-
-    def _keep_address(self) -> str:
-        """Reserve a port for this run: bind it with SO_REUSEADDR and never listen, so that nobody else gets it.
+        """Reserve ports for this run: bind each with SO_REUSEADDR and never listen, so that nobody else gets it.
 
         A task's server, which also sets SO_REUSEADDR, can bind the port and listen (Linux allows that).
         """
-        bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("", 0))
-        return f"{self.address}:{bound.getsockname()[1]}"
+        addresses = []
+        for _ in range(count):
+            bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("", 0))
+            addresses.append(f"{self.address}:{bound.getsockname()[1]}")
+        return addresses
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         self.over.discard(rank)
@@ -203,6 +196,7 @@ class HostRanks:
         process = self.processes[rank]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
         if process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)

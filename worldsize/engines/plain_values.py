@@ -104,6 +104,7 @@ class _Decoder:
             return text_of(value, MAX_TEXT)
         if value is None or isinstance(value, (bool, int, float)):
             return value
+
         if not isinstance(value, list) or not value or not isinstance(value[0], str):
             raise BadFrame("expected a value with its kind")
 
