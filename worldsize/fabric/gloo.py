@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import struct
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -31,18 +32,18 @@ def gloo_group(store: dist.Store, rank: int, world_size: int, timeout: timedelta
     return dist.ProcessGroupGloo(dist.PrefixStore("fabric", store), rank, world_size, timeout)
 
 
+@dataclass(eq=False, slots=True)
 class _GlooPending:
-    def __init__(self, works: list[dist.Work], keep: tuple[torch.Tensor, ...], peer: int) -> None:
-        self._works = works
-        self._keep = keep  # gloo reads the tensors until the works are done
-        self._peer = peer
+    works: list[dist.Work]
+    kept: tuple[torch.Tensor, ...]  # gloo reads the tensors until the works are done
+    peer: int
 
     def wait(self) -> None:
         try:
-            for work in self._works:
+            for work in self.works:
                 _wait(work)
         except RuntimeError as error:
-            raise _peer_error("send to", self._peer, error) from error
+            raise _peer_error("send to", self.peer, error) from error
 
 
 def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost | PeerSilent:

@@ -43,10 +43,12 @@ def rings_all_reduce(fabric: Fabric, x: torch.Tensor, orders: Sequence[Sequence[
     n = fabric.world_size
     parts = [part.tensor_split(n) for part in x.tensor_split(len(orders))]
     places = [list(order).index(fabric.rank) for order in orders]
+
     for step in range(2 * (n - 1)):
         handles = []
         for ring, (order, place) in enumerate(zip(orders, places, strict=True)):
             handles.append(fabric.isend(parts[ring][(place - step) % n], to=order[(place + 1) % n], tag=ring))
+
         for ring, (order, place) in enumerate(zip(orders, places, strict=True)):
             own = parts[ring][(place - step - 1) % n]
             arrived = torch.empty_like(own)

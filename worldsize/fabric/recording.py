@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import TYPE_CHECKING
 
@@ -57,29 +57,27 @@ class WaitState:
             self._counted += 1
 
 
+@dataclass(eq=False, slots=True)
 class _RecordedPending:
-    __slots__ = ("_event", "_inner", "_now", "_state", "_thread")
-
-    def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float], thread: int) -> None:
-        self._inner = inner
-        self._event = event
-        self._state = state
-        self._now = now
-        self._thread = thread
+    inner: Pending
+    event: EventRow
+    state: WaitState
+    now: Callable[[], float]
+    thread: int  # the rank's own
 
     def wait(self) -> None:
-        event, state = self._event, self._state
-        state.since_s, state.beside = self._now(), get_ident() != self._thread
+        event, state = self.event, self.state
+        state.since_s, state.beside = self.now(), get_ident() != self.thread
         if not state.beside:
             event[WAIT_START_S] = state.since_s
         state.doing = ("send", event[PEER], event[TAG])
         state.changes += 1
 
-        self._inner.wait()
+        self.inner.wait()
 
         state.doing = None
         state.changes += 1
-        event[END_S] = self._now()
+        event[END_S] = self.now()
 
 
 class Recorded:

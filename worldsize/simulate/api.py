@@ -77,9 +77,9 @@ def _check(world_size: Any, link: Any, nodes: Any) -> None:
         )
     if link is not None and not isinstance(link, Link):
         raise ValueError(f'simulate: expected link=Link("10 GB/s", "5 us") or None, got {link!r}')
+
     if nodes is None:
         return
-
     if not isinstance(nodes, Nodes):
         raise ValueError(f"simulate: expected nodes=Nodes(8, inside=Link(…), between=Link(…)) or None, got {nodes!r}")
     if link is not None:

@@ -21,6 +21,7 @@ def virtual_clock(world: World, fn: Callable) -> Iterator[None]:
     }
     real = {name: getattr(time, name) for _, name in ways}
     named = _named_clocks(fn, real)
+
     with replaced_in_turns(world, ways):
         try:
             for cells_names, key, name in named:

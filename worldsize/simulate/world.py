@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from heapq import heappop, heappush
+from traceback import walk_stack
 from typing import Any, NoReturn
 
 from greenlet import GreenletExit, greenlet
@@ -75,8 +76,9 @@ class World:
         ranks = len(slowness)
         self.world_size = world_size
         draws = random.Random(interleaving.seed) if interleaving else None
-        self._key_of_turn = draws.random if draws else _in_order
+        self._key_of_turn = draws.random if draws else lambda: 0.0  # one key for all: the lower rank goes first
         self.clock_s = [draws.uniform(0.0, interleaving.late_s) if draws else 0.0 for _ in range(ranks)]
+
         self.columns = MessageColumns()
         self.spans: list[Span] = []
         self.unwaited = [0] * ranks
@@ -189,6 +191,7 @@ class World:
             self._wanted[rank] = key
             self._block(rank, ("recv", frm, tag))
             self._wanted[rank] = None
+
         message = queue.popleft()
 
         columns, number = self.columns, message.number
@@ -229,6 +232,7 @@ class World:
             self._forget_taken(rank, tag, heap)
             if heap:
                 self._turn(rank, max(began_s, heap[0][0]))
+
             self._wanted[rank] = (ANYONE, tag)
             self._block(rank, ("recv", ANYONE, tag))
             self._wanted[rank] = None
@@ -319,19 +323,17 @@ class World:
             raise
         except BaseException as error:
             if not self.closing:  # errors while a rank is being closed are no failures of the run
-                self._note_failure(rank, error)
+                failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
+                self.failures.append(failure)
+                if self.failure is None or failure.at_s < self.failure.at_s:
+                    self.failure, self.first_error = failure, error
+
         self.ended.add(rank)
 
     def abandon(self, reason: Exception) -> NoReturn:
         """End the simulation from inside a rank's turn, even if the rank's function catches every exception."""
         self.abandoned = Abandoned(reason)
         raise self.abandoned
-
-    def _note_failure(self, rank: int, error: BaseException) -> None:
-        failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
-        self.failures.append(failure)
-        if self.failure is None or failure.at_s < self.failure.at_s:
-            self.failure, self.first_error = failure, error
 
     def progress(self) -> str:
         """Return the simulation's progress in words."""
@@ -376,18 +378,9 @@ def in_backward() -> bool:
     return torch is not None and torch._C._current_graph_task_id() != -1
 
 
-def _in_order() -> float:
-    """Return the same key for every turn, so that ranks at the same moment go in order of their numbers."""
-    return 0.0
-
-
 def _frames(innermost: Any) -> tuple[Frame, ...]:
     """Return the frames of a waiting rank, from its function on."""
-    found, frame = [], innermost
-    while frame is not None:
-        found.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-
+    found = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(innermost)]
     found.reverse()
     own = next((place for place, one in enumerate(found) if not is_package(one)), 0)
     return tuple(found[own:])
