@@ -211,11 +211,13 @@ class LocalEngine:
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
+
         self._agents: dict[tuple[StartMethod, Network], AgentProcess] = {}
         self._dir: Path | None = None
         self._made = 0  # folders in it
         self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of unreferenced runs
         self._sweeper: threading.Thread | None = None
+
         self._lock = threading.RLock()
         self._idle = IdleEnd(self._end_idle, self._at_work)
         self._gave_back_min = 0.0  # idle minutes after which the agent ended, until reported

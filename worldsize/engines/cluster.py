@@ -39,6 +39,7 @@ class Cluster:
                 f"Cluster: expected from 1 to {MOST_TASKS} tasks in all, got {total}. "
                 f"Write for example Cluster(worker=2), or Cluster(chief=1, worker=2, ps=1)."
             )
+
         if not self.chief and not self.worker:
             raise ValueError(f"Cluster: expected a chief or a worker that computes something, got {self}")
 

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from worldsize import machine
-from worldsize.engines.host import HostFacts, RankNews, Silence
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, StartMethod, Typed, Use
 from worldsize.engines.ranks.last_seen import last_seen, stack_of
 from worldsize.engines.ranks.rank import main as rank_main
@@ -36,8 +36,8 @@ _REAP_S = 5.0  # for a killed process to be gone
 
 
 @dataclass(eq=False)
-class HostRanks:
-    """The ranks of one job on this host. Ranks connect to `listener`."""
+class HostRanks(Host):
+    """The ranks of one job on this host. Ranks connect to `listener`. `end` returns when all have ended."""
 
     listener: socket.socket
     start_method: StartMethod
@@ -58,9 +58,6 @@ class HostRanks:
     def facts(self, with_gpus: bool) -> HostFacts:
         gpus, nccl = self.services.gpus() if with_gpus else ((), False)
         return HostFacts(self.name, self.address, cores(), gpus, nccl, _interface_of(self.address))
-
-    def clock_error_s(self) -> float:
-        return 0.0
 
     def begin(self, job: Job) -> None:
         self.job = job
@@ -96,9 +93,6 @@ class HostRanks:
         for rank in order.ranks:
             self._send(rank, pickled)
 
-    def bring_files(self) -> None:
-        """Do nothing: ranks write into the run's folder before they report an order done."""
-
     # ---- listening -------------------------------------------------------------------------------
 
     def watched(self) -> list:
@@ -115,9 +109,6 @@ class HostRanks:
         if isinstance(ready, int):
             return self._exited(ready)
         return self._told(ready)
-
-    def heard_before(self) -> Iterable[RankNews]:
-        return ()
 
     def _welcome(self) -> Iterator[RankNews]:
         accepted, _ = self.listener.accept()
@@ -206,9 +197,6 @@ class HostRanks:
         for rank in list(self.channels):
             self.tell(rank, "bye")
 
-    def wait_written(self) -> None:
-        """Do nothing: ranks write into the run's folder before they report their return."""
-
     def end(self) -> None:
         self._join(self.leaving, _LEAVE_S)
         for rank in self.serving & set(self.processes):
@@ -224,9 +212,6 @@ class HostRanks:
         self.kept.close()
         if self.store_port is not None:
             self.services.close_store(self.store_port)
-
-    def wait_ended(self) -> None:
-        """Do nothing: `end` returns when all have ended."""
 
     def _join(self, ranks: set[int], at_most_s: float) -> None:
         until_s = time.monotonic() + at_most_s

@@ -52,6 +52,7 @@ class Jobs:
             while True:
                 open_ranks = self.worlds.listened_to()
                 ready = mpc.wait([*self.watched, *open_ranks], None if self.late else _IDLE_S)
+
                 if not ready:
                     self._import_late()
                 elif self.kernel in ready:

@@ -30,6 +30,7 @@ def packed(result: Any, plain: bool) -> bytes:
 
     blob = bytearray()
     as_text: set[str] = set()
+
     value = encode(result, blob, lambda other: _encode_other(other, blob, as_text))
     data = framed({"value": value, "as_text": sorted(as_text)[:_MOST_TYPES]}, blob)
     json_bytes = len(data) - len(blob) - HEADER.size

@@ -231,6 +231,7 @@ class Session:
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
+
         if news.kind == "progress":
             self.kernel.send(content)
         elif news.kind == "hello":

@@ -87,6 +87,7 @@ class TensorFlowSession(session.Session):
             "OMP_NUM_THREADS": threads,
             "TF_NUM_INTRAOP_THREADS": threads,
         }
+
         if self.cluster:
             env["TF_CONFIG"] = tf_config(self.spec, self.job.task_names[rank])
             env["no_grpc_proxy"] = ",".join(sorted({facts.address for facts in self.facts}))

@@ -81,6 +81,7 @@ class TorchSession(session.Session):
             "TORCHELASTIC_RUN_ID": self.job.dir.name,
             "OMP_NUM_THREADS": str(self._threads(node)),
         }  # fmt: skip
+
         if not self.setup.on_gpus:
             env["CUDA_VISIBLE_DEVICES"] = ""  # ranks on the CPU see no GPU
 
