@@ -75,9 +75,12 @@ class World:
     ) -> None:  # fmt: skip
         ranks = len(slowness)
         self.world_size = world_size
-        draws = random.Random(interleaving.seed) if interleaving else None
-        self._key_of_turn = draws.random if draws else lambda: 0.0  # one key for all: the lower rank goes first
-        self.clock_s = [draws.uniform(0.0, interleaving.late_s) if draws else 0.0 for _ in range(ranks)]
+        self.clock_s = [0.0] * ranks
+        self._key_of_turn = lambda: 0.0  # one key for all: the lower rank goes first
+        if interleaving is not None:
+            draws = random.Random(interleaving.seed)
+            self._key_of_turn = draws.random
+            self.clock_s = [draws.uniform(0.0, interleaving.late_s) for _ in range(ranks)]
 
         self.columns = MessageColumns()
         self.spans: list[Span] = []
