@@ -21,9 +21,10 @@ import torch
 import torch.distributed as dist
 
 from worldsize.fabric.gloo import GlooWire, gloo_group
-from worldsize.fabric.interface import Arrival, Fabric
+from worldsize.fabric.interface import Fabric
 from worldsize.fabric.recording import Recorded
 from worldsize.fabric.shaping import Shaped
+from worldsize.fabric.wire import Arrival
 from worldsize.formulas import cost
 from worldsize.launch import launch
 from worldsize.links import Link

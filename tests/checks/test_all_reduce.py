@@ -11,7 +11,7 @@ from worldsize.checks import run_check
 from worldsize.checks.collectives.all_reduce import LARGE, MANY, SIZES
 from worldsize.checks.kit.transfers import rounds
 from worldsize.checks.simulated_arena import SimulatedArena
-from worldsize.fabric.interface import SMALL_BYTES
+from worldsize.fabric import SMALL_BYTES
 from worldsize.trace import Trace, Transfer
 
 # An exercise, and what a student has at hand from the one before it or from the text.

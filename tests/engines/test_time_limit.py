@@ -50,7 +50,7 @@ class TwoRanks(session.Session):
         self.ranks = [range(2)]
         return Setup(text="two ranks", threads=1)
 
-    def _start(self, setup: Setup) -> None:
+    def _start(self) -> None:
         pass
 
 

@@ -192,7 +192,7 @@ def raw(fabric, x):
     if fabric.rank == 0:
         text = %r
         (line,) = writable()
-        os.write(line, struct.pack("!II", len(text), 0) + text)
+        os.write(line, struct.pack("!QQ", len(text), 0) + text)
     fabric.recv(x, 1 - fabric.rank)
 """
 

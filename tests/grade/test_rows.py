@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from worldsize.engines.plain_values import BadFrame, decode, encode
-from worldsize.grade.frames import Reader, pack
+from worldsize.engines.plain_values import BadFrame, decode, encode, framed
+from worldsize.grade.frames import Reader
 from worldsize.grade.isolation import bubblewrap
 from worldsize.grade.marking import rows as row
 from worldsize.grade.marking.grade_folder import FolderGrading
@@ -162,7 +162,7 @@ def test_the_last_line_says_how_to_replay(tmp_path):
 
 
 def test_a_frame_may_come_in_pieces():
-    reader, data = Reader(), pack({"a": 1}, b"xyz")
+    reader, data = Reader(), framed({"a": 1}, b"xyz")
     for byte in data[:-1]:
         reader.feed(bytes([byte]))
         assert reader.next() is None
@@ -170,7 +170,7 @@ def test_a_frame_may_come_in_pieces():
     assert reader.next() == ({"a": 1}, b"xyz")
 
 
-@pytest.mark.parametrize("head", [b"\xff" * 8, b"\0\0\0\1\xff\xff\xff\xff"])
+@pytest.mark.parametrize("head", [b"\xff" * 16, bytes(7) + b"\1" + b"\xff" * 8])
 def test_a_frame_that_claims_too_much_is_refused_before_it_comes(head):
     reader = Reader()
     reader.feed(head)

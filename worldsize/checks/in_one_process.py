@@ -22,9 +22,11 @@ from worldsize.engines.payload import fingerprint, reachable
 from worldsize.links import Link
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages, WaitsInBackward
 from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.generators import GeneratorsUsed
 from worldsize.simulate.interleaving import Interleaving
-from worldsize.simulate.own_state import GeneratorsUsed, OwnState, turn_in_this_thread
+from worldsize.simulate.process_state import ProcessState
 from worldsize.simulate.topology import Clocks
+from worldsize.simulate.turns import replaced_in_turns
 from worldsize.simulate.watch import TimeIsUp, WaitsOutside
 from worldsize.simulate.world import World
 
@@ -83,7 +85,7 @@ def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:
         n, Clocks(n, case.link, None), [1.0] * n, [float("inf")] * n, MOST_MESSAGES, STEP_S, case.interleaving,
         stops_at_failure=False,
     )  # fmt: skip
-    own_state = OwnState(world, seed=0, keeps_generators=keeps_generators)
+    process_state = ProcessState(world, seed=0, keeps_generators=keeps_generators)
     fabrics = [SimulatedFabric(world, rank) for rank in range(n)]
     came: list[tuple[Any, Any]] = [(None, None)] * n
 
@@ -96,15 +98,15 @@ def _attempt(case: PlayedCase, keeps_generators: bool) -> ArenaResult:
         else:
             came[rank] = in_rank.run(fabrics[rank], case.fn, given, own, case.driver)
 
-    with own_state.installed(case.fn, case.limit_s), in_rank.no_process_group(), _refusals(world):
+    with process_state.installed(case.fn, case.limit_s), in_rank.no_process_group(), _refusals(world):
         try:
-            world.run(work, own_state, range(n))
-            own_state.look_at_generators()
+            world.run(work, process_state, range(n))
+            process_state.look_at_generators()
         except Abandoned as abandoned:
             raise _not_playable(abandoned.reason) from None
         finally:
             waits, standings = world.waits(), world.standings()
-            world.close(own_state)
+            world.close(process_state)
 
     trace = world.columns.trace(n, world.spans)
     if world.failure is not None and world.failure.not_yet:
@@ -139,21 +141,9 @@ def _refusals(world: World) -> Iterator[None]:
         (os, "_exit"): "a process to leave", (os, "abort"): "a process to leave", (os, "kill"): "a process to kill",
         (os, "fork"): "a process to fork", (threading.Thread, "start"): "a thread",
     }  # fmt: skip
-    real = {place: getattr(*place) for place in places}
-    turn = turn_in_this_thread(world)
 
-    def refusing(way: Callable, words: str) -> Callable:
-        def one(*given: Any, **more: Any) -> Any:
-            if turn() is None:
-                return way(*given, **more)
-            world.abandon(NotPlayable(words))
+    def refusing(words: str) -> Callable:
+        return lambda rank, *_, **__: world.abandon(NotPlayable(words))
 
-        return one
-
-    for (owner, name), words in places.items():
-        setattr(owner, name, refusing(real[owner, name], words))
-    try:
+    with replaced_in_turns(world, {place: refusing(words) for place, words in places.items()}):
         yield
-    finally:
-        for (owner, name), way in real.items():
-            setattr(owner, name, way)

@@ -34,11 +34,13 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str, start_method: StartMetho
     why_shared = enter_own_network()
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *death_watch(kernel_pid)]
+
     try:
         _serve(kernel, watched, Path(own_dir), start_method, framework, why_shared)
     except (EOFError, OSError):
         if not mpc.wait(watched, 0):
             raise  # the kernel still lives, and finds the traceback in the agent's log
+
     leave(Path(own_dir))
 
 

@@ -14,6 +14,7 @@ import os
 import pickle
 import queue
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -124,7 +125,9 @@ class AgentProcess:
 
         with suppress(OSError):
             if self.alive():
-                self._hang_up()
+                end = socket.socket(fileno=os.dup(self.connection.fileno()))
+                end.shutdown(socket.SHUT_RDWR)  # wakes both readers, even if a forked child holds a copy
+                end.close()
             else:
                 self.connection.close()
 
@@ -134,13 +137,6 @@ class AgentProcess:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(left, ignore_errors=True)
-
-    def _hang_up(self) -> None:
-        import socket
-
-        end = socket.socket(fileno=os.dup(self.connection.fileno()))
-        end.shutdown(socket.SHUT_RDWR)  # wakes both readers, even if a forked child holds a copy
-        end.close()
 
 
 _BOOT = "import sys; from worldsize.engines.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
@@ -215,11 +211,13 @@ class LocalEngine:
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
+
         self._agents: dict[tuple[StartMethod, Network], AgentProcess] = {}
         self._dir: Path | None = None
+        self._made = 0  # folders in it
         self.discarded: queue.SimpleQueue[Path | None] = queue.SimpleQueue()  # folders of unreferenced runs
         self._sweeper: threading.Thread | None = None
-        self._made = 0
+
         self._lock = threading.RLock()
         self._idle = IdleEnd(self._end_idle, self._at_work)
         self._gave_back_min = 0.0  # idle minutes after which the agent ended, until reported
@@ -292,6 +290,7 @@ class LocalEngine:
         with self._lock:  # a busy agent is not ended as idle
             agent = self._agent()
             agent.busy = True  # set before sending, so that `running` finds the order after an interrupt
+
         if opening:
             agent.worlds.add(opening)
         elif isinstance(order, Close):
@@ -330,6 +329,7 @@ class LocalEngine:
             ended = list(self._agents.values())
             self._agents.clear()
             self._gave_back_min = self._idle.idle_s / 60
+
         for agent in ended:
             agent.close(_CLOSE_S, keep_runs=True)
 

@@ -39,6 +39,7 @@ class Cluster:
                 f"Cluster: expected from 1 to {MOST_TASKS} tasks in all, got {total}. "
                 f"Write for example Cluster(worker=2), or Cluster(chief=1, worker=2, ps=1)."
             )
+
         if not self.chief and not self.worker:
             raise ValueError(f"Cluster: expected a chief or a worker that computes something, got {self}")
 
@@ -106,6 +107,7 @@ def serving(cluster: Cluster | None, servers: Iterable[str] | None) -> tuple[str
 
     named = (servers,) if isinstance(servers, str) else tuple(servers)
     counts = cluster.counts()
+
     for name in named:
         if name not in counts:
             raise ValueError(f"launch: expected servers from {', '.join(counts)}, got {name!r}")

@@ -56,7 +56,7 @@ class Silence:
 
 
 class Host(Protocol):
-    """The ranks of one job on one host.
+    """The ranks of one job on one host. The defaults suit this machine, where ranks write into the run's folder themselves.
 
     Calls to a lost host do nothing; `facts`, `open_store` and `keep_addresses` raise OSError.
     """
@@ -66,6 +66,7 @@ class Host(Protocol):
 
     def clock_error_s(self) -> float:
         """Return the largest error of the host's clock offset."""
+        return 0.0
 
     def begin(self, job: Job) -> None:
         """Prepare for the ranks of this job."""
@@ -93,6 +94,7 @@ class Host(Protocol):
 
     def heard_before(self) -> Iterable[RankNews]:
         """Return news that came while the host was asked for something else."""
+        return ()
 
     def tell(self, rank: int, word: Question | Typed) -> None:
         """Ask or tell a rank something, if it still runs."""
@@ -124,6 +126,7 @@ def place(world_size: int, capacities: Sequence[int]) -> list[range]:
     """
     counts = [0] * len(capacities)
     usable = [node for node, capacity in enumerate(capacities) if capacity > 0]
+
     for _ in range(world_size):
         # a host without ranks first, then the lowest load
         chosen = min(usable, key=lambda node: (counts[node] > 0, (counts[node] + 1) / capacities[node]))

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from worldsize import machine
-from worldsize.engines.host import HostFacts, RankNews, Silence
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, StartMethod, Typed, Use
 from worldsize.engines.ranks.last_seen import last_seen, stack_of
 from worldsize.engines.ranks.rank import main as rank_main
@@ -36,8 +36,8 @@ _REAP_S = 5.0  # for a killed process to be gone
 
 
 @dataclass(eq=False)
-class HostRanks:
-    """The ranks of one job on this host. Ranks connect to `listener`."""
+class HostRanks(Host):
+    """The ranks of one job on this host. Ranks connect to `listener`. `end` returns when all have ended."""
 
     listener: socket.socket
     start_method: StartMethod
@@ -57,17 +57,7 @@ class HostRanks:
 
     def facts(self, with_gpus: bool) -> HostFacts:
         gpus, nccl = self.services.gpus() if with_gpus else ((), False)
-        return HostFacts(
-            name=self.name,
-            address=self.address,
-            cores=cores(),
-            gpus=gpus,
-            nccl=nccl,
-            interface=_interface_of(self.address),
-        )
-
-    def clock_error_s(self) -> float:
-        return 0.0
+        return HostFacts(self.name, self.address, cores(), gpus, nccl, _interface_of(self.address))
 
     def begin(self, job: Job) -> None:
         self.job = job
@@ -78,17 +68,17 @@ class HostRanks:
         return self.store_port
 
     def keep_addresses(self, count: int) -> list[str]:
-        return [self._keep_address() for _ in range(count)]
-
-    def _keep_address(self) -> str:
-        """Reserve a port for this run: bind it with SO_REUSEADDR and never listen, so that nobody else gets it.
+        """Reserve ports for this run: bind each with SO_REUSEADDR and never listen, so that nobody else gets it.
 
         A task's server, which also sets SO_REUSEADDR, can bind the port and listen (Linux allows that).
         """
-        bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("", 0))
-        return f"{self.address}:{bound.getsockname()[1]}"
+        addresses = []
+        for _ in range(count):
+            bound = self.kept.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("", 0))
+            addresses.append(f"{self.address}:{bound.getsockname()[1]}")
+        return addresses
 
     def start(self, rank: int, env: dict[str, str], threads: int, attempt: int = 0) -> None:
         self.over.discard(rank)
@@ -102,9 +92,6 @@ class HostRanks:
         pickled = pickle.dumps(order)
         for rank in order.ranks:
             self._send(rank, pickled)
-
-    def bring_files(self) -> None:
-        """Do nothing: ranks write into the run's folder before they report an order done."""
 
     # ---- listening -------------------------------------------------------------------------------
 
@@ -122,9 +109,6 @@ class HostRanks:
         if isinstance(ready, int):
             return self._exited(ready)
         return self._told(ready)
-
-    def heard_before(self) -> Iterable[RankNews]:
-        return ()
 
     def _welcome(self) -> Iterator[RankNews]:
         accepted, _ = self.listener.accept()
@@ -203,6 +187,7 @@ class HostRanks:
         process = self.processes[rank]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
         if process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
@@ -211,9 +196,6 @@ class HostRanks:
         self.leaving, self.serving = leaving, serving
         for rank in list(self.channels):
             self.tell(rank, "bye")
-
-    def wait_written(self) -> None:
-        """Do nothing: ranks write into the run's folder before they report their return."""
 
     def end(self) -> None:
         self._join(self.leaving, _LEAVE_S)
@@ -230,9 +212,6 @@ class HostRanks:
         self.kept.close()
         if self.store_port is not None:
             self.services.close_store(self.store_port)
-
-    def wait_ended(self) -> None:
-        """Do nothing: `end` returns when all have ended."""
 
     def _join(self, ranks: set[int], at_most_s: float) -> None:
         until_s = time.monotonic() + at_most_s

@@ -1,4 +1,4 @@
-"""Jobs and orders for ranks, the events they answer with, and the engine's interface: `engine.start(order) -> Ranks`.
+"""Jobs and orders for ranks, the events they answer with, and the interface of a running job: `engine.start(order) -> Ranks`.
 
 `agent_client.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
 """
@@ -206,7 +206,3 @@ class Ranks(Protocol):
 
     def stop(self) -> None:
         """End every rank now; the `Outcome` that follows says where each one stood."""
-
-
-class Engine(Protocol):
-    def start(self, order: Order) -> Ranks: ...

@@ -49,24 +49,22 @@ class Jobs:
     def serve(self) -> None:
         """Run the jobs until the kernel is gone."""
         try:
-            self._serve()
+            while True:
+                open_ranks = self.worlds.listened_to()
+                ready = mpc.wait([*self.watched, *open_ranks], None if self.late else _IDLE_S)
+
+                if not ready:
+                    self._import_late()
+                elif self.kernel in ready:
+                    message = self.kernel.recv()
+                    if message != "stop":  # else a stop that crossed its run's end
+                        self._do(message)
+                elif any(item in self.watched for item in ready):
+                    return
+                else:
+                    open_ranks[ready[0]]()
         finally:
             self.worlds.close()
-
-    def _serve(self) -> None:
-        while True:
-            open_ranks = self.worlds.listened_to()
-            ready = mpc.wait([*self.watched, *open_ranks], None if self.late else _IDLE_S)
-            if not ready:
-                self._import_late()
-            elif self.kernel in ready:
-                message = self.kernel.recv()
-                if message != "stop":  # else a stop that crossed its run's end
-                    self._do(message)
-            elif any(item in self.watched for item in ready):
-                return
-            else:
-                open_ranks[ready[0]]()
 
     def _do(self, order: Order) -> None:
         if isinstance(order, (Use, Close)):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worldsize.engines.host import RankNews, Silence
-from worldsize.engines.job import Close, Setup, Use
+from worldsize.engines.job import Close, Use
 from worldsize.engines.session import EXIT_S, START_S, silent_failure
 from worldsize.engines.torch_session import TorchSession
 from worldsize.failures import Failure, Outcome, Standing, Status, Wait
@@ -26,7 +26,6 @@ FREED_S = 5.0  # for a rank to abandon its order, which usually takes millisecon
 class OpenSession(TorchSession):
     """A world of ranks that stay, from opening to end. Raises EOFError if the kernel is gone."""
 
-    setup: Setup = field(default_factory=lambda: Setup("", 1))
     asked: set[int] = field(default_factory=set)  # ranks of the current order
     freed: set[int] = field(default_factory=set)  # those that have abandoned it
     ended: dict[int, Failure] = field(default_factory=dict)  # all ranks that have ended so far
@@ -35,12 +34,8 @@ class OpenSession(TorchSession):
 
     def open(self) -> bool:
         """Start the ranks, and return whether all are ready. Send the kernel a Setup first and an Outcome last."""
-        try:
-            self.setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
-        except ValueError as error:
-            self.kernel.send(Outcome(status="refused", reason=str(error)))
+        if not self._set_up():
             return False
-        self.kernel.send(self.setup)
 
         self.asked = set(range(self.job.world_size))
         status: Status = "failed"
@@ -48,13 +43,15 @@ class OpenSession(TorchSession):
         try:
             for host in self._used_hosts():
                 host.begin(self.job)
-            self._start(self.setup)
+            self._start()
+
             status = self._all_ready()
             if status != "done":
                 standings = self._ask_standings()
         finally:
             if status != "done":
                 self._end()
+
         self.idle = True
         self._tell(status, (), standings, ())
         return status == "done"
@@ -63,6 +60,7 @@ class OpenSession(TorchSession):
         deadline_s = time.monotonic() + START_S
         while self.asked - self.entered_s.keys():
             self._listen(deadline_s - time.monotonic())
+
             if self.stopped:
                 return "stopped"
             if self.failures or self.silent:
@@ -74,7 +72,12 @@ class OpenSession(TorchSession):
 
     def use(self, order: Use) -> None:
         """Carry out an order. Send the kernel the Setup first and an Outcome last."""
-        self._begin(order)
+        self.job, self.asked, self.stopped = order.job, set(order.ranks), False
+        for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
+            kept.clear()
+        for ranks in (self.freed, self.held):
+            ranks.clear()
+
         self.kernel.send(self.setup)
         if self.asked & self.ended.keys():
             self._tell_of_the_gone()
@@ -84,11 +87,13 @@ class OpenSession(TorchSession):
         for host in self._used_hosts():
             host.use(order)
         status, waits = self._follow()
+
         standings: tuple[Standing, ...] = ()
         killed: tuple[int, ...] = ()
         if status != "done":
             standings = self._ask_standings()
             killed = self._free()
+
         for host in self._used_hosts():
             host.bring_files()
         self.idle = True
@@ -102,19 +107,13 @@ class OpenSession(TorchSession):
         while any(failure.kind == "exit" and failure.code is None for failure in self.ended.values()):
             if not self._heard_before(until_s):
                 break
+
         gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
         self.kernel.send(Outcome(status="failed", failures=gone))
 
     def close(self) -> None:
         """End every rank with its children."""
         self._end()
-
-    def _begin(self, order: Use) -> None:
-        self.job, self.asked, self.stopped = order.job, set(order.ranks), False
-        for kept in (self.entered_s, self.returned, self.failures, self.silent, self.exit_codes, self.blocked):
-            kept.clear()
-        for ranks in (self.freed, self.held):
-            ranks.clear()
 
     def _tell(
         self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]
@@ -134,6 +133,7 @@ class OpenSession(TorchSession):
         self.stopped, self.freeing = False, True
         for rank in self._live():
             self.host_of(rank).tell(rank, "free")
+
         until_s = time.monotonic() + FREED_S
         while self._live() and not self.stopped and self._heard_before(until_s):
             pass
@@ -196,6 +196,7 @@ class OpenWorlds:
         """Carry out an order for a world. Send the kernel an Outcome last, also if the world is not open."""
         name = order.job.world if isinstance(order, Use) else order.world
         session = self.sessions.get(name)
+
         if isinstance(order, Close):
             if session is not None:
                 self.sessions.pop(name).close()

@@ -61,6 +61,7 @@ def _refused_to_a_child(kinds: int) -> int:
     child = os.fork()
     if child == 0:
         number = errno.EPERM
+
         try:
             _enter(kinds)
             number = 0

@@ -118,6 +118,7 @@ def sizes(call: Payload) -> list[tuple[str, int]]:
     for name, value in _named(call).items():
         if inspect.ismodule(value):
             continue
+
         try:
             found.append((name, len(cloudpickle.dumps(value))))
         except Exception:

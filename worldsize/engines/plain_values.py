@@ -1,13 +1,15 @@
 """Plain values as JSON and raw bytes, for sources such as a sandbox, from which nothing may be unpickled.
 
 Values are numbers, text, lists, tuples, dicts with plain keys, and NumPy arrays; anything else arrives as text that names
-its type. Decoding checks dtypes, shapes and depth, and makes text printable. `grade.frames` and `results.py` transport
-the JSON and the bytes.
+its type. Decoding checks dtypes, shapes and depth, and makes text printable. A frame holds the JSON and the bytes: `results.py`
+reads one from a file, `grade.frames` many from a stream.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import struct
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,6 +17,7 @@ import numpy as np
 
 ValueKind = Literal["l", "t", "d", "a", "g", "f"]  # list, tuple, dict, array, NumPy scalar, value of a hook
 
+HEADER = struct.Struct("!QQ")  # sizes in bytes of a frame's JSON and of the arrays after it
 MAX_DEPTH = 50
 MAX_SIDE = 2**31
 MAX_TEXT = 8_000_000  # characters
@@ -24,6 +27,12 @@ _DTYPES = {name: np.dtype(name) for name in {np.dtype(code).str for code in "?bB
 
 class BadFrame(ValueError):
     """The data is no frame, or holds something that no frame may hold."""
+
+
+def framed(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:
+    """Return the bytes of one frame: two lengths, the JSON of `message`, and `blob`."""
+    text = json.dumps(message).encode()
+    return b"".join((HEADER.pack(len(text), len(blob)), text, blob))
 
 
 def text_of(value: Any, most: int = 4000) -> str:
@@ -95,6 +104,7 @@ class _Decoder:
             return text_of(value, MAX_TEXT)
         if value is None or isinstance(value, (bool, int, float)):
             return value
+
         if not isinstance(value, list) or not value or not isinstance(value[0], str):
             raise BadFrame("expected a value with its kind")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ import cloudpickle
 import numpy as np
 
 from worldsize import arrays
-from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
+from worldsize.engines.plain_values import HEADER, BadFrame, decode, encode, framed, text_of
 
-_HEADER = struct.Struct("!QQ")  # sizes in bytes of the JSON and of the arrays after it
 _MAX_JSON_BYTES = 256_000_000
 _MOST_TYPES = 20
 _BFLOAT16 = "bfloat16"  # NumPy lacks it: its bits travel as int16
@@ -32,14 +30,16 @@ def packed(result: Any, plain: bool) -> bytes:
 
     blob = bytearray()
     as_text: set[str] = set()
+
     value = encode(result, blob, lambda other: _encode_other(other, blob, as_text))
-    text = json.dumps({"value": value, "as_text": sorted(as_text)[:_MOST_TYPES]}).encode()
-    if len(text) > _MAX_JSON_BYTES:
+    data = framed({"value": value, "as_text": sorted(as_text)[:_MOST_TYPES]}, blob)
+    json_bytes = len(data) - len(blob) - HEADER.size
+    if json_bytes > _MAX_JSON_BYTES:
         raise ValueError(
-            f"expected a result of at most {_MAX_JSON_BYTES / 1e6:g} MB without its arrays, got {len(text) / 1e6:.0f} MB: "
+            f"expected a result of at most {_MAX_JSON_BYTES / 1e6:g} MB without its arrays, got {json_bytes / 1e6:.0f} MB: "
             f"turn long lists into arrays"
         )
-    return b"".join((_HEADER.pack(len(text), len(blob)), text, blob))
+    return data
 
 
 def _encode_other(value: Any, blob: bytearray, as_text: set[str]) -> Any:
@@ -75,32 +75,32 @@ def unpacked(source: Path | bytes, plain: bool) -> tuple[Any, tuple[str, ...]]:
         data = source if isinstance(source, bytes) else source.read_bytes()
     except OSError:
         raise BadFrame("expected a result, got none") from None
-    if len(data) < _HEADER.size:
+    if len(data) < HEADER.size:
         raise BadFrame("expected a result, got too few bytes")
-    text_bytes, blob_bytes = _HEADER.unpack_from(data)
-    if text_bytes > _MAX_JSON_BYTES or _HEADER.size + text_bytes + blob_bytes != len(data):
+
+    json_bytes, blob_bytes = HEADER.unpack_from(data)
+    start = HEADER.size + json_bytes
+    if json_bytes > _MAX_JSON_BYTES or start + blob_bytes != len(data):
         raise BadFrame("expected a result as long as its header says, got another length")
 
-    start = _HEADER.size + text_bytes
     blob = memoryview(data)[start:]
     try:
-        found = json.loads(data[_HEADER.size : start])
+        found = json.loads(data[HEADER.size : start])
         value, names = found["value"], found["as_text"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise BadFrame(f"expected a result as JSON, got {type(error).__name__}") from None
     if not isinstance(names, list) or len(names) > _MOST_TYPES:
         raise BadFrame("expected the names of types")
-    return decode(value, blob, lambda other: _decode_other(other, blob)), tuple(_word(name) for name in names)
 
-
-def _word(name: Any) -> str:
-    text = text_of(name, 100)
-    return text if text.isidentifier() else "?"
+    types = [text_of(name, 100) for name in names]
+    as_text = tuple(name if name.isidentifier() else "?" for name in types)
+    return decode(value, blob, lambda other: _decode_other(other, blob)), as_text
 
 
 def _decode_other(given: Any, blob: memoryview) -> Any:
     if not isinstance(given, list) or len(given) != 2:
         raise BadFrame("expected a kind and a value")
+
     kind, value = given[0], decode(given[1], blob)
     if kind == "plain":
         return value

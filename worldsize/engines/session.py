@@ -48,6 +48,7 @@ class Session:
 
     facts: tuple[HostFacts, ...] = ()  # by host
     ranks: list[range] = field(default_factory=list)  # by host
+    setup: Setup = field(default_factory=lambda: Setup("", 1))
 
     # by rank
     connected: set[int] = field(default_factory=set)
@@ -67,12 +68,8 @@ class Session:
 
     def run(self) -> None:
         """Start the ranks, follow them, end them. Send the kernel a Setup first and an Outcome last."""
-        try:
-            setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
-        except ValueError as error:
-            self.kernel.send(Outcome(status="refused", reason=str(error)))
+        if not self._set_up():
             return
-        self.kernel.send(setup)
 
         status: Status = "failed"
         waits: tuple[Wait, ...] = ()
@@ -80,24 +77,34 @@ class Session:
         try:
             for host in self._used_hosts():
                 host.begin(self.job)
-            self._start(setup)
+            self._start()
 
             status, waits = self._follow()
             if status != "done":
                 standings = self._ask_standings()
             else:
-                self._let_leave()
+                for host in self._used_hosts():
+                    host.let_leave(self._awaited(), self._serving())
+                for host in self._used_hosts():
+                    host.wait_written()
                 status = self._returned_well()
                 if status == "done" and self.tells_early:
-                    self._tell_outcome(status)
+                    self.kernel.send(self._outcome(status, (), ()))
         finally:
             self._end()
 
         if status != "done" or not self.tells_early:
-            self._tell_outcome(status, waits, standings)
+            self.kernel.send(self._outcome(status, waits, standings))
 
-    def _tell_outcome(self, status: Status, waits: tuple[Wait, ...] = (), standings: tuple[Standing, ...] = ()) -> None:
-        self.kernel.send(self._outcome(status, waits, standings))
+    def _set_up(self) -> bool:
+        """Send the kernel the Setup, or an Outcome and return False if these hosts cannot run the job."""
+        try:
+            self.setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
+        except ValueError as error:
+            self.kernel.send(Outcome(status="refused", reason=str(error)))
+            return False
+        self.kernel.send(self.setup)
+        return True
 
     def _outcome(self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...]) -> Outcome:
         return Outcome(
@@ -113,7 +120,7 @@ class Session:
         """Choose devices and placement. Raises ValueError for a job that these hosts cannot run."""
         raise NotImplementedError
 
-    def _start(self, setup: Setup) -> None:
+    def _start(self) -> None:
         """Start every rank on its host."""
         raise NotImplementedError
 
@@ -125,6 +132,7 @@ class Session:
         names = [facts.name for facts, ranks in zip(self.facts, self.ranks, strict=True) if ranks and facts.name]
         if not names:
             return []
+
         counted = f"{units.count(len(names), 'host')} ({', '.join(names)})"
         return [", ".join(filter(None, (counted, self.job.hosts_label)))]
 
@@ -223,6 +231,7 @@ class Session:
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
+
         if news.kind == "progress":
             self.kernel.send(content)
         elif news.kind == "hello":
@@ -324,13 +333,6 @@ class Session:
                 found.append(self.host_of(rank).seen_last(rank))
         return tuple(found)
 
-    def _let_leave(self) -> None:
-        """Let the ranks leave after their results, and wait until their files are in the run's folder."""
-        for host in self._used_hosts():
-            host.let_leave(self._awaited(), self._serving())
-        for host in self._used_hosts():
-            host.wait_written()
-
     def _end(self) -> None:
         """Kill the remaining ranks with all their children, and reap them."""
         for host in self._used_hosts():
@@ -343,6 +345,7 @@ class Session:
         for host in self._used_hosts():
             for news in host.heard_before():
                 self._take(news)
+
         lost = self.silent.keys() & self._awaited()
         for rank in lost:
             self.returned.pop(rank, None)

@@ -33,7 +33,13 @@ class TensorFlowSession(session.Session):
         if self.cluster and self._hosts_of_ranks() and not self.job.trusted_network:
             raise ValueError(_UNTRUSTED)
 
-        words = [self._who(), self._versions(), *self._hosts_in_words(), session.way_of(self.start_method)]
+        keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
+        over = ""
+        if self.cluster:
+            over = " · gRPC" if self._hosts_of_ranks() else " · gRPC on loopback"
+        versions = f"TensorFlow {_version()}, {keras}{over}"
+
+        words = [self._who(), versions, *self._hosts_in_words(), session.way_of(self.start_method)]
         return Setup(
             text=" · ".join(words),
             threads=self._threads(0),
@@ -57,14 +63,7 @@ class TensorFlowSession(session.Session):
             rows.append(f"{n} logical CPUs{' each' if self.cluster else ''}")
         return " · ".join(rows)
 
-    def _versions(self) -> str:
-        keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
-        over = ""
-        if self.cluster:
-            over = " · gRPC" if self._hosts_of_ranks() else " · gRPC on loopback"
-        return f"TensorFlow {_version()}, {keras}{over}"
-
-    def _start(self, setup: Setup) -> None:
+    def _start(self) -> None:
         if self.cluster:
             addresses: list[str] = []
             for host, ranks in zip(self.hosts, self.ranks, strict=True):
@@ -88,6 +87,7 @@ class TensorFlowSession(session.Session):
             "OMP_NUM_THREADS": threads,
             "TF_NUM_INTRAOP_THREADS": threads,
         }
+
         if self.cluster:
             env["TF_CONFIG"] = tf_config(self.spec, self.job.task_names[rank])
             env["no_grpc_proxy"] = ",".join(sorted({facts.address for facts in self.facts}))
@@ -113,24 +113,20 @@ class TensorFlowSession(session.Session):
         """Kill or restart a task at the request of the task `rank`."""
         if not 0 <= request.rank < self.job.world_size:
             return
-        self._kill(request.rank)
+
+        other = request.rank
+        self.killed.add(other)
+        self.connected.discard(other)
+        for known in (self.silent, self.exit_codes, self.blocked):
+            known.pop(other, None)
+        self.host_of(other).kill(other)
+
         if request.what == "restart":
-            self._restart(request.rank)
+            self.killed.discard(other)
+            self.returned.pop(other, None)
+            self.job.files.result(other).unlink(missing_ok=True)
+            self._start_one(other)
         self.host_of(rank).tell(rank, "granted")
-
-    def _kill(self, rank: int) -> None:
-        self.killed.add(rank)
-        self.connected.discard(rank)
-        self.silent.pop(rank, None)
-        self.exit_codes.pop(rank, None)
-        self.blocked.pop(rank, None)
-        self.host_of(rank).kill(rank)
-
-    def _restart(self, rank: int) -> None:
-        self.killed.discard(rank)
-        self.returned.pop(rank, None)
-        self.job.files.result(rank).unlink(missing_ok=True)
-        self._start_one(rank)
 
 
 _UNTRUSTED = (
@@ -138,13 +134,8 @@ _UNTRUSTED = (
     "runs any graph that it receives: anyone who reaches the hosts' ports can run code as you. If only people you trust can "
     "reach them, say so: hosts.open(…, trusted_network=True)."
 )
-_YIELDING = (  # of these variables the caller's own values win
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-    "OMP_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "GRPC_FAIL_FAST",
-    "no_grpc_proxy",
-)
+# of these variables the caller's own values win
+_YIELDING = ("TF_FORCE_GPU_ALLOW_GROWTH", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "GRPC_FAIL_FAST", "no_grpc_proxy")
 
 
 def _version() -> str:

@@ -56,29 +56,25 @@ class TorchServices:
         """Ask the process, and restart it once if it has ended or does not answer. Raises OSError."""
         for _ in range(2):
             if self._connection is None:
-                self._start()
+                ours, theirs = multiprocessing.Pipe()
+                self._process = self._context.Process(target=serve, args=(theirs,), daemon=True)
+                self._process.start()
+                theirs.close()
+                self._connection = ours
+
             try:
                 self._connection.send((what, *arguments))
                 if self._connection.poll(_ANSWER_S):
-                    return self._answer()
+                    answer, error = self._connection.recv()
+                    if error:
+                        raise OSError(error)
+                    return answer
             except (EOFError, ConnectionError):
                 pass
             self._connection.close()
             self._connection = None
+
         raise OSError("the process that holds torch's store ended or did not answer, even after a restart")
-
-    def _answer(self) -> Any:
-        answer, error = self._connection.recv()
-        if error:
-            raise OSError(error)
-        return answer
-
-    def _start(self) -> None:
-        ours, theirs = multiprocessing.Pipe()
-        self._process = self._context.Process(target=serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._connection = ours
 
 
 def serve(connection: Connection) -> None:
@@ -115,22 +111,18 @@ class _Held:
         return names, dist.is_nccl_available()
 
     def answer_store(self, address: str) -> int:
-        store = _store(address)
+        """Open a run's rendezvous, on a socket that listens on one address before anyone learns its port."""
+        import torch.distributed as dist
+
+        listening = socket.socket()
+        listening.bind((address, 0))
+        listening.listen(128)
+        store = dist.TCPStore(
+            address, listening.getsockname()[1], is_master=True, wait_for_workers=False,
+            timeout=timedelta(seconds=_STORE_S), master_listen_fd=listening.detach(),
+        )  # fmt: skip
         self._stores[store.port] = store
         return store.port
 
     def answer_close(self, port: int) -> None:
         self._stores.pop(port, None)  # gone already if this process was restarted
-
-
-def _store(address: str) -> Any:
-    """Open a run's rendezvous, on a socket that listens on one address before anyone learns its port."""
-    import torch.distributed as dist
-
-    listening = socket.socket()
-    listening.bind((address, 0))
-    listening.listen(128)
-    return dist.TCPStore(
-        address, listening.getsockname()[1], is_master=True, wait_for_workers=False,
-        timeout=timedelta(seconds=_STORE_S), master_listen_fd=listening.detach(),
-    )  # fmt: skip

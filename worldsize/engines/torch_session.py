@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from worldsize import units
 from worldsize.engines import session
-from worldsize.engines.host import HostFacts
 from worldsize.engines.job import Setup
 
 
@@ -35,6 +34,7 @@ class TorchSession(session.Session):
         words += [*self._hosts_in_words(), session.way_of(self.start_method)]
         if self.job.link:
             words.append(f"links {self.job.link}")
+
         return Setup(
             text=" · ".join(words),
             threads=self._threads(0),
@@ -61,27 +61,28 @@ class TorchSession(session.Session):
             return f"{units.count(found[0], 'thread')} each"
         return f"{found[0]} to {found[-1]} threads each"
 
-    def _start(self, setup: Setup) -> None:
+    def _start(self) -> None:
         port = self.host_of(0).open_store()
         for node, ranks in enumerate(self.ranks):
-            env = self._environment(node, port, setup)
+            env = self._environment(node, port)
             for rank in ranks:
                 own = {"LOCAL_RANK": str(rank - ranks.start)}
                 self.hosts[node].start(rank, {**env, **own}, self._threads(node))
 
-    def _environment(self, node: int, port: int, setup: Setup) -> dict[str, str]:
+    def _environment(self, node: int, port: int) -> dict[str, str]:
         """Return the variables that torchrun would set on this host, so that `dist.init_process_group()` just works."""
         n = str(self.job.world_size)
         env = {
             "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": str(len(self.ranks[node])), "ROLE_WORLD_SIZE": n,
             "GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(self._used_hosts())),
-            "MASTER_ADDR": self._facts_of(0).address, "MASTER_PORT": str(port),
+            "MASTER_ADDR": self.facts[self._node_of(0)].address, "MASTER_PORT": str(port),
             # ranks join the store that already listens: no race for a port
             "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": self.job.dir.name,
             "OMP_NUM_THREADS": str(self._threads(node)),
         }  # fmt: skip
-        if not setup.on_gpus:
+
+        if not self.setup.on_gpus:
             env["CUDA_VISIBLE_DEVICES"] = ""  # ranks on the CPU see no GPU
 
         interface = self.facts[node].interface
@@ -89,6 +90,3 @@ class TorchSession(session.Session):
         if interface and (self.network == "own" or "GLOO_SOCKET_IFNAME" not in self.job.env):
             env["GLOO_SOCKET_IFNAME"] = interface
         return env
-
-    def _facts_of(self, rank: int) -> HostFacts:
-        return self.facts[self._node_of(rank)]

@@ -6,7 +6,8 @@ Importing this package does not import torch. Modules: `watched` (shows whose nu
 
 from __future__ import annotations
 
-from worldsize.fabric.interface import MAX_TAG, SMALL_BYTES, Fabric, Handle
+from worldsize.fabric.interface import MAX_TAG, Fabric, Handle
 from worldsize.fabric.process_group import over_group
+from worldsize.fabric.wire import SMALL_BYTES
 
 __all__ = ["MAX_TAG", "SMALL_BYTES", "Fabric", "Handle", "over_group"]

@@ -73,13 +73,10 @@ class Background:
         """Begin to make `x` the sum over all ranks, in place, and return at once."""
         if isinstance(self._fabric, OverGloo):
             return dist.all_reduce(x, async_op=True)
-        return self._begin(x, None)
+        return self.start_then(x, None)
 
-    def start_then(self, x: torch.Tensor, then: Then) -> Work:
+    def start_then(self, x: torch.Tensor, then: Then | None) -> Work:
         """Begin as `start` does, and call `then(x)` in the helper thread once `x` holds the sum."""
-        return self._begin(x, then)
-
-    def _begin(self, x: torch.Tensor, then: Then | None) -> Work:
         work = Work()
         self._begun.put((x, work, then))
         return work

@@ -9,13 +9,14 @@ from __future__ import annotations
 import inspect
 import struct
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from worldsize.fabric.interface import SMALL_BYTES, Arrival, PeerLost, PeerSilent, Pending
 from worldsize.fabric.tensor_kinds import DTYPE_NAMES, kind_mismatch, kind_text
+from worldsize.fabric.wire import SMALL_BYTES, Arrival, PeerLost, PeerSilent, Pending
 
 DTYPES = [getattr(torch, name) for name in DTYPE_NAMES]
 CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
@@ -31,18 +32,18 @@ def gloo_group(store: dist.Store, rank: int, world_size: int, timeout: timedelta
     return dist.ProcessGroupGloo(dist.PrefixStore("fabric", store), rank, world_size, timeout)
 
 
+@dataclass(eq=False, slots=True)
 class _GlooPending:
-    def __init__(self, works: list[dist.Work], keep: tuple[torch.Tensor, ...], peer: int) -> None:
-        self._works = works
-        self._keep = keep  # gloo reads the tensors until the works are done
-        self._peer = peer
+    works: list[dist.Work]
+    kept: tuple[torch.Tensor, ...]  # gloo reads the tensors until the works are done
+    peer: int
 
     def wait(self) -> None:
         try:
-            for work in self._works:
+            for work in self.works:
                 _wait(work)
         except RuntimeError as error:
-            raise _peer_error("send to", self._peer, error) from error
+            raise _peer_error("send to", self.peer, error) from error
 
 
 def _peer_error(doing: str, peer: int | None, error: RuntimeError) -> PeerLost | PeerSilent:
@@ -95,7 +96,11 @@ class GlooWire:
             raise _peer_error("recv from", frm, error) from error
 
     def _take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        landing, words = self._landings.pop() if self._landings else _landing()
+        if self._landings:
+            landing, words = self._landings.pop()
+        else:
+            landing = torch.empty(_HEADER.size + SMALL_BYTES, dtype=torch.uint8)
+            words = memoryview(landing.numpy())
 
         payload = None
         if frm is None:
@@ -107,11 +112,12 @@ class GlooWire:
             payload = self._ask(out, frm, tag)  # before the header arrives: saves a round trip
             _wait(header)
 
-        stamp_ns, *kind = _HEADER.unpack_from(words)
-        if not _fits(kind, out):
+        stamp_ns, dtype, dims, *shape = _HEADER.unpack_from(words)
+        if DTYPES[dtype] != out.dtype or tuple(shape[:dims]) != out.shape:
             if payload is not None:
                 self._unmet.append(payload)
-            raise ValueError(_mismatch(kind, out, self.rank, frm, tag))
+            expected, got = kind_text(str(out.dtype), out.shape), kind_text(str(DTYPES[dtype]), shape[:dims])
+            raise ValueError(kind_mismatch(self.rank, frm, tag, expected, got))
 
         if out.nbytes <= SMALL_BYTES:
             raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
@@ -144,11 +150,6 @@ def _payload_tag(tag: int, size_bytes: int) -> int:
     return (int(tag) << 16) + 1 + size_bytes % 65521  # the largest prime below 2**16, the room for a size
 
 
-def _landing() -> tuple[torch.Tensor, memoryview]:
-    landing = torch.empty(_HEADER.size + SMALL_BYTES, dtype=torch.uint8)
-    return landing, memoryview(landing.numpy())
-
-
 def raw(x: torch.Tensor) -> torch.Tensor:
     if not x.numel():  # an empty tensor made from a NumPy array has a stride that `view` refuses
         return torch.empty(0, dtype=torch.uint8)
@@ -162,14 +163,3 @@ def _header(x: torch.Tensor, stamp_s: float) -> torch.Tensor:
     unused = (0,) * (_MAX_DIMS - x.dim())
     words = _HEADER.pack(round(stamp_s * 1e9), CODES[x.dtype], x.dim(), *x.shape, *unused)
     return torch.frombuffer(bytearray(words), dtype=torch.uint8)
-
-
-def _fits(kind: list[int], out: torch.Tensor) -> bool:
-    dtype, dims, *shape = kind
-    return DTYPES[dtype] == out.dtype and tuple(shape[:dims]) == out.shape
-
-
-def _mismatch(kind: list[int], out: torch.Tensor, rank: int, frm: int, tag: int) -> str:
-    dtype, dims, *shape = kind
-    expected = kind_text(str(out.dtype), out.shape)
-    return kind_mismatch(rank, frm, tag, expected, kind_text(str(DTYPES[dtype]), shape[:dims]))

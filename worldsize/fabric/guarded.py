@@ -6,23 +6,25 @@ of a nonblocking send (MPI 4.1, section 3.7.2). Checks use this wire, because it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from worldsize.fabric.gloo import raw
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 
 
+@dataclass(eq=False, slots=True)
 class _GuardedPending:
-    def __init__(self, inner: Pending, sent: torch.Tensor, words: str) -> None:
-        self._inner = inner
-        self._sent = sent
-        self._before = raw(sent).clone()
-        self._words = words
+    inner: Pending
+    sent: torch.Tensor
+    before: torch.Tensor  # the bytes of `sent` at the isend
+    words: str
 
     def wait(self) -> None:
-        if not torch.equal(raw(self._sent), self._before):
-            raise RuntimeError(self._words)
-        self._inner.wait()
+        if not torch.equal(raw(self.sent), self.before):
+            raise RuntimeError(self.words)
+        self.inner.wait()
 
 
 class GuardedWire:
@@ -40,7 +42,7 @@ class GuardedWire:
             f"rank {self.rank} changed the tensor of its isend to rank {to} before wait(), so the message may hold old "
             f"or new values. Call wait() first, or receive into another tensor."
         )
-        return _GuardedPending(self._inner.post(x, to, tag, stamp_s), x, words)
+        return _GuardedPending(self._inner.post(x, to, tag, stamp_s), x, raw(x).clone(), words)
 
     def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
         return self._inner.take(out, frm, tag)

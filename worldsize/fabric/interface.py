@@ -1,78 +1,22 @@
 """The fabric: all that a rank needs to write any collective by hand, namely `send`, `isend` and `recv`.
 
-Students' code sees a `Fabric`; below it a `Wire` moves bytes. Wires wrap each other: `Recorded(Shaped(GlooWire))` records the
-traffic of a shaped link. Every wire serves the same interface, so an algorithm runs unedited on real processes, on shaped links
-and in simulated time. `send` is a rendezvous, like MPI's `MPI_Ssend`: it returns when the receiver has taken the message.
-`collectives.py` builds on the fabric.
+Students' code sees a `Fabric`; below it a `Wire` moves bytes (`wire.py`). `send` is a rendezvous, like MPI's `MPI_Ssend`: it
+returns when the receiver has taken the message. `collectives.py` builds on the fabric.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from worldsize.fabric.wire import Pending, Wire
 
 if TYPE_CHECKING:  # a process that sends no torch tensor need not import torch
     import torch
 
 MAX_TAG = 2**15  # MPI's guaranteed minimum
-SMALL_BYTES = 2**17  # up to here a message travels in one piece: copying beside its header is cheaper than a second message
-
-
-class PeerLost(ConnectionError):
-    """The other rank of a message has ended. Seldom the first failure of a run, which is that rank's own."""
-
-
-class PeerSilent(TimeoutError):
-    """The other rank of a message did not arrive within the wire's time limit, if it has one."""
-
-
-class Pending(Protocol):
-    """A message on its way."""
-
-    def wait(self) -> None:
-        """Block until the receiver has taken the message. Raises PeerLost."""
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A message taken: its source, its size, and when its first byte left (`stamp_s`, on the wire's clock)."""
-
-    source: int
-    size_bytes: int
-    stamp_s: float
-
-
-class Wire(Protocol):
-    """The interface below the fabric: it moves one tensor's bytes and has a clock.
-
-    `Fabric` has checked ranks and tags, and passes contiguous tensors in this machine's memory. Several threads of a rank may use
-    a wire, one at a time each.
-    """
-
-    rank: int
-    world_size: int
-
-    def now(self) -> float:
-        """Return the seconds on the wire's clock, which all ranks share."""
-
-    def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
-        """Begin to send `x`, and return at once; `x` must not change until the message is taken.
-
-        `stamp_s` travels along: the time of posting or, below a shaper, the time when the first byte leaves.
-        Raises ValueError for a tensor that cannot travel, and PeerLost.
-        """
-
-    def take(self, out: torch.Tensor, frm: int | None, tag: int) -> Arrival:
-        """Block until a message from rank `frm`, or from any rank if None, is in `out`.
-
-        Raises ValueError if its dtype or shape differs, and PeerLost.
-        """
-
-    def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
-        """Block for `seconds` of the wire's clock. Return the work's result for `x`: `x` itself, except in a graded run."""
 
 
 class Handle:

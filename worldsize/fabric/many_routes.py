@@ -43,10 +43,12 @@ def rings_all_reduce(fabric: Fabric, x: torch.Tensor, orders: Sequence[Sequence[
     n = fabric.world_size
     parts = [part.tensor_split(n) for part in x.tensor_split(len(orders))]
     places = [list(order).index(fabric.rank) for order in orders]
+
     for step in range(2 * (n - 1)):
         handles = []
         for ring, (order, place) in enumerate(zip(orders, places, strict=True)):
             handles.append(fabric.isend(parts[ring][(place - step) % n], to=order[(place + 1) % n], tag=ring))
+
         for ring, (order, place) in enumerate(zip(orders, places, strict=True)):
             own = parts[ring][(place - step - 1) % n]
             arrived = torch.empty_like(own)
@@ -73,19 +75,13 @@ def two_trees(rank: int, world_size: int) -> tuple[Place, Place]:
     The second tree is the first mirrored, or shifted by one for an odd number of ranks. NCCL, 2019, figure 4.
     """
     n = world_size
-    first = _in_order_tree(rank, n)
     if n % 2:
-        other = _in_order_tree((rank - 1) % n, n)
-        second = Place(*_renamed(other, lambda r: (r + 1) % n))
+        other, renamed = _in_order_tree((rank - 1) % n, n), lambda r: (r + 1) % n
     else:
-        other = _in_order_tree(n - 1 - rank, n)
-        second = Place(*_renamed(other, lambda r: n - 1 - r))
-    return first, second
+        other, renamed = _in_order_tree(n - 1 - rank, n), lambda r: n - 1 - r
 
-
-def _renamed(place: Place, rank_of) -> tuple[int | None, tuple[int, ...]]:
-    parent = None if place.parent is None else rank_of(place.parent)
-    return parent, tuple(map(rank_of, place.children))
+    parent = None if other.parent is None else renamed(other.parent)
+    return _in_order_tree(rank, n), Place(parent, tuple(map(renamed, other.children)))
 
 
 def _in_order_tree(rank: int, n: int) -> Place:

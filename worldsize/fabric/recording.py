@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 from worldsize.trace import END_S, PEER, TAG, WAIT_START_S, EventRow, MessageKind, RankRecord, Span, SpanRow, record
 
 if TYPE_CHECKING:
@@ -57,29 +57,27 @@ class WaitState:
             self._counted += 1
 
 
+@dataclass(eq=False, slots=True)
 class _RecordedPending:
-    __slots__ = ("_event", "_inner", "_now", "_state", "_thread")
-
-    def __init__(self, inner: Pending, event: EventRow, state: WaitState, now: Callable[[], float], thread: int) -> None:
-        self._inner = inner
-        self._event = event
-        self._state = state
-        self._now = now
-        self._thread = thread
+    inner: Pending
+    event: EventRow
+    state: WaitState
+    now: Callable[[], float]
+    thread: int  # the rank's own
 
     def wait(self) -> None:
-        event, state = self._event, self._state
-        state.since_s, state.beside = self._now(), get_ident() != self._thread
+        event, state = self.event, self.state
+        state.since_s, state.beside = self.now(), get_ident() != self.thread
         if not state.beside:
             event[WAIT_START_S] = state.since_s
         state.doing = ("send", event[PEER], event[TAG])
         state.changes += 1
 
-        self._inner.wait()
+        self.inner.wait()
 
         state.doing = None
         state.changes += 1
-        event[END_S] = self._now()
+        event[END_S] = self.now()
 
 
 class Recorded:
@@ -125,16 +123,13 @@ class Recorded:
     def record(self) -> RankRecord:
         """Return everything recorded so far, on the launch's clock."""
         closed = record(self.rank, list(self.events), self.spans, self._origin_s)
-        return replace(closed, spans=(*closed.spans, *self._open_wait()))
-
-    def _open_wait(self) -> list[Span]:
-        """Return the recv or send in which this rank waits now: in an aborted run it tells who was missing."""
         doing = self.state.doing
         if doing is None:
-            return []
+            return closed
 
+        # this rank waits now: in an aborted run that tells who was missing
         op, peer, _ = doing
         way, whom = "from" if op == "recv" else "to", "anyone" if peer is None else f"rank {peer}"
         start_s, end_s = self.state.since_s - self._origin_s, self.now() - self._origin_s
-        label = f"{op} {way} {whom}"
-        return [Span(self.rank, "wait", start_s, end_s, label=label, ended=False, beside=self.state.beside)]
+        wait = Span(self.rank, "wait", start_s, end_s, label=f"{op} {way} {whom}", ended=False, beside=self.state.beside)
+        return replace(closed, spans=(*closed.spans, wait))

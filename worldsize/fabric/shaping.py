@@ -7,24 +7,25 @@ the last byte would be there (its ingress clock). `links.py` has the link's mode
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worldsize.fabric.interface import Arrival, Pending, Wire
+from worldsize.fabric.wire import Arrival, Pending, Wire
 from worldsize.links import Link, LinkClock
 
 if TYPE_CHECKING:
     import torch
 
 
+@dataclass(eq=False, slots=True)
 class _ShapedPending:
-    def __init__(self, wire: Shaped, inner: Pending, left_s: float) -> None:
-        self._wire = wire
-        self._inner = inner
-        self._left_s = left_s
+    wire: Shaped
+    inner: Pending
+    left_s: float
 
     def wait(self) -> None:
-        self._inner.wait()
-        self._wire.until(self._left_s)
+        self.inner.wait()
+        self.wire.until(self.left_s)
 
 
 class Shaped:

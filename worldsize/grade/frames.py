@@ -1,29 +1,21 @@
-"""Frames of JSON and raw bytes, the only data that crosses the wall of a sandbox. Nothing is ever unpickled.
+"""A stream of frames, the only data that crosses the wall of a sandbox. Nothing is ever unpickled.
 
-A frame is two lengths, a JSON object and bytes; both sizes are limited.
+A frame is two lengths, a JSON object and bytes (`engines.plain_values` makes it); here both sizes are limited.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any, Literal
 
-from worldsize.engines.plain_values import BadFrame
+from worldsize.engines.plain_values import HEADER, BadFrame
 
 JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # the work asked of a rank
 FabricOp = Literal["post", "wait", "take", "compute"]  # from a rank to the broker
 RankOp = Literal["done", "failed", "cell", "call"]  # from a rank to the run
 
-HEADER = struct.Struct("!II")
 MAX_JSON_BYTES = 4_000_000
 MAX_BLOB_BYTES = 32_000_000
-
-
-def pack(message: dict[str, Any], blob: bytes | bytearray | memoryview = b"") -> bytes:
-    """Return the bytes of one frame: two lengths, the JSON of `message`, and `blob`."""
-    text = json.dumps(message).encode()
-    return b"".join((HEADER.pack(len(text), len(blob)), text, blob))
 
 
 class Reader:
@@ -60,15 +52,11 @@ class Reader:
             blob = bytes(data[start:stop])
         del self._data[:stop]
         self.frame_bytes = stop
-        return _object(text), blob
 
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"expected JSON, got {type(error).__name__}") from None
-
-    if not isinstance(found, dict):
-        raise BadFrame(f"expected an object, got {type(found).__name__}")
-    return found
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadFrame(f"expected JSON, got {type(error).__name__}") from None
+        if not isinstance(message, dict):
+            raise BadFrame(f"expected an object, got {type(message).__name__}")
+        return message, blob

@@ -52,8 +52,13 @@ def launch(
     Raises ValueError for a wrong argument or an argument that cannot be pickled, `RankFailed`, `Deadlock`, `RunTimedOut`,
     `EngineLost`, and `Interrupted`. A stub's `NotYet` does not raise: the run's state is "not yet".
     """
-    if unknown:
-        raise _unknown(next(iter(unknown)))
+    for name in unknown:
+        if name in ("cluster", "logical_devices", "servers", "legacy_keras", "env"):
+            raise ValueError(
+                f"launch: torch's launch takes no {name}. Use TensorFlow's launch: from worldsize.tf import Cluster, launch"
+            )
+        raise TypeError(f"launch() got an unexpected keyword argument {name!r}")
+
     check_arguments(fn, args, timeout_s, seed)
     _check(world_size, link, device)
 
@@ -100,11 +105,3 @@ def check_arguments_of_ranks(
     except ValueError as error:
         said = str(error).removeprefix("launch: ").partition(" Write for example launch")[0]
         raise ValueError(f"{what}: {said}") from None
-
-
-def _unknown(name: str) -> ValueError | TypeError:
-    if name in ("cluster", "logical_devices", "servers", "legacy_keras", "env"):
-        return ValueError(
-            f"launch: torch's launch takes no {name}. Use TensorFlow's launch: from worldsize.tf import Cluster, launch"
-        )
-    return TypeError(f"launch() got an unexpected keyword argument {name!r}")

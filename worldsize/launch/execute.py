@@ -45,6 +45,7 @@ def execute(engine: LocalEngine, call: Payload, job: Job, launches: KernelLaunch
     packed = payload.pack(call)
     notes = [large_payload_note(packed, call)] if len(packed) > payload.LARGE_BYTES else []
     job = replace(job, wants_late_imports=payload.wants_late_imports(call))
+
     name = getattr(call.fn, "__name__", "")
     return execute_order(engine, packed, job, launches, lambda job: job, notes, function=name if name.isidentifier() else "")
 
@@ -68,6 +69,7 @@ def execute_order(
         job = replace(job, origin_s=time.monotonic(), dir=_run_dir(engine), plain_results=engine.plain_results)
         if packed:
             job.files.payload.write_bytes(packed)
+
         run = Run(
             world_size=job.world_size, dir=job.dir, seed=job.seed, tasks=job.task_names,
             notes=[*notes, *filter(None, [engine.take_note()])],
@@ -75,8 +77,8 @@ def execute_order(
         )  # fmt: skip
         weakref.finalize(run, engine.discarded.put, job.dir)  # delete the folder with the last reference to the run
         launches.latest = run
-        observers = launches.observers
 
+        observers = launches.observers
         try:
             outcome = _follow(engine, run, job, order_of(job), launches)
             error = _settle(run, job, outcome)
@@ -141,35 +143,25 @@ def cell_sources() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-class _WarmNews:
-    """Tells observers while an engine starts, once in a kernel; on a busy machine that takes seconds."""
-
-    def __init__(self, observers: tuple[Observer, ...]) -> None:
-        self._observers = observers
-        self._began_s = time.monotonic()
-        self._waited = False
-
-    def waiting(self) -> None:
-        self._waited = True
-        for observer in self._observers:
-            observer.warming(time.monotonic() - self._began_s)
-
-    def over(self, ready: bool) -> None:
-        if self._waited:
-            for observer in self._observers:
-                observer.warmed(time.monotonic() - self._began_s, ready)
-
-
 def _run_dir(engine: LocalEngine) -> Path:
-    """Return a folder for a run, once the engine is warm."""
-    news = _WarmNews(STUDENTS_LAUNCHES.observers)
-    ready = False
+    """Return a folder for a run, once the engine is warm; tell observers meanwhile: on a busy machine that takes seconds."""
+    observers, began_s = STUDENTS_LAUNCHES.observers, time.monotonic()
+    waited = ready = False
+
+    def tell() -> None:
+        nonlocal waited
+        waited = True
+        for observer in observers:
+            observer.warming(time.monotonic() - began_s)
+
     try:
-        made = engine.new_run_dir(news.waiting)
+        made = engine.new_run_dir(tell)
         ready = True
+        return made
     finally:
-        news.over(ready)
-    return made
+        if waited:
+            for observer in observers:
+                observer.warmed(time.monotonic() - began_s, ready)
 
 
 def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
@@ -179,6 +171,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
     prompts: dict[int, Prompt] = {}  # by rank, of debuggers that wait for a command
     ranks = None
     due_s = 0.0
+
     try:
         ranks = engine.start(order)
         while True:
@@ -193,6 +186,7 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
             if time.monotonic() >= due_s or (prompts and event is None):
                 _publish(run, tails, observers, last=False)
                 due_s = time.monotonic() + _TICK_S
+
             if prompts and event is None and launches.ask is not None:
                 typed = launches.ask(prompts)
                 del prompts[typed.rank]
@@ -222,6 +216,7 @@ def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -
     """Stop the ranks after an interrupt, undeterred by further ones; end the agent if no outcome comes in time."""
     if ranks is None:  # nothing was started yet
         return Outcome(status="stopped")
+
     deadline_s = time.monotonic() + within_s
     told = False
     with suppress(errors.EngineLost):
@@ -292,6 +287,7 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
                 rank=rank, kind="raised", at_s=time.monotonic(), type=type(error).__name__, message=f"{where}: {error}"
             )
             return replace(outcome, status="failed", failures=(failure,))
+
         as_text.update(names)
 
     run.results = results

@@ -102,11 +102,6 @@ _OWN_NETWORK = (
 )
 
 
-def _misses_a_network(failure: Failure) -> bool:
-    said = f"{failure.type}: {failure.message}\n{failure.cause}"
-    return failure.kind == "raised" and _NO_NETWORK.search(said) is not None
-
-
 def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     host = run.hosts[first.rank] if run.hosts else ""
     rows = [failures.headline(first, job.world_size, run.tasks, host)]
@@ -117,7 +112,8 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
 
     if run.hosts and first.type == "ModuleNotFoundError":
         rows.append(_NO_MODULE)
-    if run.network == "own" and _misses_a_network(first):
+    said = f"{first.type}: {first.message}\n{first.cause}"
+    if run.network == "own" and first.kind == "raised" and _NO_NETWORK.search(said):
         rows.append(_OWN_NETWORK)
 
     at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]

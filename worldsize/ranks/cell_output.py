@@ -46,12 +46,13 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 
     A rank without output is in no group.
     """
-    room = [MOST_RICH_BYTES]
     found: dict[tuple[Piece, ...], list[int]] = {}
     for rank in ranks:
         pieces = pieces_of(run, rank)
         if pieces:
             found.setdefault(pieces, []).append(rank)
+
+    room = [MOST_RICH_BYTES]
     made = [Group(tuple(members), _within(pieces, room)) for pieces, members in found.items()]
     return sorted(made, key=lambda group: group.ranks)
 
@@ -59,9 +60,10 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
     """Return the text and bundles that a rank put out, in order."""
     data = _read(run.log_path(rank))
+    kinds = _PICTURES if run.plain_results else TYPES
+
     pieces: list[Piece] = []
     begun = 0
-    kinds = _PICTURES if run.plain_results else TYPES
     for at, bundle in _bundles(run.files.shown(rank), kinds):
         _add_text(pieces, data[begun:at])
         pieces.append(Piece(bundle=bundle))
@@ -101,12 +103,7 @@ def as_seen(text: str) -> str:
     """Return text as a terminal shows it: a carriage return overwrites the line, so a progress bar keeps its last state."""
     if "\r" not in text:
         return text
-    return "\n".join(_last_state(line) for line in text.split("\n"))
-
-
-def _last_state(line: str) -> str:
-    states = [state for state in line.split("\r") if state]
-    return states[-1] if states else ""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
@@ -119,11 +116,8 @@ def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
             kept.append(piece)
         else:
             plain = dict(piece.bundle).get("text/plain", "")
-            kept.append(
-                Piece(
-                    text=f"{plain}\n(not shown: the cell's pictures and tables take more than {units.size(MOST_RICH_BYTES)})"
-                )
-            )
+            why = f"the cell's pictures and tables take more than {units.size(MOST_RICH_BYTES)}"
+            kept.append(Piece(text=f"{plain}\n(not shown: {why})"))
     return tuple(kept)
 
 
@@ -133,10 +127,12 @@ def caption(run: Run, ranks: Sequence[int]) -> str:
     messages = run.trace.transfers
     if messages:
         words.append(f"{units.count(len(messages), 'message')}, {units.size(sum(m.size_bytes for m in messages))}")
+
     # all ranks share a collective: the first rank's calls are counted
     calls = [each for each in run.trace.collectives if each.rank == ranks[0]]
     if calls:
         words.append(units.count(len(calls), "collective"))
+
     words.append(units.seconds(run.wall_s))
     if run.state != "done":
         words.append(run.state)

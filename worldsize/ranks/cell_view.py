@@ -26,18 +26,17 @@ def text_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
     """Return the output as text; a group with a single line has its name on that line, else above its lines."""
     rows: list[str] = []
     for group in groups:
-        lines = [line for piece in group.pieces for line in _lines(piece)]
+        lines: list[str] = []
+        for piece in group.pieces:
+            text = piece.text or dict(piece.bundle).get("text/plain", "")
+            lines += _ANSI.sub("", text).removesuffix("\n").split("\n")
+
         name = group.name(of)
         if len(lines) == 1:
             rows.append(f"[{name}] {lines[0]}")
         else:
             rows += [f"[{name}]", *lines]
     return "\n".join([*rows, caption])
-
-
-def _lines(piece: Piece) -> list[str]:
-    text = piece.text or dict(piece.bundle).get("text/plain", "")
-    return _ANSI.sub("", text).removesuffix("\n").split("\n")
 
 
 def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
@@ -47,7 +46,11 @@ def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
         return foot
     if len(groups) == 1:  # every rank with output put out the same
         return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{_content(groups[0])}{foot}'
-    return _tabs(groups[:MOST_TABS], of) + _left_out(groups[MOST_TABS:]) + foot
+
+    tabs, beyond = _tabs(groups[:MOST_TABS], of), len(groups) - MOST_TABS
+    if beyond > 0:
+        tabs += f"<p>… and {beyond} more outputs: last_run().log(rank) has a rank's text</p>"
+    return tabs + foot
 
 
 def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
@@ -63,7 +66,9 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
         panels.append(
             f'<div class="panel p{place}" role="group" aria-label="{html.escape(group.name(of))}">{_content(group)}</div>'
         )
+
         rules.append(f"#{name} > #{own}:checked ~ .p{place}{{display:block}}")
+
     style = (
         f"#{name} > input{{position:absolute;opacity:0}}"
         f"#{name} > label{{display:inline-block;padding:2px 9px;margin:0 4px 4px 0;border:1px solid currentColor;"
@@ -78,14 +83,8 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
     )
 
 
-def _left_out(groups: Sequence[Group]) -> str:
-    if not groups:
-        return ""
-    return f"<p>… and {len(groups)} more outputs: last_run().log(rank) has a rank's text</p>"
-
-
 def _content(group: Group) -> str:
-    return "".join(_face(piece) for piece in group.pieces)
+    return "".join(map(_face, group.pieces))
 
 
 def _face(piece: Piece) -> str:
@@ -95,10 +94,12 @@ def _face(piece: Piece) -> str:
         return f"<div>{faces['text/html']}</div>"
     if "image/svg+xml" in faces:
         return f"<div>{faces['image/svg+xml']}</div>"
+
     for kind in ("image/png", "image/jpeg"):
         if kind in faces:
             alt = html.escape(faces.get("text/plain", "a picture")[:200], quote=True)
             return f'<img alt="{alt}" src="data:{kind};base64,{html.escape(faces[kind], quote=True)}">'
+
     text = piece.text or faces.get("text/markdown") or faces.get("text/latex") or faces.get("text/plain", "")
     return f'<pre style="margin:0">{html.escape(_ANSI.sub("", text))}</pre>'
 

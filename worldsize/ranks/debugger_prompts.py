@@ -29,6 +29,7 @@ class DebuggerPrompts:
             self._go_to(min(prompts), prompts)
         else:
             self._say_before(prompts[self._rank])
+
         while True:
             typed = self._ask_user(f"[rank {self._rank}] {prompts[self._rank].prompt}")
             switch = _SWITCH.fullmatch(typed)
@@ -41,6 +42,7 @@ class DebuggerPrompts:
             are = "is" if len(prompts) == 1 else "are"
             self._say(f"rank {rank} is not at a prompt; {failures.names(sorted(prompts))} {are}")
             return
+
         self._rank = rank
         if len(prompts) > 1:
             others = [other for other in sorted(prompts) if other != rank]

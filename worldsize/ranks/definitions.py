@@ -43,12 +43,12 @@ def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
 
     Raises ValueError if that includes TensorFlow. Text that is not Python needs nothing: the ranks report the error.
     """
-    needed = names_used(text)
     _refuse_tensorflow(imported_in(text))
     known = _definitions(tuple(cells))
     found: dict[str, tuple[int, Definition]] = {}
     data: set[str] = set()
-    todo = sorted(needed)
+
+    todo = sorted(names_used(text))
     seen = set(todo)
     while todo:
         name = todo.pop()
@@ -57,6 +57,7 @@ def along(text: str, space: Mapping[str, Any], cells: Sequence[Cell]) -> Along:
             if name in space and not hasattr(builtins, name):
                 data.add(name)
             continue
+
         found[name] = row
         more = names_used(row[1].text) - seen
         seen |= more
@@ -72,31 +73,27 @@ def _definition_of(
 ) -> tuple[int, Definition] | None:
     if name not in space:
         return None
-    value = space[name]
-    if isinstance(value, ModuleType):
-        _refuse_tensorflow({value.__name__})
-        return -1, _import(  # -1: imports come before every definition of a cell
-            f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}", name
-        )
 
+    value, statement = space[name], ""
     home = getattr(value, "__module__", None)
-    if (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)) and home not in (
-        None,
-        "__main__",
-    ):
+    if isinstance(value, ModuleType):
+        home = value.__name__
+        statement = f"import {home}" if home == name else f"import {home} as {name}"
+    elif inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value):
         own_name = getattr(value, "__qualname__", "")
-        if own_name.isidentifier() and getattr(sys.modules.get(home), own_name, None) is value:
-            _refuse_tensorflow({home})
-            return -1, _import(f"from {home} import {own_name} as {name}", name)
+        by_name = home not in (None, "__main__") and own_name.isidentifier()
+        if by_name and getattr(sys.modules.get(home), own_name, None) is value:
+            statement = f"from {home} import {own_name} as {name}"
+
+    if statement:
+        _refuse_tensorflow({home})
+        return -1, Definition((name,), statement, "<import>", 1)  # -1: imports come before every definition of a cell
+
     row = known.get(name)
     if row is not None and _FRONT not in row[1].text:
         _refuse_tensorflow(imported_in(row[1].text))
         return row
     return None
-
-
-def _import(text: str, name: str) -> Definition:
-    return Definition((name,), text, "<import>", 1)
 
 
 @functools.lru_cache(maxsize=4)
@@ -128,17 +125,11 @@ def _of_cell(cell: Cell) -> tuple[Definition, ...]:
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
                 bound = alias.asname or alias.name.partition(".")[0]
-                rows.append(Definition((bound,), _statement(node, alias), cell.file, node.lineno))
+                statement = f"import {alias.name} as {alias.asname}" if alias.asname else f"import {alias.name}"
+                if isinstance(node, ast.ImportFrom):
+                    statement = f"from {'.' * node.level}{node.module or ''} {statement}"
+                rows.append(Definition((bound,), statement, cell.file, node.lineno))
     return tuple(rows)
-
-
-def _statement(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
-    what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-    return (
-        f"import {what}"
-        if isinstance(node, ast.Import)
-        else f"from {'.' * node.level}{node.module or ''} import {what}"
-    )
 
 
 @functools.lru_cache(maxsize=500)
@@ -148,6 +139,7 @@ def names_used(text: str) -> frozenset[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return frozenset()
+
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     return frozenset(node.id for node in nodes if isinstance(node.ctx, (ast.Load, ast.Del)))
 
@@ -158,6 +150,7 @@ def imported_in(text: str) -> frozenset[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return frozenset()
+
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -54,23 +54,16 @@ def read_words(magic: str, line: str) -> Words:
         elif word in ("--link", "--timeout") and words:
             value = words.pop(0)
             if word == "--link":
-                link = _link(value)
-            else:
-                timeout_s = _seconds(magic, value)
+                link = Link(*map(str.strip, value.split(",")))
+                continue
+            try:
+                timeout_s = float(value)
+            except ValueError:
+                raise ValueError(f"%%{magic} --timeout: expected a number of seconds, got {value!r}") from None
         else:
             raise ValueError(f"%%{magic}: expected {USAGE}, got {word!r}")
+
     return Words(tuple(numbers), link, timeout_s)
-
-
-def _link(text: str) -> Link:
-    return Link(*(part.strip() for part in text.split(",")))
-
-
-def _seconds(magic: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"%%{magic} --timeout: expected a number of seconds, got {text!r}") from None
 
 
 @contextmanager
@@ -96,27 +89,20 @@ class RanksMagics:
     def ranks(self, line: str, cell: str) -> None:
         """Run the cell on every rank."""
         with _told_in_a_line():
-            self._ranks(line, cell)
+            words = read_words("ranks", line)
+            many = len(words.numbers)
+            if many > 1:
+                raise ValueError(f"%%ranks {line}: expected one number, the number of ranks, got {many}. Write {USAGE}.")
+            world = self._world(words.numbers[0] if words.numbers else None)
+            self._run(world, cell, tuple(range(world.world_size)), words)
 
     def rank(self, line: str, cell: str) -> None:
         """Run the cell only on the ranks that the line names."""
         with _told_in_a_line():
-            self._rank(line, cell)
-
-    def _ranks(self, line: str, cell: str) -> None:
-        words = read_words("ranks", line)
-        if len(words.numbers) > 1:
-            raise ValueError(
-                f"%%ranks {line}: expected one number, the number of ranks, got {len(words.numbers)}. Write {USAGE}."
-            )
-        world = self._world(words.numbers[0] if words.numbers else None)
-        self._run(world, cell, tuple(range(world.world_size)), words)
-
-    def _rank(self, line: str, cell: str) -> None:
-        words = read_words("rank", line)
-        if not words.numbers:
-            raise ValueError(f"%%rank {line}: expected the number of a rank. Write {USAGE}.")
-        self._run(self._world(None), cell, words.numbers, words)
+            words = read_words("rank", line)
+            if not words.numbers:
+                raise ValueError(f"%%rank {line}: expected the number of a rank. Write {USAGE}.")
+            self._run(self._world(None), cell, words.numbers, words)
 
     def debug(self, line: str) -> Any:
         """Open the debugger where the last cell on ranks raised: on the named rank, or on the first that failed. If the
@@ -141,6 +127,7 @@ class RanksMagics:
         elif world is not None and wanted == world.world_size and world.why_closed != CLOSED:
             why = world.why_closed
             print(f"the ranks were no longer open ({why}): these are new ranks, without the old ranks' state")
+
         opened = open_ranks(wanted)
         print(opened.setup)
         self._shell.user_ns["world"] = opened
@@ -160,15 +147,14 @@ class RanksMagics:
         parsed = self._shell.history_manager.input_hist_parsed
         found = []
         for number, (text, code) in enumerate(zip(raw, parsed, strict=False)):
-            if text.strip() and not _MAGIC.match(text):
-                found.append(self._cell(text, code, number))
-        return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
+            if not text.strip() or _MAGIC.match(text):
+                continue
 
-    def _cell(self, text: str, code: str, number: int) -> Cell:
-        key = number, text
-        if key not in self._known_cells:  # the kernel hashes a cell's text in Python: slow for a long cell
-            self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
-        return self._known_cells[key]
+            key = number, text
+            if key not in self._known_cells:  # the kernel hashes a cell's text in Python: slow for a long cell
+                self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
+            found.append(self._known_cells[key])
+        return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
 
 
 def _refuse_magics(text: str) -> None:

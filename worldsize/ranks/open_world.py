@@ -11,7 +11,6 @@ import itertools
 import linecache
 import os
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ import cloudpickle
 
 from worldsize import errors, failures
 from worldsize.engines.current import current_engine
+from worldsize.engines.idle_end import IdleEnd
 from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
@@ -53,6 +53,7 @@ class OpenRanks:
         self.link = link
         self.timeout_s = timeout_s
         self.setup = ""
+
         self._device: Device = device
         self._seed = seed
         self._engine = current_engine("torch")
@@ -61,8 +62,7 @@ class OpenRanks:
         self._new_groups: NewGroups = ""
         self._why_closed = ""
         self._at_work = False
-        self._idle: threading.Timer | None = None
-        self._idle_from_s = self._idle_due_s = 0.0
+        self._idle = IdleEnd(lambda: self._end(f"they were idle for {IDLE_MIN:g} minutes"), lambda: self._at_work)
         self._one_at_a_time = threading.Lock()  # an order's outcome decides how the next is given
         self._open()
         _last[:] = [self]
@@ -75,10 +75,11 @@ class OpenRanks:
         )  # fmt: skip
         self._sent = {file for file, _ in job.sources}
         self._ended, self._new_groups, self._why_closed = {}, "", ""
+
         run = execute_order(self._engine, b"", job, _QUIET, lambda job: job)
         self._keeper = self._engine.keeper()
         self.setup, self._seed_used = run.setup, job.seed
-        self._wait_idle()
+        self._idle.used(IDLE_MIN * 60)
 
     # ---- calls on the ranks ----------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ class OpenRanks:
         if not file:
             file = f"<text {next(_texts)}>"
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # tracebacks read lines here
+
         work = RunCell(text, file, along.definitions, along.in_notebook, answers=CELLS.ask is not None)
         before = CELLS.latest
         try:
@@ -111,12 +113,14 @@ class OpenRanks:
         """
         if CELLS.ask is None:
             raise ValueError(NOBODY.format("debug"))
-        failed = CELLS.latest.outcome.failures if CELLS.latest is not None and CELLS.latest.outcome is not None else ()
-        raised = [failure for failure in failed if failure.kind == "raised"]
-        if rank is None and not raised:
-            raise ValueError("debug: expected a rank that raised in the last run, got none")
-        chosen = failures.first_failure(raised).rank if rank is None else rank
-        self._do("debug", LookBack(), [chosen], KernelLaunches(ask=CELLS.ask), timeout_s=MOST_S)
+
+        if rank is None:
+            outcome = CELLS.latest.outcome if CELLS.latest is not None else None
+            raised = [failure for failure in outcome.failures if failure.kind == "raised"] if outcome is not None else []
+            if not raised:
+                raise ValueError("debug: expected a rank that raised in the last run, got none")
+            rank = failures.first_failure(raised).rank
+        self._do("debug", LookBack(), [rank], KernelLaunches(ask=CELLS.ask), timeout_s=MOST_S)
 
     def push(self, **values: Any) -> None:
         """Bind values in every rank, a copy each: `world.push(x=x)`.
@@ -156,6 +160,7 @@ class OpenRanks:
         row = found.first_difference
         if row is None:
             return replace(found, only_difference=True)
+
         difference = None
         if len({(each.shape if each else None) for each in row.by_rank}) == 1:
             parts = self._do("differ", TensorPart(expression, row.name), self._left(), _QUIET).results
@@ -165,9 +170,14 @@ class OpenRanks:
     def _table(self, what: str, expression: str) -> TensorTable:
         ranks = self._left()
         results = self._do(what, TensorRows(expression), ranks, _QUIET).results
-        rows = rows_of({rank: [TensorRow(*row) for row in results[rank][0]] for rank in ranks})
-        left_out = max(0, *(results[rank][1] for rank in ranks))
-        return TensorTable(expression, tuple(ranks), tuple(rows), left_out)
+
+        found: dict[int, list[TensorRow]] = {}
+        left_out = 0
+        for rank in ranks:
+            rows, more = results[rank]
+            found[rank] = [TensorRow(*row) for row in rows]
+            left_out = max(left_out, more)
+        return TensorTable(expression, tuple(ranks), tuple(rows_of(found)), left_out)
 
     def restart(self) -> None:
         """End the ranks and open the same number of new ones, with empty state."""
@@ -215,6 +225,7 @@ class OpenRanks:
             chosen = self._chosen(what, ranks)
             limit_s = timeout_s if timeout_s is not None else self.timeout_s
             check_arguments_of_ranks(what, limit_s, link)
+
             new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
             job = Job(
                 world_size=self.world_size, env={}, sys_path=(), cwd="", seed=self._seed_used, world=self._name,
@@ -235,7 +246,8 @@ class OpenRanks:
                 )  # fmt: skip
             finally:
                 self._at_work = False
-                self._wait_idle()
+                self._idle.used(IDLE_MIN * 60)
+
             self._sent |= {file for file, _ in new_sources}
             if new_groups:
                 self._new_groups = ""
@@ -249,10 +261,12 @@ class OpenRanks:
         self._ended.update(dict.fromkeys(outcome.killed, "killed, because it did not stop"))
         if outcome.status == "done":
             return
+
         if outcome.freed:
             self._new_groups = "all"
         elif not self._new_groups:
             self._new_groups = "fabric"  # a message may be left in the old group
+
         if self._ended:
             run.notes.append(
                 f"{self._endings()}. The others keep their state: read it with %%rank, or open new ranks with world.restart()."
@@ -271,61 +285,27 @@ class OpenRanks:
 
     def _chosen(self, what: str, ranks: Sequence[int] | None) -> list[int]:
         if why := self.why_closed:
-            raise ValueError(
-                f"{what}: expected open ranks, got closed ones: {why}. Open new ones with world.restart()."
-            )
+            raise ValueError(f"{what}: expected open ranks, got closed ones: {why}. Open new ones with world.restart().")
+
         chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
         for rank in chosen:
             if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.world_size:
                 raise ValueError(f"{what}: expected ranks from 0 to {self.world_size - 1}, got {rank!r}")
-        gone = [rank for rank in chosen if rank in self._ended]
-        if gone or not chosen:
+
+        if not chosen or not self._ended.keys().isdisjoint(chosen):
+            left = failures.names(self._left()) if self._left() else "none is left"
             raise ValueError(
-                f"{what}: {self._endings()}. Name the ranks that are left ({_few(self._left())}), or open new ones with "
-                f"world.restart()."
+                f"{what}: {self._endings()}. Name the ranks that are left ({left}), or open new ones with world.restart()."
             )
         return chosen
 
     def _end(self, why: str) -> None:
-        self._stop_waiting()
+        self._idle.stop()
         if not self.why_closed:
             self._why_closed = why
             with suppress(errors.EngineLost):
                 close_order(self._engine, Close(self._name))
         self._why_closed = self._why_closed or why
-
-    # ---- closing after an hour without work ------------------------------------------------------
-
-    def _wait_idle(self) -> None:
-        """Restart the idle count. A single timer serves many orders, because starting one takes as long as a cell; when
-        the timer fires, `_end_idle` checks how long the ranks have been idle.
-        """
-        self._idle_from_s = time.monotonic()
-        due_s = self._idle_from_s + IDLE_MIN * 60
-        if self._idle is None or due_s < self._idle_due_s:
-            self._look_at(due_s)
-
-    def _look_at(self, due_s: float) -> None:
-        self._stop_waiting()
-        self._idle_due_s = due_s
-        self._idle = threading.Timer(due_s - time.monotonic(), self._end_idle)
-        self._idle.daemon = True
-        self._idle.start()
-
-    def _end_idle(self) -> None:
-        if self._why_closed:
-            return
-        now_s = time.monotonic()
-        due_s = (now_s if self._at_work else self._idle_from_s) + IDLE_MIN * 60
-        if now_s < due_s:
-            self._look_at(due_s)
-        else:
-            self._end(f"they were idle for {IDLE_MIN:g} minutes")
-
-    def _stop_waiting(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
 
 
 def open_ranks(
@@ -358,10 +338,6 @@ def _apart(tensors: list[Any]) -> float:
 def opened_last() -> OpenRanks | None:
     """Return the ranks opened last, open or not; None if none were opened."""
     return _last[0] if _last else None
-
-
-def _few(ranks: list[int]) -> str:
-    return failures.names(ranks) if ranks else "none is left"
 
 
 def _check_travels(name: str, value: Any) -> None:

@@ -6,6 +6,7 @@ Ranks with the same bytes have the same letter. `engines/ranks/tensor_rows.py` r
 from __future__ import annotations
 
 import html
+import itertools
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,12 +55,9 @@ class TensorOnRanks:
 
 
 def _letter(place: int) -> str:
-    letters = string.ascii_uppercase
-    return (
-        letters[place]
-        if place < len(letters)
-        else f"{letters[place // len(letters) - 1]}{letters[place % len(letters)]}"
-    )
+    """Return A to Z, then AA, AB and so on."""
+    first, last = divmod(place, 26)
+    return (string.ascii_uppercase[first - 1] if first else "") + string.ascii_uppercase[last]
 
 
 def _all(words: Sequence[str]) -> str:
@@ -68,11 +66,9 @@ def _all(words: Sequence[str]) -> str:
 
 def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
     """Return the tensors of all ranks by name, in the order of the first rank that has each."""
-    names: dict[str, None] = {}
-    for rows in found.values():
-        names.update(dict.fromkeys(row.name for row in rows))
-    known = [{row.name: row for row in rows} for rows in found.values()]
-    return [TensorOnRanks(name, tuple(rows.get(name) for rows in known)) for name in names]
+    by_rank = [{row.name: row for row in rows} for rows in found.values()]
+    names = dict.fromkeys(itertools.chain.from_iterable(by_rank))
+    return [TensorOnRanks(name, tuple(rows.get(name) for rows in by_rank)) for name in names]
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class TensorTable:
 
     @property
     def same(self) -> bool:
-        return all(row.same for row in self.rows)
+        return self.first_difference is None
 
     @property
     def first_difference(self) -> TensorOnRanks | None:
@@ -105,6 +101,7 @@ class TensorTable:
         row = self.first_difference
         if row is None:
             return f"{self.expression}: {count}, the same on {failures.names(list(self.ranks))}{beyond}"
+
         many = sum(not row.same for row in self.rows)
         words = f"{self.expression}: {many} of {count} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
         if self.difference is not None:
@@ -117,13 +114,13 @@ class TensorTable:
         return [row for row in self.rows if not (self.only_difference and row.same)]
 
     def __repr__(self) -> str:
-        lines = [self.sentence()]
-        heads = ["tensor", "shape", "dtype", "device", "same letter, same bytes", "norm by rank"]
-        rows = [heads]
+        rows = [["tensor", "shape", "dtype", "device", "same letter, same bytes", "norm by rank"]]
         for row in self._shown()[:MOST_ROWS]:
             shape, dtype, device = row.words()
             letters, norms = row.letters[:MOST_RANKS], row.norms()[:MOST_RANKS]
             rows.append([row.name, shape, dtype, device, " ".join(letters), norms[0] if row.same else " ".join(norms)])
+
+        lines = [self.sentence()]
         if len(rows) > 1:
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -142,6 +139,7 @@ class TensorTable:
         heads = ["tensor", "shape", "dtype", "device", *(f"rank {rank}" for rank in ranks)]
         top = "".join(f'<th scope="col">{head}</th>' for head in heads)
         body = "".join(_row_html(row, len(ranks)) for row in self._shown()[:MOST_ROWS])
+
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
         key = "In a row, the same letter means the same bytes. The number is the norm."
@@ -151,6 +149,7 @@ class TensorTable:
 def _row_html(row: TensorOnRanks, ranks: int) -> str:
     cells = [f'<th scope="row" style="text-align:left">{html.escape(row.name)}</th>']
     cells += [f"<td>{html.escape(words)}</td>" for words in row.words()]
+
     letters = row.letters
     order = list(dict.fromkeys(letters))
     for letter, norm in list(zip(letters, row.norms(), strict=True))[:ranks]:

@@ -3,7 +3,7 @@
     run = simulate(ring_all_reduce, 1024, args=(torch.ones(1024),), link=Link("10 GB/s", "5 us"))
     run.simulated_s; run[2]; run.trace
 
-`world.py` has turns and clocks, `own_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
+`world.py` has turns and clocks, `process_state.py` the ranks' process state, `symmetry.py` ranks that stand for others.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def _check(world_size: Any, link: Any, nodes: Any) -> None:
         )
     if link is not None and not isinstance(link, Link):
         raise ValueError(f'simulate: expected link=Link("10 GB/s", "5 us") or None, got {link!r}')
+
     if nodes is None:
         return
-
     if not isinstance(nodes, Nodes):
         raise ValueError(f"simulate: expected nodes=Nodes(8, inside=Link(…), between=Link(…)) or None, got {nodes!r}")
     if link is not None:

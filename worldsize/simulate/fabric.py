@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.fabric.interface import MAX_TAG, Arrival, Fabric, Handle
+from worldsize.fabric.interface import MAX_TAG, Fabric, Handle
 from worldsize.fabric.tensor_kinds import kind_mismatch, kind_text
+from worldsize.fabric.wire import Arrival
 from worldsize.simulate.world import Sent, World
 
 
@@ -52,39 +53,35 @@ class SimulatedFabric(Fabric):
         self._guarded = True
 
     def isend(self, x: Any, to: int, tag: int = 0) -> Handle:
-        if self._guarded or not self._plain(x, to, tag):
+        if not self._plain(x, to, tag):
             return super().isend(x, to, tag)
         return self._world.post(self.rank, x, to, tag)
 
     def send(self, x: Any, to: int, tag: int = 0) -> None:
-        if self._guarded or not self._plain(x, to, tag):
+        if not self._plain(x, to, tag):
             return super().send(x, to, tag)
         self._world.post(self.rank, x, to, tag).wait()
 
     def recv(self, out: Any, frm: int | None = None, tag: int = 0) -> int:
-        if self._guarded or not (self._plain(out, frm, tag) or (frm is None and _kind(out) and _is_tag(tag))):
+        if not self._plain(out, frm, tag, may_be_anyone=True):
             return super().recv(out, frm, tag)
         return self._world.take(self.rank, out, frm, tag, land)[0]
 
     def unwaited(self) -> int:
         return self._world.unwaited[self.rank]
 
-    def _plain(self, x: Any, peer: Any, tag: Any) -> bool:
-        """Return True for a plainly valid call: a tensor or an array, another rank's number, a tag."""
-        if type(peer) is not int or not 0 <= peer < self.world_size or peer == self._number:
+    def _plain(self, x: Any, peer: Any, tag: Any, may_be_anyone: bool = False) -> bool:
+        """Return True for a plainly valid call on unguarded tensors: a tensor or an array, another rank's number, a tag."""
+        if self._guarded or type(tag) is not int or not 0 <= tag < MAX_TAG:
             return False
-        return type(tag) is int and 0 <= tag < MAX_TAG and _kind(x)
+        if peer is not None or not may_be_anyone:
+            if type(peer) is not int or not 0 <= peer < self.world_size or peer == self._number:
+                return False
 
-
-def _is_tag(tag: Any) -> bool:
-    return type(tag) is int and 0 <= tag < MAX_TAG
-
-
-def _kind(x: Any) -> bool:
-    if type(x) is np.ndarray:
-        return True
-    torch = sys.modules.get("torch")
-    return torch is not None and type(x) is torch.Tensor
+        if type(x) is np.ndarray:
+            return True
+        torch = sys.modules.get("torch")
+        return torch is not None and type(x) is torch.Tensor
 
 
 def land(message: Sent, out: Any) -> None:
@@ -93,7 +90,8 @@ def land(message: Sent, out: Any) -> None:
     if type(x) is not type(out):
         x, out = _as_tensor(x), _as_tensor(out)
     if x.shape != out.shape or x.dtype != out.dtype:
-        _refuse(message, x, out)
+        expected, got = kind_text(str(out.dtype), out.shape), kind_text(str(x.dtype), x.shape)
+        raise ValueError(kind_mismatch(message.to, message.rank, message.tag, expected, got))
 
     if type(out) is np.ndarray:
         out[...] = x
@@ -107,8 +105,3 @@ def _as_tensor(x: Any) -> Any:
     import torch
 
     return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
-
-
-def _refuse(message: Sent, x: Any, out: Any) -> None:
-    expected, got = (kind_text(str(one.dtype), one.shape) for one in (out, x))
-    raise ValueError(kind_mismatch(message.to, message.rank, message.tag, expected, got))

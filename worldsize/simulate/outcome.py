@@ -51,7 +51,11 @@ def settle(
         return None
     if first is not None:
         run.outcome = Outcome("failed", (first,), stood.standings)
-        return errors.RankFailed("\n".join(_failed(world, stood, where)), run, _HINT, first)
+        rows = [failures.headline(first, world.world_size), *failures.failed_where(first)]
+        if stood.standings:
+            were = "was" if len(stood.standings) == 1 else "were"
+            rows += [f"{failures.names([s.rank for s in stood.standings])} {were} stopped:", *where]
+        return errors.RankFailed("\n".join(rows), run, _HINT, first)
 
     if stood.waits:
         run.outcome = Outcome("deadlock", standings=stood.standings, waits=stood.waits)
@@ -74,15 +78,6 @@ def notes_on(changed: tuple[str, ...], unwaited: Sequence[int]) -> list[str]:
             f"each would change its own copy. Return it instead, and read run.results."
         ))  # fmt: skip
     return notes
-
-
-def _failed(world: World, stood: Stood, where: list[str]) -> list[str]:
-    first = world.failure
-    rows = [failures.headline(first, world.world_size), *failures.failed_where(first)]
-    if stood.standings:
-        were = "was" if len(stood.standings) == 1 else "were"
-        rows += [f"{failures.names([s.rank for s in stood.standings])} {were} stopped:", *where]
-    return rows
 
 
 def _of_broken_off(run: SimulatedRun, timeout_s: float, broken_off: BrokenOff, where: list[str]) -> BaseException:

@@ -26,8 +26,9 @@ from worldsize.links import Link
 from worldsize.simulate import replay, symmetry, witnesses
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages
 from worldsize.simulate.fabric import SimulatedFabric
+from worldsize.simulate.generators import GeneratorsUsed
 from worldsize.simulate.outcome import BrokenOff, Stood, notes_on, settle
-from worldsize.simulate.own_state import GeneratorsUsed, OwnState
+from worldsize.simulate.process_state import ProcessState
 from worldsize.simulate.simulated_run import SimulatedRun
 from worldsize.simulate.symmetry import NotSymmetric, SymmetricWorld
 from worldsize.simulate.topology import Clocks, Nodes
@@ -179,10 +180,10 @@ def _as_in_full(call: Payload, setting: Setting) -> list[str]:
 
 @dataclass
 class _Ended:
-    """The results of a simulation: its world, the ranks' own state, their results, and the reason if it ended early."""
+    """The results of a simulation: its world, the ranks' process state, their results, and the reason if it ended early."""
 
     world: World
-    own_state: OwnState
+    process_state: ProcessState
     results: list[Any]
     broken_off: BrokenOff | None
     stood: Stood
@@ -197,7 +198,7 @@ def _turns(call: Payload, setting: Setting, make_world: Callable[[], World], ran
 
 
 def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_generators: bool) -> _Ended:
-    own_state = OwnState(world, setting.seed, keeps_generators)
+    process_state = ProcessState(world, setting.seed, keeps_generators)
     results: list[Any] = [None] * len(ranks)
     broken_off = None
 
@@ -205,21 +206,21 @@ def _attempt(call: Payload, setting: Setting, world: World, ranks: range, keeps_
         args, kwargs = copy.deepcopy((call.args, call.kwargs))
         results[rank] = call.fn(SimulatedFabric(world, rank), *args, **kwargs)
 
-    with own_state.installed(call.fn, setting.timeout_s):
+    with process_state.installed(call.fn, setting.timeout_s):
         try:
-            world.run(work, own_state, ranks)
-            own_state.look_at_generators()
+            world.run(work, process_state, ranks)
+            process_state.look_at_generators()
         except (Abandoned, KeyboardInterrupt) as stop:
             reason = stop.reason if isinstance(stop, Abandoned) else stop
             broken_off = BrokenOff(reason, world.current, frames_of(stop))
         finally:
             stood = Stood(world.standings(), world.waits())
-            world.close(own_state)
+            world.close(process_state)
 
-        late = own_state.watch.take_interrupt()
+        late = process_state.watch.take_interrupt()
         if late is not None:
             broken_off = BrokenOff(late, None, ())
-    return _Ended(world, own_state, results, broken_off, stood)
+    return _Ended(world, process_state, results, broken_off, stood)
 
 
 def _run_of(ended: _Ended, setting: Setting, began_s: float, launches: KernelLaunches) -> SimulatedRun:
@@ -231,9 +232,9 @@ def _run_of(ended: _Ended, setting: Setting, began_s: float, launches: KernelLau
     weakref.finalize(run, rmtree, folder, ignore_errors=True)
     launches.latest = run
 
-    for rank, log in ended.own_state.logs.items():
+    for rank, log in ended.process_state.logs.items():
         run.log_path(rank).write_text(log.getvalue())
-    for rank, told in ended.own_state.buffers.items():
+    for rank, told in ended.process_state.buffers.items():
         run.reports[rank] += told.rows
         run.spans += [Span(rank, kind, start_s, end_s, label) for kind, start_s, end_s, label in told.spans]
     run.wall_s = time.monotonic() - began_s

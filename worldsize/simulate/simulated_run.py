@@ -34,13 +34,9 @@ class SimulatedRun(Run):
     evidence: tuple[str, ...] = ()
 
     @cached_property
-    def _made_trace(self) -> Trace:
-        return self.columns.trace(self.world_size, self.spans)
-
-    @property
     def trace(self) -> Trace:
         """The transfers and spans of all ranks on the simulated clock; in a run by symmetry, of `recorded_ranks`."""
-        return self._made_trace
+        return self.columns.trace(self.world_size, self.spans)
 
     @property
     def messages(self) -> int:
@@ -62,12 +58,9 @@ class SimulatedRun(Run):
     def __repr__(self) -> str:
         if self.state == "not yet":
             return super().__repr__()
-        ranks = f"{self.world_size:,} rank{'s' * (self.world_size > 1)}"
-        state = f"{self.state} {self._by_symmetry()}".rstrip()
-        return f"SimulatedRun({ranks}, {state}: {self.simulated_s:.6g} simulated s in {self.wall_s:.2f} s)"
 
-    def _by_symmetry(self) -> str:
-        if not self.recorded_ranks:
-            return ""
-        asked = "all" if self.asked_ranks == self.world_size else f"{self.asked_ranks:,} of {self.world_size:,}"
-        return f"by symmetry, {asked} ranks asked"
+        ranks, state = f"{self.world_size:,} rank{'s' * (self.world_size > 1)}", self.state
+        if self.recorded_ranks:
+            asked = "all" if self.asked_ranks == self.world_size else f"{self.asked_ranks:,} of {self.world_size:,}"
+            state += f" by symmetry, {asked} ranks asked"
+        return f"SimulatedRun({ranks}, {state}: {self.simulated_s:.6g} simulated s in {self.wall_s:.2f} s)"

@@ -43,13 +43,12 @@ class Clocks:
     """The link clocks of all simulated ranks."""
 
     def __init__(self, world_size: int, link: Link | None, nodes: Nodes | None) -> None:
-        self.node_ranks = nodes.ranks if nodes else 0
-        inside = nodes.inside if nodes else link
-        self.own = [LinkClock(inside) for _ in range(world_size)]
+        self.node_ranks, self._card_ranks = 0, 1
+        if nodes is not None:
+            self.node_ranks, self._card_ranks, link = nodes.ranks, nodes.ranks // nodes.cards, nodes.inside
+            self._cards = [LinkClock(nodes.between) for _ in range(-(-world_size // self._card_ranks))]
 
-        self._card_ranks = nodes.ranks // nodes.cards if nodes else 1
-        cards = -(-world_size // self._card_ranks) if nodes else 0
-        self._cards = [LinkClock(nodes.between) for _ in range(cards)] if nodes else []
+        self.own = [LinkClock(link) for _ in range(world_size)]
 
     def shared(self, src: int, dst: int) -> bool:
         """Return True if a message between these ranks uses network cards, for which other ranks queue up too."""

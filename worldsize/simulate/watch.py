@@ -2,7 +2,7 @@
 
 A handler may run between any two instructions, and its exception hits whatever code runs there. A `Watch` therefore raises only
 inside a rank's greenlet; the exception leaves it at the line that gave the turn. Between turns the watch keeps the exception, and
-`OwnState.enter` raises it before the next turn. `outcome.py` writes the message.
+`ProcessState.enter` raises it before the next turn. `outcome.py` writes the message.
 """
 
 from __future__ import annotations
@@ -163,7 +163,6 @@ class Watch:
 
     def _reason(self) -> Exception | None:
         """Return the reason to end the simulation now, or None."""
-        now_s = _real_monotonic()
         turns, computed_s, queued_s = seen = (self._world.switches, time.process_time(), _queued_s())
         # a thread that waited for a core half of the tick was starved, not idle
         starved = queued_s - self._seen[2] > 0.5 * _TICK_S
@@ -171,16 +170,15 @@ class Watch:
         self._still = 0 if moved else self._still + 1
         self._seen = seen
 
+        now_s = _real_monotonic()
         if now_s - self._began_s > self._tells_after_s:
             self._tells_after_s *= 2
-            self._tell(f"simulating for {now_s - self._began_s:.0f} s: {self._world.progress()}\n")
+            with suppress(OSError, RuntimeError, ValueError):  # the handler may have interrupted a write to the same stream
+                self._told.write(f"simulating for {now_s - self._began_s:.0f} s: {self._world.progress()}\n")
+
         if now_s > self._ends_s:
             return TimeIsUp()
         return WaitsOutside() if self._still >= _STILL_TICKS else None
-
-    def _tell(self, line: str) -> None:
-        with suppress(OSError, RuntimeError, ValueError):  # the handler may have interrupted a write to the same stream
-            self._told.write(line)
 
 
 def _queued_s() -> float:

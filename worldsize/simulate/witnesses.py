@@ -22,7 +22,7 @@ from worldsize.engines.payload import Payload
 from worldsize.errors import NotYet, RunTimedOut
 from worldsize.simulate.early_ends import Abandoned
 from worldsize.simulate.fabric import SimulatedFabric
-from worldsize.simulate.own_state import OwnState
+from worldsize.simulate.process_state import ProcessState
 from worldsize.simulate.symmetry import Call, NotSymmetric
 from worldsize.simulate.watch import TimeIsUp
 
@@ -78,25 +78,24 @@ class WitnessWorld:
 
     def pass_time(self, rank: int, seconds: float) -> None: ...
 
-    def post(self, rank: int, x: Any, to: int, tag: int) -> _Taken:
+    def _note(self, call: Call) -> None:
         if len(self.calls) >= self._most:
             raise _TooManyCalls
-        self.calls.append(("send", (to - rank) % self.world_size, tag, x.nbytes))
+        self.calls.append(call)
+
+    def post(self, rank: int, x: Any, to: int, tag: int) -> _Taken:
+        self._note(("send", (to - rank) % self.world_size, tag, x.nbytes))
         return _TAKEN
 
     def take(self, rank: int, out: Any, frm: int | None, tag: int, land: Callable) -> tuple[int, int, float]:
         if frm is None:
             raise NotSymmetric(f"rank {rank:,} receives from anyone, and the first sender differs from rank to rank")
-        if len(self.calls) >= self._most:
-            raise _TooManyCalls
-        self.calls.append(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
+        self._note(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
         self._fill(out)
         return frm, out.nbytes, 0.0
 
     def compute(self, rank: int, seconds: float) -> None:
-        if len(self.calls) >= self._most:
-            raise _TooManyCalls
-        self.calls.append(("compute", 0, 0, seconds))
+        self._note(("compute", 0, 0, seconds))
 
 
 class _Zeros:
@@ -104,39 +103,23 @@ class _Zeros:
         return 0
 
 
+def _counted(compare: Callable[[int, Any], bool]) -> Callable[[_ComparedRank, Any], bool]:
+    def compared(rank: _ComparedRank, other: Any) -> bool:
+        if rank.seen is not None and isinstance(other, int):
+            rank.seen[int(other)] += 1
+        return compare(rank, other)
+
+    return compared
+
+
 class _ComparedRank(int):
     """A rank's number that counts in `seen` the numbers it is compared with, because special ranks are often named that way."""
 
     seen: Counter | None = None
 
-    def _see(self, other: Any) -> None:
-        if self.seen is not None and isinstance(other, int):
-            self.seen[int(other)] += 1
-
-    def __eq__(self, other: object) -> bool:
-        self._see(other)
-        return int.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        self._see(other)
-        return int.__ne__(self, other)
-
-    def __lt__(self, other: int) -> bool:
-        self._see(other)
-        return int.__lt__(self, other)
-
-    def __le__(self, other: int) -> bool:
-        self._see(other)
-        return int.__le__(self, other)
-
-    def __gt__(self, other: int) -> bool:
-        self._see(other)
-        return int.__gt__(self, other)
-
-    def __ge__(self, other: int) -> bool:
-        self._see(other)
-        return int.__ge__(self, other)
-
+    __eq__, __ne__ = _counted(int.__eq__), _counted(int.__ne__)
+    __lt__, __le__ = _counted(int.__lt__), _counted(int.__le__)
+    __gt__, __ge__ = _counted(int.__gt__), _counted(int.__ge__)
     __hash__ = int.__hash__
 
 
@@ -174,6 +157,7 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
     with _alone(call, setting) as ask:
         for rank in range(node_ranks):
             found.calls[rank] = ask(rank)
+
         if ask(0, _random_numbers) != found.calls[0]:
             raise NotSymmetric("rank 0 makes different calls when it receives different numbers")
 
@@ -182,22 +166,23 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
 
         longest = max(len(calls) for calls in found.calls.values()) or 1
         asks_all = n * longest <= CALLS_PER_MESSAGE * setting.most_messages
-        count = n if asks_all else _how_many(longest, setting.most_messages)
-        others = _compare_some(ask, compare, setting, count)
+        sample = max(2, min(_FEW, MOST_WITNESSED_CALLS // longest), min(MOST_WITNESSED_CALLS, setting.most_messages) // longest)
+        others = _compare_some(ask, compare, setting, n if asks_all else sample)
 
     found.asked = node_ranks + len(others)
-    who = f"all {n:,} ranks" if asks_all else _who(sorted({*range(node_ranks), *others}), n)
+    asked = sorted({*range(node_ranks), *others})
+    if asks_all:
+        who = f"all {n:,} ranks"
+    elif len(asked) > _MOST_LISTED:
+        who = f"{len(asked):,} of {n:,} ranks"
+    else:
+        who = f"ranks {', '.join(f'{rank:,}' for rank in asked)}"
+
     found.evidence = [
         f"the same calls (send or receive, distance, tag, bytes; {longest:,} at most) on {who}, each run alone",
         "the same calls of rank 0 whether it receives zeros or random numbers",
     ]
     return found
-
-
-def _how_many(longest: int, most_messages: int) -> int:
-    """Return the sample's number of ranks, each of which makes up to `longest` calls."""
-    few = min(_FEW, MOST_WITNESSED_CALLS // longest)
-    return max(2, few, min(MOST_WITNESSED_CALLS, most_messages) // longest)
 
 
 def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) -> list[int]:
@@ -212,7 +197,8 @@ def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) 
                 compare(rank, _with_names(ask, compare, rank, seen) if len(asked) <= _MOST_NAMING else ask(rank))
 
     drawn = np.random.default_rng([setting.seed, n]).permutation(n).tolist()
-    go_on([n - 1, drawn[0], n // 2, *_round_powers(n), n - setting.node_ranks])
+    power = 2 ** int(math.log2(n - 1)) if n > 2 else 1  # the largest power of two below n
+    go_on([n - 1, drawn[0], n // 2, power, power - 1, power + 1, n - setting.node_ranks])
     go_on([rank + beside for rank, _ in seen.most_common(_MOST_NAMED) for beside in (0, 1, -1)])
     go_on(drawn)
     return list(asked)
@@ -226,18 +212,6 @@ def _with_names(ask: Callable, compare: Callable, rank: int, seen: Counter) -> l
         return theirs
     except NotSymmetric:
         return ask(rank)  # a counting rank is not quite an int: only a plain int is evidence
-
-
-def _round_powers(n: int) -> tuple[int, int, int]:
-    """Return the largest power of two below `n`, and its neighbors."""
-    power = 2 ** int(math.log2(n - 1)) if n > 2 else 1
-    return power, power - 1, power + 1
-
-
-def _who(asked: list[int], n: int) -> str:
-    if len(asked) > _MOST_LISTED:
-        return f"{len(asked):,} of {n:,} ranks"
-    return f"ranks {', '.join(f'{rank:,}' for rank in asked)}"
 
 
 def _zeros(out: Any) -> None:
@@ -264,7 +238,7 @@ def _random_numbers(out: Any) -> None:
 def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]:
     """Yield `ask(rank)`, which returns the calls of `rank` alone. Each rank runs in a greenlet, so that the watch can end it."""
     world = WitnessWorld(setting.world_size, MOST_CALLS_OF_ONE)
-    own_state = OwnState(world, setting.seed, keeps_generators=True)
+    process_state = ProcessState(world, setting.seed, keeps_generators=True)
 
     def ask(rank: int, fill: Callable[[Any], None] = _zeros, seen: Counter | None = None) -> list[Call]:
         fabric = SimulatedFabric(world, rank)
@@ -275,7 +249,7 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
         args, kwargs = copy.deepcopy((call.args, call.kwargs))
         world.begin(rank, fill)
         try:
-            own_state.enter(rank)
+            process_state.enter(rank)
             greenlet(call.fn).switch(fabric, *args, **kwargs)
         except (NotYet, NotSymmetric, KeyboardInterrupt):
             raise
@@ -283,13 +257,13 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
             raise _refused(rank, error, world, setting.timeout_s) from None
         finally:
             world.current = None
-            own_state.logs.clear()
-            own_state.buffers.clear()
+            process_state.logs.clear()
+            process_state.buffers.clear()
 
         world.asked += 1
         return world.calls
 
-    with own_state.installed(call.fn, setting.timeout_s):
+    with process_state.installed(call.fn, setting.timeout_s):
         yield ask
 
 

@@ -4,7 +4,7 @@ A rank runs until it must wait. Running ahead is exact where every receive names
 so no other rank can change when its messages pass. To receive from anyone, or to use a network card shared by a node, a rank
 first waits until its clock is the earliest of all, so that no earlier message can still come (conservative simulation: K. M.
 Chandy and J. Misra, IEEE TSE SE-5, 1979). Ranks at the same moment go in order of their numbers, so every run is the same. See
-also `own_state` (per-rank process state), `api` (the public interface) and `symmetry`.
+also `process_state` (per-rank process state), `api` (the public interface) and `symmetry`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from heapq import heappop, heappush
+from traceback import walk_stack
 from typing import Any, NoReturn
 
 from greenlet import GreenletExit, greenlet
@@ -74,9 +75,13 @@ class World:
     ) -> None:  # fmt: skip
         ranks = len(slowness)
         self.world_size = world_size
-        draws = random.Random(interleaving.seed) if interleaving else None
-        self._key_of_turn = draws.random if draws else _in_order
-        self.clock_s = [draws.uniform(0.0, interleaving.late_s) if draws else 0.0 for _ in range(ranks)]
+        self.clock_s = [0.0] * ranks
+        self._key_of_turn = lambda: 0.0  # one key for all: the lower rank goes first
+        if interleaving is not None:
+            draws = random.Random(interleaving.seed)
+            self._key_of_turn = draws.random
+            self.clock_s = [draws.uniform(0.0, interleaving.late_s) for _ in range(ranks)]
+
         self.columns = MessageColumns()
         self.spans: list[Span] = []
         self.unwaited = [0] * ranks
@@ -189,6 +194,7 @@ class World:
             self._wanted[rank] = key
             self._block(rank, ("recv", frm, tag))
             self._wanted[rank] = None
+
         message = queue.popleft()
 
         columns, number = self.columns, message.number
@@ -229,6 +235,7 @@ class World:
             self._forget_taken(rank, tag, heap)
             if heap:
                 self._turn(rank, max(began_s, heap[0][0]))
+
             self._wanted[rank] = (ANYONE, tag)
             self._block(rank, ("recv", ANYONE, tag))
             self._wanted[rank] = None
@@ -279,7 +286,7 @@ class World:
             self._turn(rank, at_s)
             self._block(rank, None)
 
-    def run(self, work: Callable[[int], None], own_state: Any, ranks: range) -> None:
+    def run(self, work: Callable[[int], None], process_state: Any, ranks: range) -> None:
         """Run `work(rank)` for every rank until all have ended, or the run has failed or is stuck.
 
         Afterwards `failure` holds the first failure, and `waits()` the blocked calls. Raises an `Abandoned` if a rank called
@@ -301,13 +308,13 @@ class World:
             self._due_s[rank] = NEVER
             self.current = rank
             self.switches += 1
-            own_state.enter(rank)
+            process_state.enter(rank)
             one = self._ranks[rank]
             if one:
                 one.switch()
             else:
                 one.switch(work, rank)
-            own_state.leave(rank)
+            process_state.leave(rank)
             self.current = None
             if self.abandoned is not None:  # the rank's function caught the exception and went on
                 raise self.abandoned
@@ -319,7 +326,11 @@ class World:
             raise
         except BaseException as error:
             if not self.closing:  # errors while a rank is being closed are no failures of the run
-                self._note_failure(rank, error)
+                failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
+                self.failures.append(failure)
+                if self.failure is None or failure.at_s < self.failure.at_s:
+                    self.failure, self.first_error = failure, error
+
         self.ended.add(rank)
 
     def abandon(self, reason: Exception) -> NoReturn:
@@ -327,28 +338,22 @@ class World:
         self.abandoned = Abandoned(reason)
         raise self.abandoned
 
-    def _note_failure(self, rank: int, error: BaseException) -> None:
-        failure = replace(failure_of(rank, error), at_s=self.clock_s[rank])
-        self.failures.append(failure)
-        if self.failure is None or failure.at_s < self.failure.at_s:
-            self.failure, self.first_error = failure, error
-
     def progress(self) -> str:
         """Return the simulation's progress in words."""
         return f"{len(self.columns):,} messages, {len(self.ended):,} of {len(self.clock_s):,} ranks done"
 
-    def close(self, own_state: Any) -> None:
+    def close(self, process_state: Any) -> None:
         """End the unfinished ranks: each leaves its function from where it waits."""
         self.closing = True
         for rank, one in self._ranks.items():
             if one:
                 self.current = rank
-                own_state.enter(rank)
+                process_state.enter(rank)
                 try:
                     one.throw(GreenletExit)
                 except (Abandoned, KeyboardInterrupt) as stop:  # raised by the cleanup code of the rank's function
-                    own_state.watch.keep(stop)
-                own_state.leave(rank)
+                    process_state.watch.keep(stop)
+                process_state.leave(rank)
         self.current = None
 
     def standings(self) -> tuple[Standing, ...]:
@@ -376,18 +381,9 @@ def in_backward() -> bool:
     return torch is not None and torch._C._current_graph_task_id() != -1
 
 
-def _in_order() -> float:
-    """Return the same key for every turn, so that ranks at the same moment go in order of their numbers."""
-    return 0.0
-
-
 def _frames(innermost: Any) -> tuple[Frame, ...]:
     """Return the frames of a waiting rank, from its function on."""
-    found, frame = [], innermost
-    while frame is not None:
-        found.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-
+    found = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(innermost)]
     found.reverse()
     own = next((place for place, one in enumerate(found) if not is_package(one)), 0)
     return tuple(found[own:])

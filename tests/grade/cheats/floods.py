@@ -14,7 +14,7 @@ def ends(way):
             pass
 def tell(message, blob=b"", sent=None):
     text = message if isinstance(message, bytes) else json.dumps(message).encode()
-    data = memoryview(struct.pack("!II", len(text), len(blob)) + text + blob)[:sent]
+    data = memoryview(struct.pack("!QQ", len(text), len(blob)) + text + blob)[:sent]
     while data:
         data = data[os.write(ends(os.O_WRONLY), data):]
 '''

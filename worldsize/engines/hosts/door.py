@@ -110,7 +110,11 @@ class Door:
         socket.zap_enforce_domain = True
 
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        port = self._bind(socket)
+        socket.ipv6 = ":" in self.address
+        host = f"[{self.address}]" if socket.ipv6 else self.address
+        first, last = self.ports or (49152, 65535)  # the dynamic ports of RFC 6335
+        port = socket.bind_to_random_port(f"tcp://{host}", min_port=first, max_port=last + 1, max_tries=500)
+
         self._tickets[name] = _Ticket(z85.decode(public), time.monotonic() + valid_s)
         line = HostLine(self.carrier.wake)
         self.carrier.carried.append(Carried(socket, monitor, line))
@@ -120,26 +124,17 @@ class Door:
         who = {"user": user_name(), "host": socket_names.gethostname()}
         return Invitation(address=self.address, port=port, **texts, **who), line
 
-    def _bind(self, socket: zmq.Socket) -> int:
-        first, last = self.ports or (49152, 65535)  # the dynamic ports of RFC 6335
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        if ":" in self.address:
-            socket.ipv6 = True
-        return socket.bind_to_random_port(f"tcp://{host}", min_port=first, max_port=last + 1, max_tries=500)
-
     def _answer(self) -> None:
         """Answer ØMQ's question whether a key may connect to the socket of a domain."""
         version, request, domain, _, _, mechanism, *credentials = self._asked.recv_multipart()
         name = domain.decode("ascii", "replace")
         ticket = self._tickets.get(name)
-        welcome = (
-            mechanism == b"CURVE"
-            and ticket is not None
-            and credentials == [ticket.key]
-            and time.monotonic() < ticket.until_s
-        )
+        welcome = False
+        if mechanism == b"CURVE" and ticket is not None and credentials == [ticket.key]:
+            welcome = time.monotonic() < ticket.until_s
         if welcome:
             del self._tickets[name]  # an invitation is good once
+
         status = b"200" if welcome else b"400"
         self._asked.send_multipart([version, request, status, b"", domain if welcome else b"", b""])
 

@@ -44,6 +44,7 @@ class HostsEngine(LocalEngine):
         self.label = ""
         self.hosts: dict[str, HostChange] = {}  # joined and not lost, by name
         self.opening_s = 600.0  # time limit for opening the hosts
+
         self._head: AgentProcess | None = None
         self._use = threading.Lock()
         self._used_s = time.monotonic()  # last moment of use
@@ -103,12 +104,12 @@ class HostsEngine(LocalEngine):
 
         Raises EngineLost if the head has ended.
         """
-        event = self._next(timeout_s)
-        return self.note(event)
+        return self.note(self._next(timeout_s))
 
     def _order(self, order: Any) -> Any:
         head = self._ready_head()
         head.connection.send(order)
+
         until_s = time.monotonic() + _ANSWER_S
         while time.monotonic() < until_s:
             event = self._next(until_s - time.monotonic())
@@ -116,6 +117,7 @@ class HostsEngine(LocalEngine):
                 raise ValueError(event.reason)
             if event is not None and self.note(event) is None:
                 return event
+
         raise EngineLost(f"the process that holds the connections to hosts did not answer within {_ANSWER_S:g} s")
 
     def _ready_head(self) -> AgentProcess:
@@ -130,6 +132,7 @@ class HostsEngine(LocalEngine):
             return None
         finally:  # while the kernel waits here no launch runs, and the hosts are in use
             self._set_running(False)
+
         if event is None:
             raise EngineLost(f"the process that holds the connections to hosts has ended: {self._head.last_words()}")
         return event
@@ -149,6 +152,7 @@ class HostsEngine(LocalEngine):
         """Update `hosts` from events that nobody has read, unless a launch runs, which reads them."""
         if self._head is None or self._head.busy:
             return
+
         with suppress(queue.Empty):
             while True:
                 event = self._head.events.get_nowait()
@@ -162,17 +166,19 @@ class HostsEngine(LocalEngine):
 
     def start(self, order: Order) -> Ranks:
         """Start an order on the hosts, with only the part of the environment that may leave this machine."""
-        ranks = super().start(self._away(order) if isinstance(order, Job) else order)
+        if isinstance(order, Job):
+            travelling = {name: order.env[name] for name in (*self.env, *order.asked_env) if name in order.env}
+            order = replace(
+                order, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label
+            )
+
+        ranks = super().start(order)
         self._set_running(True)
         return _RanksOnHosts(ranks, self)
 
     def running(self) -> Ranks | None:
         ranks = super().running()
         return _RanksOnHosts(ranks, self) if ranks is not None else None
-
-    def _away(self, job: Job) -> Job:
-        travelling = {name: job.env[name] for name in (*self.env, *job.asked_env) if name in job.env}
-        return replace(job, travelling_env=travelling, env={}, trusted_network=self.trusted_network, hosts_label=self.label)
 
     def abandon(self) -> None:
         super().abandon()
@@ -218,10 +224,12 @@ class _RanksOnHosts:
         if isinstance(event, HostChange):
             self._engine.note(event)
             return None
+
         if isinstance(event, Outcome):
             self._engine.ended()
             for failure in event.failures:
                 self._engine.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
+
         if isinstance(event, OrderFailed):
             raise EngineLost(f"the process that holds the connections to hosts could not go on: {event.reason}")
         return event

@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import platform
 import re
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def check_words(hello: Greeting) -> None:
         raise ValueError(f"expected the name of a host, got {hello.name[:80]!a}")
     if not (hello.user.isprintable() and 0 < len(hello.user) <= 64):
         raise ValueError(f"{hello.name}: expected the name of a user, got {hello.user[:80]!a}")
+
     _check_place(hello)
     for what, version in hello.versions.items():
         if not (what.isprintable() and version.isprintable() and len(what) <= 64 and len(version) <= 64):
@@ -65,27 +67,22 @@ def _check_place(said: Greeting | HostFacts) -> None:
 def own_versions() -> dict[str, str]:
     """Return this host's versions: {"python": "3.11", "torch": "2.13.0", …}; "none" for a missing one."""
     found = {"python": ".".join(platform.python_version_tuple()[:2])}
+
     for name, distributions in _DISTRIBUTIONS.items():
-        found[name] = next(filter(None, map(_version, distributions)), "none")
-    found["worldsize"] = f"{worldsize.__version__} ({_digest()})"
-    return found
+        found[name] = "none"
+        for distribution in distributions:
+            with suppress(metadata.PackageNotFoundError):
+                # without its build: "2.13.0+cpu" and "2.13.0+cu130" are one version of torch
+                found[name] = metadata.version(distribution).partition("+")[0]
+                break
 
-
-def _version(distribution: str) -> str:
-    """Return a version without its build: "2.13.0+cpu" and "2.13.0+cu130" are one version of torch."""
-    try:
-        return metadata.version(distribution).partition("+")[0]
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _digest() -> str:
-    """Return a digest of the package's source, to tell apart two copies with the same version number."""
+    # a digest of the source tells apart two copies with the same version number
     root = Path(worldsize.__file__).parent
     summed = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         summed.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return summed.hexdigest()[:12]
+    found["worldsize"] = f"{worldsize.__version__} ({summed.hexdigest()[:12]})"
+    return found
 
 
 def differences(theirs: dict[str, str]) -> list[str]:

@@ -48,6 +48,7 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
     kernel = mpc.Connection(kernel_fd)
     watched = [kernel, *death_watch(kernel_pid)]
     head = Head(kernel, watched, Path(own_dir))
+
     try:
         kernel.send("ready")
         head.serve()
@@ -56,6 +57,7 @@ def main(kernel_fd: int, kernel_pid: int, own_dir: str) -> None:
             raise
     finally:
         head.hang_up()
+
     leave(Path(own_dir))
 
 
@@ -113,27 +115,24 @@ class Head:
 
     def _obey(self, order: Any) -> None:
         try:
-            self._carry_out(order)
+            if isinstance(order, Job):
+                self._run(order)
+            elif isinstance(order, (Use, Close)):
+                self._do(order)
+            elif isinstance(order, OpenDoor):
+                self.door = Door(order.address, order.ports)
+                self.kernel.send(order)
+            elif isinstance(order, Invite):
+                self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
+            elif isinstance(order, StartProgram):
+                try:
+                    self._start(order.name, order.command)
+                except OSError as error:
+                    self.kernel.send(HostChange("refused", order.name, f"its program did not start: {error}"))
+            elif isinstance(order, TryNetwork):
+                self.kernel.send(self._complaints())
         except (ValueError, OSError, zmq.ZMQError) as error:
             self.kernel.send(OrderFailed(str(error)))
-
-    def _carry_out(self, order: Any) -> None:
-        if isinstance(order, Job):
-            self._run(order)
-        elif isinstance(order, (Use, Close)):
-            self._do(order)
-        elif isinstance(order, OpenDoor):
-            self.door = Door(order.address, order.ports)
-            self.kernel.send(order)
-        elif isinstance(order, Invite):
-            self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
-        elif isinstance(order, StartProgram):
-            try:
-                self._start(order.name, order.command)
-            except OSError as error:
-                self.kernel.send(HostChange("refused", order.name, f"its program did not start: {error}"))
-        elif isinstance(order, TryNetwork):
-            self.kernel.send(self._complaints())
 
     def _invite(self, valid_s: float) -> str:
         name = f"invited{len(self.asked) + 1}"
@@ -150,6 +149,7 @@ class Head:
         log.close()
         self.started[name] = tuple(command)
         self.asked.setdefault(name, len(self.asked))
+
         pipes = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
         process.stdout.close()
         process.stdin.close()
@@ -164,6 +164,7 @@ class Head:
             with suppress(HostLost):  # the session hears of the loss
                 if host.told:
                     self._agent(host, "torch")
+
         self.worlds.do(order, self.kernel)
         self._let_go_of_lost()
 
@@ -171,6 +172,7 @@ class Head:
         if self.worlds.sessions:
             self.kernel.send(Outcome(status="refused", reason=_TAKEN))
             return
+
         try:
             agents = self._agents(job.framework)
         except (ValueError, OSError) as error:
@@ -198,6 +200,7 @@ class Head:
                     agents.append(self._agent(host, framework))
             except HostLost:
                 self._let_go(next(agent for agent in host.agents.values() if agent.lost))
+
         if not agents:
             raise ValueError("launch: no host is left. Open hosts again (worldsize.hosts.open), or close them.")
         return agents
@@ -218,6 +221,7 @@ class Head:
     def _another_agent(self, host: _Host, framework: Framework) -> RemoteRanks:
         first = next(iter(host.agents.values()))
         name = f"{host.name}/{framework}"
+
         if host.command:
             self._start(name.replace("/", "-"), host.command, framework)
             line = self.coming.pop(name.replace("/", "-"))
@@ -233,6 +237,7 @@ class Head:
     def _complaints(self) -> list[str]:
         """Return who cannot reach whom, between the first host and each other one."""
         agents = [next(iter(host.agents.values())) for host in self.hosts.values()]
+
         rows: list[str] = []
         for other in agents[1:]:
             for listening, trying in ((agents[0], other), (other, agents[0])):
@@ -267,7 +272,12 @@ class Head:
             return
 
         command = self.started.get(name, ())
-        called = self._free_name(name if command else hello.name)
+        wanted = called = name if command else hello.name
+        number = 1
+        while called in self.hosts:
+            number += 1
+            called = f"{wanted}-{number}"
+
         agent = RemoteRanks(called, line)
         self.hosts[called] = _Host(called, {"torch": agent}, command, hello, self.asked[name])
         agent.warm_up()
@@ -281,11 +291,10 @@ class Head:
             except HostLost:
                 self._let_go(agent)
                 return
+
             host.told = True
             hello = host.hello
-            self.kernel.send(
-                HostChange("joined", host.name, "", hello.user, hello.address, hello.cores, host.place)
-            )
+            self.kernel.send(HostChange("joined", host.name, "", hello.user, hello.address, hello.cores, host.place))
 
     def _said(self, name: str) -> str:
         """Return what the host's program wrote to stderr, such as ssh's complaint, as a sentence; "" if nothing."""
@@ -293,13 +302,6 @@ class Head:
             said = self._log_of(name, "torch").read_text(errors="replace").strip()
             return f". Its program wrote: {said[-1000:]}" if said else ""
         return ""
-
-    def _free_name(self, name: str) -> str:
-        number, called = 1, name
-        while called in self.hosts:
-            number += 1
-            called = f"{name}-{number}"
-        return called
 
     def _welcome(self, line: HostLine) -> Greeting:
         """Read a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
@@ -309,6 +311,7 @@ class Head:
             raise ValueError(f"its first message is not a greeting: {error}") from None
         if not isinstance(hello, Greeting):
             raise ValueError(f"its first message is not a greeting but a {type(hello).__name__}")
+
         greeting.check_words(hello)
 
         unlike = greeting.differences(hello.versions)

@@ -80,6 +80,7 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         fork_server.start(framework)
         _greet(line, home)
+
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / "agent.sock"))
             listener.listen(128)
@@ -92,18 +93,14 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
 
 def _greet(line: HostLine, home: Home) -> None:
     """Send the greeting and wait for "welcome". Raises NotWelcome for any other answer."""
-    hello = Greeting(
-        name=socket.gethostname(),
-        user=user_name(),
-        address=home.address,
-        cores=cores(),
-        versions=greeting.own_versions(),
-        pid=os.getpid(),
-    )
+    versions = greeting.own_versions()
+    hello = Greeting(socket.gethostname(), user_name(), home.address, cores(), versions, os.getpid())
+
     with suppress(LineClosed):  # `receive` raises it below, with the reason
         line.send(messages.encode(hello))
     if not line.poll(_WELCOME_S):
         raise NotWelcome(f"the head did not answer within {_WELCOME_S:g} s")
+
     try:
         answer = line.receive().decode()
     except LineClosed as error:
@@ -139,25 +136,21 @@ class HostAgent:
         """Obey the head and listen to the ranks until the line ends, which raises LineClosed."""
         try:
             while True:
-                self._serve_once()
+                busy = self.ranks.job is not None
+                watched = self.ranks.watched() if busy else []
+                for item in mpc.wait([self.line, *watched], _SHIP_S if busy else None):
+                    if item is self.line:
+                        self._obey(*pickle.loads(self.line.receive()))
+                    else:
+                        for news in self.ranks.hear(item):
+                            self._tell(news)
+
+                if busy:
+                    self._ship_logs()
+                    if self.until_s is not None and time.monotonic() > self.until_s:
+                        raise LineClosed("the head did not end the run when its time was up")
         finally:
             self.ranks.end()
-
-    def _serve_once(self) -> None:
-        busy = self.ranks.job is not None
-        watched = self.ranks.watched() if busy else []
-        ready = mpc.wait([self.line, *watched], _SHIP_S if busy else None)
-        for item in ready:
-            if item is self.line:
-                self._obey(*pickle.loads(self.line.receive()))
-            else:
-                for news in self.ranks.hear(item):
-                    self._tell(news)
-
-        if busy:
-            self._ship_logs()
-            if self.until_s is not None and time.monotonic() > self.until_s:
-                raise LineClosed("the head did not end the run when its time was up")
 
     def _host_ranks(self) -> HostRanks:
         return HostRanks(self.listener, "forkserver", self.services, address=self.home.address)
@@ -186,10 +179,12 @@ class HostAgent:
     def _begin(self, job: Job, offset_s: float) -> None:
         self.offset_s = offset_s
         self.until_s = None if job.world else time.monotonic() + START_S + job.timeout_s + _SPARE_S
+
         home = self.home
         own = self._unpacked(replace(job, env={**home.env, **job.env}, sys_path=home.sys_path, cwd=home.cwd))
         if job.wants_late_imports:
             self._import_late()
+
         self.ranks = self._host_ranks()
         self.ranks.begin(own)
 
@@ -228,22 +223,23 @@ class HostAgent:
         """Send the unsent parts of the ranks' files: logs, results, shown output, records."""
         self._ship_logs()
         files = self.ranks.job.files
+
         for rank in self.ranks.processes:
             self._ship("result", rank, files.result(rank))
             self._ship("shown", rank, files.shown(rank))
+
             path = files.record(rank)
             if path.exists() and path not in self.shipped:
                 self.shipped[path] = path.stat().st_size
-                self._ship_bytes("record", rank, messages.encode(pickle.loads(path.read_bytes())))
-
-    def _ship_bytes(self, kind: FileKind, rank: int, data: bytes) -> None:
-        for start in range(0, len(data), MAX_CHUNK_BYTES):
-            self._say(Chunk(kind, rank, data[start : start + MAX_CHUNK_BYTES]))
+                data = messages.encode(pickle.loads(path.read_bytes()))
+                for start in range(0, len(data), MAX_CHUNK_BYTES):
+                    self._say(Chunk("record", rank, data[start : start + MAX_CHUNK_BYTES]))
 
     def _ship_logs(self) -> None:
         job = self.ranks.job
         if job is None:
             return
+
         for rank in self.ranks.processes:
             self._ship("log", rank, job.files.log(rank))
             if job.tasks:
@@ -304,19 +300,17 @@ class HostAgent:
         self.line.send(messages.encode(message))
 
     def _tell(self, news: RankNews) -> None:
-        content = self._on_heads_clock(news.content)
-        if isinstance(content, Return) and content.record:  # travels as an encoded file: the head unpickles nothing
+        content = news.content
+        if isinstance(content, (Failure, Silence)):
+            content = replace(content, at_s=content.at_s - self.offset_s)
+        elif news.kind == "entered":
+            content -= self.offset_s
+        elif isinstance(content, Return) and content.record:  # travels as an encoded file: the head unpickles nothing
             self.ranks.job.files.record(news.rank).write_bytes(content.record)
             content = replace(content, record=b"")
-        if news.kind == "entered":
-            content = news.content - self.offset_s
+
         for part in _parts(content):
             self._say(Told(news.kind, news.rank, msgspec.Raw(messages.encode(part))))
-
-    def _on_heads_clock(self, content: Any) -> Any:
-        if isinstance(content, (Failure, Silence)):
-            return replace(content, at_s=content.at_s - self.offset_s)
-        return content
 
 
 def _parts(content: Any) -> list[Any]:

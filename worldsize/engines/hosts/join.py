@@ -28,6 +28,7 @@ def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     carrier = Carrier(_note_end)
     if way is not None:
         carrier.kept.append(way)
+
     own = carrier.context.socket(zmq.PAIR)
     set_options(own)
     own.curve_serverkey = invitation.head_key.encode()

@@ -32,8 +32,10 @@ def join(path: Path | None, sure: bool, say: Callable[[str], None], ask: Callabl
             "Pass --yes if it may, or put the invitation in a file that only you can read, and run `worldsize join "
             "--invitation FILE` in a terminal."
         )
+
     if path is None and sys.stdin.isatty():
         say("Paste the invitation, the one line that the notebook shows, and press Enter:")
+
     invitation = read_invitation(path)
     say(who_comes(invitation))
     if asks and not ask("Join?"):
@@ -64,6 +66,7 @@ def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
             _end(member)
             say("This machine is no longer a host.")
             return INTERRUPTED
+
     if code == 0:
         say("The notebook has closed its hosts.")
     return 1 if code else 0

@@ -55,6 +55,7 @@ class HostLine:
         with self._lock:
             if not self._came:
                 raise LineClosed(self._ended)
+
             data = self._came.popleft()
             self._waiting_bytes -= len(data) + _EACH_BYTES
             if not self._came and not self._ended:
@@ -83,6 +84,7 @@ class HostLine:
             self._waiting_bytes += len(data) + _EACH_BYTES
             if quiet:
                 os.write(self._news, b"!")
+
         if self._waiting_bytes > _MOST_WAITING_BYTES:
             self.end(f"the other side sent {_MOST_WAITING_BYTES / 1e6:g} MB more than could be read")
 

@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--invitation", type=Path, help="file with the invitation (default: standard input)")
     parser.add_argument("--held", action="store_true", help="end when standard input ends")
     given = parser.parse_args(arguments)
+
     if os.getpid() != os.getpgrp():
         os.setpgrp()  # `end_group` ends this group: it and its fork server
 
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = 2
     except KeyboardInterrupt:
         code = 0
+
     sys.stderr.flush()
     end_group(code)
     return code

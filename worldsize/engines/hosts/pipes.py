@@ -44,6 +44,7 @@ def _write(line: HostLine, writer: Connection, going: threading.Event) -> None:
             while (data := line.next_going()) is not None:
                 writer.send_bytes(data)
                 line.gone()
+
             if line.closed:
                 break
     writer.close()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from worldsize.engines.host import HostFacts, RankNews, Silence
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.hosts import greeting, messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.line import HostLine
@@ -34,7 +34,7 @@ class HostLost(OSError):
 
 
 @dataclass(eq=False)
-class RemoteRanks:
+class RemoteRanks(Host):
     """The ranks of one framework on one host, for one job at a time."""
 
     name: str
@@ -51,7 +51,7 @@ class RemoteRanks:
     records: dict[int, bytearray] = field(default_factory=dict)  # received so far
     _facts: dict[bool, HostFacts] = field(default_factory=dict)
 
-    # ---- the Host protocol -----------------------------------------------------------------------
+    # ---- the interface of a Host -----------------------------------------------------------------
 
     def facts(self, with_gpus: bool) -> HostFacts:
         if with_gpus not in self._facts:
@@ -92,6 +92,7 @@ class RemoteRanks:
         self.job = order.job
         for kept in (self.written, self.records):
             kept.clear()
+
         self._send_payload(order.job)
         self._send("use", replace(order, job=self._away(order.job)), self.offset.seconds)
 
@@ -152,6 +153,7 @@ class RemoteRanks:
     def wait_written(self) -> None:
         with suppress(HostLost):
             self._answer_to("let_leave", _END_S, renewed=True)
+
         self._write_records()
         if self.lost:  # the ranks' results may be incomplete
             lost = Silence(time.monotonic(), lost_host=self.name)
@@ -212,6 +214,7 @@ class RemoteRanks:
                 return messages.body(message.body, messages.ANSWER_TYPES[command])
             except BadMessage as error:
                 self._lose(f"it sent an invalid answer: {error}")
+
         self._lose(f"it did not answer within {at_most_s:g} s")
 
     def _receive(self) -> FromHost:
@@ -258,10 +261,12 @@ class RemoteRanks:
             self._lose("it said that a host is lost")
         for rank in _speaks_for(content):
             self._demand_own(rank)
+
         if isinstance(content, Return) and content.record:
             self._lose("it sent a record inside a result")  # records come as chunks: this one would be unpickled
         if message.kind == "request" and not self.job.tasks:
             self._lose("it sent a request that only a task of TensorFlow may send")
+
         if message.kind == "silent" or (message.kind in ("result", "failure") and not self.job.world):
             self.live.discard(message.rank)
         return RankNews(message.rank, message.kind, content)
@@ -281,6 +286,7 @@ class RemoteRanks:
         if chunk.kind == "record":
             self.records.setdefault(rank, bytearray()).extend(chunk.data)
             return
+
         files = self.job.files
         paths = {"log": files.log, "native_log": files.native_log, "result": files.result, "shown": files.shown}
         path = paths[chunk.kind](rank)

@@ -27,9 +27,11 @@ def set_options(socket: zmq.Socket) -> None:
     socket.linger = 2000  # ms after `close` to send what is left
     socket.maxmsgsize = MAX_MESSAGE_BYTES + 1000  # a longer frame ends the connection before it is stored
     socket.handshake_ivl = 3000  # disconnects strangers who say nothing
+
     socket.heartbeat_ivl = 500  # ms, as all times here: a lost peer is noticed after 2 to 3 s
     socket.heartbeat_timeout = 2000
     socket.heartbeat_ttl = 2500
+
     socket.rcvhwm = 0  # unlimited: a full queue would cost the connection
     socket.sndhwm = _GOING
     socket.reconnect_ivl = -1  # never: a lost line stays lost
@@ -88,6 +90,7 @@ class Carrier:
         self._orders.append(order)
         self.wake()
         done.wait()
+
         result, error = answer[0]
         if error is not None:
             raise error
@@ -128,6 +131,7 @@ class Carrier:
                     serve()
             for carried in list(self.carried):
                 self._serve(carried, ready)
+
         for carried in list(self.carried):
             self.drop(carried)
         for socket in self.others:
@@ -165,6 +169,7 @@ class Carrier:
             frame = carried.socket.recv(copy=False)
             if carried.descriptor is None:
                 carried.descriptor = frame.get(zmq.SRCFD)
+
             if frame.more:
                 carried.line.end("the other side sent a message in parts")
                 return

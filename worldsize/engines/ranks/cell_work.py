@@ -34,20 +34,16 @@ class Definition:
         known = [rank.taken.get(name) for name in self.names]
         if all(seen is not None and seen[0] == self.text for seen in known):
             return
-        if any(self._own(rank, name) for name in self.names):
-            return
+        for name, taken in zip(self.names, known, strict=True):
+            if name in rank.space and (taken is None or rank.space[name] is not taken[1]):
+                return  # the rank's own cells bound the name, before or after it came from the notebook
 
         tree = ast.parse(self.text)
         ast.increment_lineno(tree, self.line - 1)
         exec(compile(tree, self.file, "exec"), rank.space)
+
         for name in self.names:
             rank.taken[name] = self.text, rank.space.get(name)
-
-    def _own(self, rank: OpenRank, name: str) -> bool:
-        """Return whether the rank's own cells bound the name, before or after it came from the notebook."""
-        if name not in rank.space:
-            return False
-        return name not in rank.taken or rank.space[name] is not rank.taken[name][1]
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,7 @@ class RunCell:
     def do(self, rank: OpenRank) -> None:
         rank.last_error = None  # it would keep its frames' objects alive
         sys.breakpointhook = functools.partial(_stop, rank, self.answers)
+
         try:
             for definition in self.definitions:
                 definition.take_to(rank)
@@ -81,6 +78,7 @@ class RunCell:
         # tracebacks read lines here, also of text outside a notebook
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         body, last = _parts(self.text, self.file)
+
         exec(body, rank.space)
         if last is not None:
             value = eval(last, rank.space)
@@ -139,6 +137,7 @@ class LookBack:
         error = rank.last_error
         if error is None or error.__traceback__ is None:
             raise ValueError(f"rank {rank.rank} raised nothing in its last cell")
+
         traceback = error.__traceback__
         while traceback.tb_next is not None and is_package(Frame(traceback.tb_frame.f_code.co_filename, 0, "")):
             traceback = traceback.tb_next

@@ -49,34 +49,35 @@ class OpenRank:
         self._at_work = False
         self._begun = 0  # number of orders begun
         self._freed = 0  # number of orders received when last told to abandon one
+
         self.output: RichOutput | None = None  # of the current order
         self.last_error: BaseException | None = None  # raised by the last cell
-        self.taken: dict[
-            str, tuple[str, Any]
-        ] = {}  # definitions from the notebook, by name: source text and resulting object
+        self.taken: dict[str, tuple[str, Any]] = {}  # definitions from the notebook, by name: source text and object
 
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main  # cloudpickle pickles its definitions by value, as from a notebook
         self.space: dict[str, Any] = main.__dict__
+
         channel.free = self._free
         signal.signal(signal.SIGINT, self._leave)
 
     def serve(self) -> NoReturn:
         """Make the groups, report this rank as ready, and carry out orders for good."""
         self._groups.make()
-        self._fill_space()
-        self._channel.rest()
-        self._channel.tell("entered", time.monotonic())
-        while True:
-            self._do(self._channel.orders.get())
-
-    def _fill_space(self) -> None:
-        device = own_device()
         self._groups.recorded(None, 0.0)
         self.space.update(
-            rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=device,
+            rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=own_device(),
             display=self.display,
         )  # fmt: skip
+        self._channel.rest()
+        self._channel.tell("entered", time.monotonic())
+
+        while True:
+            order = self._channel.orders.get()
+            write_to_logs(self.rank, order.job)
+            keep_sources(order.job)
+            self._channel.begin(order.job, _HERE)
+            self._channel.end(*self._ended(order))
 
     @property
     def fabric(self) -> Fabric:
@@ -91,12 +92,6 @@ class OpenRank:
         for value in values:
             self.output.show(value)
 
-    def _do(self, order: Use) -> None:
-        write_to_logs(self.rank, order.job)
-        keep_sources(order.job)
-        self._channel.begin(order.job, _HERE)
-        self._channel.end(*self._ended(order))
-
     def _ended(self, order: Use) -> tuple[Literal["result", "failure"], Return | Failure]:
         """Carry out an order, and return how it ended."""
         try:
@@ -105,6 +100,7 @@ class OpenRank:
                 self._at_work = True
                 if self._freed >= self._begun:
                     raise Freed
+
                 work = pickle.loads(order.packed or order.job.files.payload.read_bytes())
                 self._channel.tell("entered", time.monotonic())
                 result = packed(self._done(work), order.job.plain_results)
@@ -118,6 +114,7 @@ class OpenRank:
         except BaseException as error:
             self.last_error = error
             return "failure", failure_of(self.rank, error)
+
         small = result if len(result) <= SMALL_BYTES else b""
         return "result", Return(unwaited=self.fabric.unwaited(), packed=small)
 
@@ -128,6 +125,7 @@ class OpenRank:
             self._groups.make()
         elif order.new_groups:
             self._groups.make_wire()
+
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
         self.output = RichOutput(job.files.log(self.rank), job.files.shown(self.rank))

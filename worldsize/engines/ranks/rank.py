@@ -56,7 +56,10 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
         write_whole(job.files.result(rank), packed(result, job.plain_results))
-        channel.finish("result", _return_of(opened, before, channel))
+
+        changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
+        unwaited = channel.fabric.unwaited() if channel.fabric else 0
+        channel.finish("result", Return(changed=changed, unwaited=unwaited))
     except BaseException as error:
         channel.finish("failure", failure_of(rank, error))
 
@@ -66,6 +69,7 @@ def write_to_logs(rank: int, job: Job) -> None:
     streams_of: dict[Path, list[int]] = {}
     for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
         streams_of.setdefault(path, []).append(stream)
+
     for path, streams in streams_of.items():
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for stream in streams:
@@ -76,6 +80,7 @@ def write_to_logs(rank: int, job: Job) -> None:
 def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     write_to_logs(rank, job)
     faulthandler.enable(2)  # a crash in native code leaves its stack in the log
+
     errors = 2 if job.native_log(rank) == job.files.log(rank) else 1
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(errors, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
@@ -104,9 +109,3 @@ def seed_everything(seed: int, rank: int) -> int:
     np.random.seed(words[2])  # noqa: NPY002 - students' code draws from the global generator
     random.seed(int(words[3]))
     return int(words[0]) << 31 | int(words[1]) >> 1  # 63 bits, for a signed 64-bit seed
-
-
-def _return_of(opened: payload.Payload, before: dict[str, bytes], channel: RankChannel) -> Return:
-    after = payload.fingerprint(opened.fn)
-    changed = tuple(name for name, mark in after.items() if before.get(name) != mark)
-    return Return(changed=changed, unwaited=channel.fabric.unwaited() if channel.fabric else 0)

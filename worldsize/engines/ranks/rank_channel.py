@@ -74,10 +74,12 @@ class RankChannel:
         self.collectives: CollectiveLog | None = None
         self.last_seen: LastSeen | None = None
         self.reports: ReportBuffer | None = None
+
         self.orders: queue.SimpleQueue[Use] = queue.SimpleQueue()
         self.orders_come = 0
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's debugger prompts
         self.free: Callable[[], None] = lambda: None  # makes the main thread abandon its order
+
         self._progress = _ProgressTeller()
         self._resting = False  # between two orders: no notes, no news
         self._lock = threading.Lock()
@@ -122,6 +124,7 @@ class RankChannel:
         """Report how the function or order ended, after saving its record."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+
         try:
             record = self._record()
             if self.job and self.job.world and isinstance(content, Return) and len(record) <= SMALL_BYTES:
@@ -145,6 +148,7 @@ class RankChannel:
                         continue
                 if self._resting:
                     continue
+
                 with self._lock:
                     self.last_seen.note()
                 self._tell_progress()
@@ -166,11 +170,13 @@ class RankChannel:
     def _tell_progress(self, ended: Return | Failure | None = None) -> None:
         if self.reports is None:
             return
+
         with self._lock:
             collective = self.collectives.waits_in(_WAITS_AFTER_S) if self.collectives else ""
             waiting = self.reports.waiting
             if waiting is not None and not collective:
                 collective = waiting[0]
+
             peer_wait = self.collectives.peer_wait() if collective and self.collectives else None
             news = self._progress.news(self.rank, self.reports, self.recorded, collective, peer_wait, ended)
             if news is not None:
@@ -217,6 +223,7 @@ class RankChannel:
         record = RankRecord(self.rank)
         if self.recorded is not None:
             record = self.recorded.record()
+
         if self.reports is not None:
             marked = [Span(self.rank, *row) for row in self.reports.spans]
             waiting = self.reports.waiting
@@ -224,6 +231,7 @@ class RankChannel:
                 now_s = time.monotonic() - self.reports.origin_s
                 marked.append(Span(self.rank, "wait", waiting[1], now_s, label=waiting[0], ended=False))
             record = replace(record, spans=record.spans + tuple(marked))
+
         if self.collectives is not None:
             waits = self.collectives.waits()
             record = replace(record, spans=record.spans + waits, collectives=self.collectives.rows())

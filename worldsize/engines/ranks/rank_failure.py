@@ -20,7 +20,8 @@ def failure_of(rank: int, error: BaseException) -> Failure:
     at_s = time.monotonic()
     frames = frames_of(error)
     if isinstance(error, SystemExit):
-        return Failure(rank=rank, kind="exit", at_s=at_s, code=_exit_code(error), frames=frames)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        return Failure(rank=rank, kind="exit", at_s=at_s, code=code, frames=frames)
 
     cause = error.__cause__
     if cause is None and not error.__suppress_context__:
@@ -38,12 +39,6 @@ def failure_of(rank: int, error: BaseException) -> Failure:
     )
 
 
-def _exit_code(error: SystemExit) -> int:
-    if isinstance(error.code, int):
-        return error.code
-    return 0 if error.code is None else 1
-
-
 def message_of(error: BaseException) -> str:
     """Return an error's message with its notes, without torch's C++ stack, at most ten lines."""
     try:
@@ -51,18 +46,14 @@ def message_of(error: BaseException) -> str:
     except Exception as broken:
         text = f"(its message raised {type(broken).__name__})"
 
-    rows = "\n".join([text, *_notes(error)]).splitlines()
+    notes = getattr(error, "__notes__", None)  # a student's class may keep anything under this name
+    if isinstance(notes, list):
+        text = "\n".join([text, *(note for note in notes if isinstance(note, str))])
+
+    rows = text.splitlines()
     if len(rows) > _MAX_ROWS:
         rows = [*rows[:_MAX_ROWS], "…"]
     return "\n".join(row[:_MAX_CHARS] for row in rows)
-
-
-def _notes(error: BaseException) -> list[str]:
-    """Return the notes added to an error; ignore anything else that a student's class keeps as `__notes__`."""
-    notes = getattr(error, "__notes__", None)
-    if not isinstance(notes, list):
-        return []
-    return [note for note in notes if isinstance(note, str)]
 
 
 def frames_of(error: BaseException) -> tuple[Frame, ...]:

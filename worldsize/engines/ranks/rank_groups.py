@@ -38,6 +38,7 @@ class RankGroups:
         if dist.is_initialized():
             with suppress(RuntimeError):  # its connections are closed
                 dist.destroy_process_group()
+
         store = self._new_store()
         own_device()
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
@@ -68,16 +69,13 @@ class RankGroups:
 
     def cut(self) -> None:
         """Close every connection between ranks, so that no call waits any longer. The store's connections stay."""
-        for fd in _descriptors():
-            _shut_down(fd, int(os.environ["MASTER_PORT"]))
+        folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+        for name in os.listdir(folder):
+            _shut_down(int(name), int(os.environ["MASTER_PORT"]))
+
         if dist.is_initialized() and torch.cuda.is_available():
             with suppress(Exception):  # the group may be broken already
                 dist.distributed_c10d._abort_process_group()
-
-
-def _descriptors() -> list[int]:
-    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    return [int(name) for name in os.listdir(folder)]
 
 
 def _shut_down(fd: int, store_port: int) -> None:

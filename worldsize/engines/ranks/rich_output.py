@@ -33,12 +33,16 @@ class RichOutput:
     def show(self, value: Any) -> None:
         """Show a value as a notebook does: its bundle if it has one, else its text."""
         found = bundle(value)
-        if found and sum(map(len, found.values())) <= MOST_BYTES:
-            self._write(found)
-        else:
+        if not found or sum(map(len, found.values())) > MOST_BYTES:
             print(_text(value))
             if found:
                 print(f"(not shown: the picture or table is larger than {MOST_BYTES / 1e6:g} MB)")
+            return
+
+        sys.stdout.flush()
+        row = {"at": self._log.stat().st_size, "data": found}
+        with open(self._path, "a") as file:
+            file.write(json.dumps(row) + "\n")
 
     def show_figures(self) -> None:
         """Show the figures that pyplot has open, each once, at the end of a cell, and close them."""
@@ -49,19 +53,14 @@ class RichOutput:
             self.show(pyplot.figure(number))
         pyplot.close("all")
 
-    def _write(self, found: dict[str, str]) -> None:
-        sys.stdout.flush()
-        row = {"at": self._log.stat().st_size, "data": found}
-        with open(self._path, "a") as file:
-            file.write(json.dumps(row) + "\n")
-
 
 def bundle(value: Any) -> dict[str, str]:
     """Return a value's representations by MIME type, images in base64; {} if it has only text."""
     found: dict[str, str] = {}
     if isinstance(value, type):
         return found
-    if _is_figure(value):
+
+    if type(value).__module__.startswith("matplotlib.") and hasattr(value, "savefig"):  # a figure
         image = io.BytesIO()
         value.savefig(image, format="png", bbox_inches="tight")
         found["image/png"] = base64.b64encode(image.getvalue()).decode()
@@ -72,19 +71,17 @@ def bundle(value: Any) -> dict[str, str]:
         for kind, method in _METHODS.items():
             if kind not in found:
                 _ask(value, kind, getattr(value, method, None), found)
+
     if found:
         found["text/plain"] = _text(value)
     return found
-
-
-def _is_figure(value: Any) -> bool:
-    return type(value).__module__.startswith("matplotlib.") and hasattr(value, "savefig")
 
 
 def _ask_bundle(value: Any, found: dict[str, str]) -> None:
     method = getattr(value, "_repr_mimebundle_", None)
     if not callable(method):
         return
+
     with suppress(Exception):  # as in a notebook, a representation that fails is left out
         made = method(include=None, exclude=None)
         faces = made[0] if isinstance(made, tuple) else made

@@ -93,25 +93,19 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _row(name: str, tensor: torch.Tensor) -> TensorRow:
+    import torch
     from torch.distributed.tensor import DTensor
 
     own = _local(tensor)
     sharding = ""
     if isinstance(tensor, DTensor):
         sharding = f"of {tuple(tensor.shape)}, {', '.join(map(str, tensor.placements))}"
+
+    wide = own.to(torch.complex128 if own.is_complex() else torch.float64)
+    norm = torch.linalg.vector_norm(wide).item()
+
+    plain = own.cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    digest = hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()
+
     dtype = str(own.dtype).removeprefix("torch.")
-    return TensorRow(name, tuple(own.shape), dtype, str(own.device), _norm(own), _digest(own), sharding)
-
-
-def _norm(tensor: torch.Tensor) -> float:
-    import torch
-
-    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-    return torch.linalg.vector_norm(wide).item()
-
-
-def _digest(tensor: torch.Tensor) -> bytes:
-    import torch
-
-    plain = tensor.cpu().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()
+    return TensorRow(name, tuple(own.shape), dtype, str(own.device), norm, digest, sharding)

@@ -61,16 +61,8 @@ def arguments(opened: payload.Payload, rank: int, job: Job, channel: RankChannel
     shared = job.dir / "shared"
     shared.mkdir(exist_ok=True)
 
-    task = Task(
-        type=own["type"],
-        index=own["index"],
-        rank=rank,
-        attempt=attempt,
-        cluster=config.get("cluster", {}),
-        dir=shared,
-        _counts=job.tasks.cluster,
-        _request=channel.request,
-    )
+    cluster = config.get("cluster", {})
+    task = Task(own["type"], own["index"], rank, attempt, cluster, shared, job.tasks.cluster, channel.request)
     return (task, *opened.args)
 
 

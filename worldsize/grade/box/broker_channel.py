@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from worldsize.grade.frames import Reader, pack
+from worldsize.engines.plain_values import framed
+from worldsize.grade.frames import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
 def write_frame(line: PipeEnds, message: dict[str, Any], blob: Any = b"") -> None:
     """Write a whole frame to the other side of `line`."""
-    left = memoryview(pack(message, blob))
+    left = memoryview(framed(message, blob))
     while left:
         left = left[os.write(line.writes, left) :]
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from worldsize.fabric.gloo import CODES, raw
-from worldsize.fabric.interface import Arrival
 from worldsize.fabric.tensor_kinds import TensorKind, kind_mismatch
+from worldsize.fabric.wire import Arrival
 from worldsize.grade.box.broker_channel import BrokerChannel
 from worldsize.grade.frames import MAX_BLOB_BYTES
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from worldsize.engines.plain_values import framed
 from worldsize.failures import Failure
-from worldsize.grade.frames import Reader, pack
+from worldsize.grade.frames import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 
@@ -47,7 +48,7 @@ class Peer:
     def answer(self, message: dict[str, Any], blob: bytes | bytearray = b"") -> None:
         """Queue a frame, which goes as fast as the rank reads."""
         if self.open:
-            self.unsent += pack(message, blob)
+            self.unsent += framed(message, blob)
             self.write()
 
     def write(self) -> None:

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.member import address_towards
 from worldsize.engines.hosts.ways.on_node import run_member
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.hosts.ways.way import NoHosts, Way
 
 _LATE_S = 60.0  # an invitation outlasts the wait for its host by this much
 _ANSWER_S = 10.0  # for a finished task's result
 
 
-class Dask:
+class Dask(Way):
     """`Dask(client)`: every host on which the client's cluster has a worker, each once.
 
     On each host one task keeps a worker busy until the hosts close. `address` and `ports` (first, last) are where the
@@ -42,9 +42,11 @@ class Dask:
             workers = one_a_host(self._client.nthreads())
             if not workers:
                 raise NoHosts("Dask: expected at least one worker, got none: start some (cluster.scale(2)).")
+
             self.count = len(workers)
             engine.open_door(self._address or address_towards(next(iter(workers))), self._ports)
             invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
+
             for (host, worker), invitation in zip(workers.items(), invitations, strict=True):
                 self._tasks[host] = self._client.submit(
                     run_member, invitation, workers=[worker], allow_other_workers=False, pure=False, retries=0
@@ -66,6 +68,7 @@ class Dask:
                 return _paragraph(f"the task on {host} failed", task.exception(timeout=_ANSWER_S))
             if task.status in ("cancelled", "lost"):
                 return f"Dask: the task on {host} was {task.status}. Is its worker still there (client.nthreads())?"
+
             if task.status == "finished":
                 said = task.result(timeout=_ANSWER_S) or "the head hung up"
                 return (

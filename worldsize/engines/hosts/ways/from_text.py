@@ -71,6 +71,7 @@ def _ssh(text: str, words: list[str], given: dict[str, str]) -> Way:
 def _slurm(text: str, words: list[str], given: dict[str, str]) -> Way:
     if words:
         raise _wrong(text, words[0], "name=value, such as nodes=2")
+
     parameters: dict[str, Any] = {}
     for name, value in given.items():
         if name in _SLURM:

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.member import address_towards
 from worldsize.engines.hosts.ways.programs import member_command
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.hosts.ways.way import NoHosts, Way
 
 _ELSEWHERE = "192.0.2.1"  # a documentation address (RFC 5737); no packet is sent to it
 
 
-class Invited:
+class Invited(Way):
     """`Invited(hosts=2)`: shows an invitation for each host, one line that is as secret as a password.
 
     `address`: where the hosts reach this machine, by default as its routes say; `ports`: first and last port to listen
@@ -43,22 +43,20 @@ class Invited:
             raise ValueError(f"Invited: expected valid_min in minutes, at most 1440, got {valid_min!r}")
         if ports is not None and not _is_range(ports):
             raise ValueError(f"Invited: expected ports as the first and the last, such as (50000, 50010), got {ports!r}")
+
         if address:
             try:
                 ipaddress.ip_address(address)
             except ValueError:
                 raise ValueError(f'Invited: expected an IP address, such as "10.0.0.5", got {address!r}') from None
 
+        self.count = hosts + and_this_machine
         self._invited = hosts
         self._address, self._ports, self._valid_min = address, ports, valid_min
         self._here = and_this_machine
         self._show = show
         self._until_s = 0.0
         self._engine: HostsEngine | None = None
-
-    @property
-    def count(self) -> int:
-        return self._invited + self._here
 
     def begin(self, engine: HostsEngine) -> None:
         self._engine = engine
@@ -76,16 +74,11 @@ class Invited:
 
     def _words(self, invitations: list[str]) -> str:
         each, line = ("Each line", "a line of its own") if self._invited > 1 else ("The line", "the line below")
-        return "\n".join(
-            [
-                f"On each machine to invite, run `worldsize join` and paste {line}. {each} admits one host within "
-                f"{self._valid_min:g} minutes; give it to no one else. This notebook's code will run there.",
-                *invitations,
-            ]
+        words = (
+            f"On each machine to invite, run `worldsize join` and paste {line}. {each} admits one host within "
+            f"{self._valid_min:g} minutes; give it to no one else. This notebook's code will run there."
         )
-
-    def label(self) -> str:
-        return ""
+        return "\n".join([words, *invitations])
 
     def standing(self) -> str:
         return "waiting for hosts to run `worldsize join`"
@@ -98,9 +91,6 @@ class Invited:
             f"the invitations expired after {self._valid_min:g} minutes, and {here} of {self.count} hosts have joined. "
             f"Open hosts again for new invitations, with a longer valid_min=… if needed."
         )
-
-    def close(self) -> None:
-        """Do nothing: the hosts end when their lines do."""
 
 
 def _is_range(ports: tuple[int, int]) -> bool:

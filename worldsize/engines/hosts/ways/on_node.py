@@ -44,6 +44,7 @@ def run_member(invitation: str) -> str:
     """
     known = os.environ.get("PYTHONPATH", "")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [PACKAGE_PATH, known]))}
+
     try:
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
@@ -52,6 +53,7 @@ def run_member(invitation: str) -> str:
             process.communicate(invitation.encode() + b"\n")
             if process.returncode == 0:
                 return ""
+
             said.seek(0)
             words = said.read().decode(errors="replace").strip()[-_LAST_WORDS:]
             return words or f"it ended with exit code {process.returncode}"

@@ -68,10 +68,12 @@ def open_hosts(
     """
     opened = OpenHosts(way, HostsEngine(env, trusted_network), idle_min)
     opened.engine.opening_s = timeout_s
+
     try:
         way.begin(opened.engine)
         _wait_for_all(opened, time.monotonic() + timeout_s, timeout_s, say)
         opened.engine.label = way.label()
+
         complaints = opened.engine.complaints()
         if complaints:
             raise NoHosts(
@@ -86,18 +88,12 @@ def open_hosts(
         opened.close()
         raise
 
-    names = ", ".join(opened.engine.hosts)
-    count = len(opened.engine.hosts)
-    say(
-        f"{count} host{'s are' if count != 1 else ' is'} open: {names}. This notebook's code runs there as "
-        f"{_users(opened)}.{f' Closes after {idle_min:g} idle minutes.' if idle_min < math.inf else ''}"
-    )
+    names, count = ", ".join(opened.engine.hosts), len(opened.engine.hosts)
+    users = ", ".join(sorted({change.user for change in opened.engine.hosts.values()}))
+    closes = f" Closes after {idle_min:g} idle minutes." if idle_min < math.inf else ""
+    say(f"{count} host{'s are' if count != 1 else ' is'} open: {names}. This notebook's code runs there as {users}.{closes}")
     opened.close_when_idle()
     return opened
-
-
-def _users(opened: OpenHosts) -> str:
-    return ", ".join(sorted({change.user for change in opened.engine.hosts.values()}))
 
 
 def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Callable[[str], None]) -> None:

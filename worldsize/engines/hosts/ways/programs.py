@@ -6,40 +6,28 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.hosts.ways.way import NoHosts, Way
 
 _MEMBER = ("-m", "worldsize.engines.hosts.member", "--stdio")
 # ssh ends if the other machine stops answering, and never prompts
 _SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
 
 
-class Programs:
+class Programs(Way):
     """A way through any program that runs Python on a host: {name: command}, each ending in `member_command`'s."""
 
     def __init__(self, commands: Mapping[str, Sequence[str]]) -> None:
         if not commands:
             raise ValueError("Programs: expected at least one host, got none")
         self._commands = dict(commands)
-
-    @property
-    def count(self) -> int:
-        return len(self._commands)
+        self.count = len(self._commands)
 
     def begin(self, engine: HostsEngine) -> None:
         for name, command in self._commands.items():
             engine.start_program(name, command)
 
-    def label(self) -> str:
-        return ""
-
     def standing(self) -> str:
         return f"starting on {', '.join(self._commands)}"
-
-    def hopeless(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        """Do nothing: the programs end when their lines do."""
 
 
 def member_command(python: str = "python3", address: str = "") -> list[str]:
@@ -57,9 +45,11 @@ class Ssh(Programs):
     def __init__(self, hosts: Sequence[str], python: str = "python3", options: Sequence[str] = ()) -> None:
         if isinstance(hosts, str) or not hosts or not all(isinstance(host, str) and host for host in hosts):
             raise ValueError(f'Ssh: expected a list of hosts, such as Ssh(["n1", "n2"]), got {hosts!r}')
+
         twice = {host for host in hosts if list(hosts).count(host) > 1}
         if twice:
             raise ValueError(f"Ssh: expected each host once, got {', '.join(sorted(twice))} more than once")
+
         bad = [host for host in hosts if host.startswith("-")]
         if bad:
             raise ValueError(f"Ssh: expected the names of hosts, got {bad[0]!r}")

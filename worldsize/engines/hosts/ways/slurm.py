@@ -25,7 +25,7 @@ from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.member import address_towards
 from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH, become_member
 from worldsize.engines.hosts.ways.slurm_reasons import advice
-from worldsize.engines.hosts.ways.way import NoHosts
+from worldsize.engines.hosts.ways.way import NoHosts, Way
 
 _ANSWER_S = 20.0  # for a Slurm command
 _ASK_EVERY_S = 1.0  # between two calls of squeue
@@ -50,6 +50,7 @@ def import_submitit() -> ModuleType:
     """Import submitit without its logging set-up, which closes everybody else's handlers. Raises ModuleNotFoundError."""
     mine = "SUBMITIT_LOG_LEVEL" not in os.environ
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
+
     try:
         import submitit
     except ModuleNotFoundError as error:
@@ -80,7 +81,7 @@ class JobState(NamedTuple):
 _LISTS = {"slurm_setup", "slurm_srun_args"}  # submitit takes lists of texts
 
 
-class Slurm:
+class Slurm(Way):
     """`Slurm(nodes=2, gpus_per_node=8, timeout_min=60, slurm_partition="gpu")`: the nodes of one job.
 
     The parameters are submitit's, such as cpus_per_task and slurm_account; `timeout_min` is the job's time limit.
@@ -131,11 +132,13 @@ class Slurm:
                 f"Slurm: expected the program {missing[0]} on this machine, got none. Open the notebook on a login "
                 f"node of the cluster, or install Slurm's client programs and its slurm.conf here."
             )
+
         engine.open_door(self._address or _address_towards_controller(), self._ports)
         invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
 
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # reset, since this object may be opened again
         self._make_folder()
+
         umask = os.umask(0o077)  # submitit's files will hold the invitations
         stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
         try:
@@ -159,8 +162,13 @@ class Slurm:
                 f"{self.label()} has ended ({state.name.lower()}) before its hosts joined. {self._said()} If a node "
                 f"cannot reach this machine, give an address and ports that it can reach: Slurm(address=…, ports=…)."
             )
+
         what_to_do = advice(state.reason) if state.name == "PENDING" else ""
-        if not what_to_do or (_may_pass(state.reason) and self._other_jobs_run()):
+        if not what_to_do:
+            return ""
+
+        # such a limit counts all jobs of a user or account, so that another job's end may be enough
+        if ("PerUser" in state.reason or "PerAccount" in state.reason) and self._other_jobs_run():
             return ""
         return f"{self.label()} would wait for ever ({state.reason}). {what_to_do}"
 
@@ -168,6 +176,7 @@ class Slurm:
         """Cancel the job in any state. Keep its logs if it ended by itself, so that the reason can be read."""
         if not self._name:
             return
+
         which = [self._job] if self._job else [f"--name={self._name}"]  # an interrupt may hide the number
         failed = ""
         try:
@@ -204,6 +213,7 @@ class Slurm:
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         setup = [*given.pop("slurm_setup", ()), path]
         srun_args = [*given.pop("slurm_srun_args", ()), *_SRUN]
+
         try:
             executor.update_parameters(
                 **{"slurm_signal_delay_s": 0, **given},
@@ -261,9 +271,11 @@ def _check(parameters: Mapping[str, Any]) -> None:
             f"Slurm: expected no {refused}, because each node has one task, which starts the ranks; leave it out. Give "
             f"launch the number of ranks."
         )
+
     options = parameters.get("slurm_additional_parameters", {})
     if not isinstance(options, Mapping):
         raise ValueError(f"Slurm: expected slurm_additional_parameters as a dict, got {options!r}")
+
     refused = next((name for name in options if name.replace("_", "-") in _REFUSED_OPTIONS), None)
     if refused is not None:
         raise ValueError(
@@ -287,11 +299,6 @@ def _state(job: str) -> JobState | None:
         return None
     name, _, reason = done.stdout.strip().partition("|")
     return JobState(name or "FORGOTTEN", reason)
-
-
-def _may_pass(reason: str) -> bool:
-    """Return whether the limit counts all jobs of a user or account, so that another job's end may be enough."""
-    return "PerUser" in reason or "PerAccount" in reason
 
 
 def _address_towards_controller() -> str:

@@ -1,0 +1,122 @@
+"""Per-rank process state that separate processes would isolate, active only during the rank's turn.
+
+Grad mode and random generators change with the turn; clocks (`virtual_clock.py`), prints and reports (`output_by_rank.py`) follow
+it. Threads, process groups and waits for anything outside the simulation are refused, because no other rank would get a turn.
+`world.py` decides whose turn it is; `watch.py` ends a turn that takes too long.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from worldsize import report
+from worldsize.engines.ranks.rank import seed_everything
+from worldsize.simulate.generators import GeneratorsUsed, generators, same_generators, set_generators
+from worldsize.simulate.output_by_rank import output_by_rank
+from worldsize.simulate.turns import replaced_in_turns
+from worldsize.simulate.virtual_clock import virtual_clock
+from worldsize.simulate.watch import Watch
+from worldsize.simulate.world import World
+
+_REAL_PROCESSES = "Run it on real processes: launch(fn, world_size=2)."
+_THREAD = (
+    "starts a thread: simulated ranks share one thread and take turns, so a new thread would belong to no rank. "
+    f"{_REAL_PROCESSES}"
+)
+_GROUP = (
+    "opens a process group: simulated ranks are not processes, and communicate through fabric.send and fabric.recv alone. "
+    f"{_REAL_PROCESSES}"
+)
+
+
+class ProcessState:
+    """The state of every rank that separate processes would isolate. `keeps_generators` includes the random generators.
+
+    Isolating generators costs some 30 us per turn; without that, a draw raises GeneratorsUsed, at the latest when the run ends.
+    """
+
+    def __init__(self, world: World, seed: int, keeps_generators: bool) -> None:
+        self.logs: dict[int, io.StringIO] = {}
+        self.buffers: dict[int, report.ReportBuffer] = {}
+        self.watch = Watch(world)
+        self._world = world
+        self._seed = seed
+        self._keeps_generators = keeps_generators
+        self._without_grad: set[int] = set()
+        self._generators: dict[int, tuple] = {}
+        self._before: tuple = ()
+
+    def enter(self, rank: int) -> None:
+        """Begin a turn of `rank`. Raises an exception kept by the watch, unless the world is closing its ranks."""
+        if self.watch.due is not None and not self._world.closing:
+            raise self.watch.take_due()
+
+        torch, learns = sys.modules.get("torch"), rank not in self._without_grad
+        if torch is not None and torch.is_grad_enabled() != learns:
+            torch._C._set_grad_enabled(learns)
+
+        if self._keeps_generators:
+            if rank in self._generators:
+                set_generators(self._generators[rank])
+            else:
+                drawn = seed_everything(self._seed, rank)
+                if torch is not None:
+                    torch.manual_seed(drawn)
+        elif not self._before:
+            self._before = generators()
+
+    def leave(self, rank: int) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.is_grad_enabled() != (rank not in self._without_grad):
+            self._without_grad ^= {rank}
+
+        if self._keeps_generators:
+            self._generators[rank] = generators()
+        elif self._world.switches % 64 == 0:  # comparing at every turn would be slow
+            self.look_at_generators()
+
+    def look_at_generators(self) -> None:
+        """Raise GeneratorsUsed if a shared generator has been drawn from since the simulation began."""
+        if not self._keeps_generators and self._before and not same_generators(self._before, generators()):
+            raise GeneratorsUsed
+
+    @contextmanager
+    def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
+        """Give the rank that has its turn its own clock, prints and reports, and refuse it threads and groups, while inside."""
+        refused = {(threading.Thread, "start"): _refusing(_THREAD)}
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None:
+            refused[distributed, "init_process_group"] = _refusing(_GROUP)
+
+        world = self._world
+        with (
+            self.watch.set(timeout_s), _callers_state_kept(), virtual_clock(world, fn),
+            output_by_rank(world, self.logs, self.buffers), replaced_in_turns(world, refused),
+        ):  # fmt: skip
+            yield
+
+
+def _refusing(words: str) -> Callable[..., NoReturn]:
+    def refuse(rank: int, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(f"rank {rank} {words}")
+
+    return refuse
+
+
+@contextmanager
+def _callers_state_kept() -> Iterator[None]:
+    """Restore the caller's generators and grad mode on exit."""
+    before, torch = generators(), sys.modules.get("torch")
+    learns = torch is None or torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        set_generators(before)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch._C._set_grad_enabled(learns)
