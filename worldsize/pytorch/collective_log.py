@@ -57,19 +57,19 @@ class CollectiveLog:
         self._op_of_work: dict[int, str | Wait] = {}
 
     def install(self) -> None:
+        """Wrap the functions of `torch.distributed` in this process."""
         for op in OPERATIONS:
             name = op if hasattr(distributed_c10d, op) else _OLDER_NAMES[op]
             self._replace(name, self._recorded(op, getattr(distributed_c10d, name)))
         for name in RENDEZVOUS:
-            self._replace(name, self._waiting_in(getattr(distributed_c10d, name), lambda *_, name=name, **__: name))
+            self._replace(name, self._waiting_in(getattr(distributed_c10d, name), name))
         for name, (op, peer) in _PEER.items():
             original = getattr(distributed_c10d, name)
             of = functools.partial(self._wait_for_peer, op, peer)
             self._replace(name, self._noted(original, of) if name.startswith("i") else self._waiting_in(original, of))
         dist.Work.wait = self._waiting_in(dist.Work.wait, self._what_is_awaited)
         for name in ("wait", "get"):
-            what = f"store.{name}"
-            setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), lambda *_, what=what, **__: what))
+            setattr(dist.Store, name, self._waiting_in(getattr(dist.Store, name), f"store.{name}"))
 
     def _replace(self, name: str, function: Callable) -> None:
         for module in (dist, distributed_c10d):
@@ -152,16 +152,16 @@ class CollectiveLog:
             peer = kwargs.get(given) if peer is None else peer
         return Wait(self._rank, op, peer if isinstance(peer, int) else None)
 
-    def _waiting_in(self, original: Callable, what: Callable[..., str | Wait]) -> Callable:
-        """Wrap a call to record its time in the rank's own thread as a wait; inside a recorded call it counts as part of that
-        call."""
+    def _waiting_in(self, original: Callable, what: str | Callable[..., str | Wait]) -> Callable:
+        """Wrap a call to record its time in the rank's own thread as a wait for `what`; inside a recorded call it counts as part
+        of that call."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if self._inside or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
 
-            awaited = what(*args, **kwargs)
+            awaited = what if isinstance(what, str) else what(*args, **kwargs)
             if isinstance(awaited, Wait):
                 self._peer_wait = awaited
                 awaited = where_it_waits(awaited).removeprefix("in ")
