@@ -50,7 +50,9 @@ def stacks(
         known += rows.values()
 
     names = list(dict.fromkeys(chain(*known)))
-    measured = set(chain(*(row for rows in _measured(labelled).values() for row in rows.values())))
+    measured = set()
+    for rows in _measured(labelled).values():
+        measured.update(*rows.values())
     highest = [sum(row.values()) for row in known]
     if limit:
         highest.append(limit[1])
