@@ -223,8 +223,9 @@ def test_no_requirement_stands_twice() -> None:
 def test_the_package_ships_its_scripts_and_templates() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["tool"]["setuptools"]["package-data"] == {
-        "*": ["*.js", "templates/*.html", "templates/*.css", "templates/*.js"], "worldsize.course": ["jupyter/labconfig/*.json"],
-    }  # fmt: skip
+        "*": ["*.js", "*.css", "templates/*.html", "templates/*.css", "templates/*.js"],
+        "worldsize.course": ["jupyter/labconfig/*.json"],
+    }
 
 
 def test_ci_runs_what_the_readme_calls() -> None:

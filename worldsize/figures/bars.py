@@ -184,12 +184,18 @@ def _winners(groups: Mapping[str, Sequence[Timing]]) -> list[str]:
     """Return who won in each group and by how much; groups with the same result share a sentence."""
     by_words: dict[str, list[str]] = {}
     for at, rows in groups.items():
-        repeats_s = {row.name: row.repeats_s for row in rows}
-        spreads_s = {name: findings.spread(repeats) for name, repeats in repeats_s.items()}
-        said = findings.fastest({row.name: row.measured_s for row in rows}, spreads_s, repeats_s)
+        seconds, spreads_s, repeats_s = {}, {}, {}
+        for row in rows:
+            seconds[row.name], repeats_s[row.name] = row.measured_s, row.repeats_s
+            spreads_s[row.name] = findings.spread(row.repeats_s)
+        said = findings.fastest(seconds, spreads_s, repeats_s)
         if said:
             by_words.setdefault(said, []).append(at)
-    return [f"{findings.both(places)}: {said}" if places != [""] else said for said, places in by_words.items()]
+
+    winners = []
+    for said, places in by_words.items():
+        winners.append(said if places == [""] else f"{findings.both(places)}: {said}")
+    return winners
 
 
 def _foretold(rows: Sequence[Timing]) -> str:
@@ -372,24 +378,21 @@ def _short(runs: Mapping[str, Mapping[str, float]], expected: float) -> str:
     if not off:
         return f"All {count} counters reach {number(expected)}"
     worst = findings.leaders({name: abs(value) for name, value in off.items()})
-    way = "too many"
-    if off[worst[0]] < 0:
-        way = "too few"
-    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {number(abs(off[worst[0]]))} {way}"
+    return f"{len(off)} of {count} counters are off; {findings.both(worst)} most, {_off_words(off[worst[0]])}"
 
 
 def _is_off(value: float, expected: float) -> bool:
     return abs(value - expected) > 0.005 * expected
 
 
+def _off_words(off: float) -> str:
+    return f"{number(abs(off))} {'too few' if off < 0 else 'too many'}"
+
+
 def _tally(ax: Axes, y: float, value: float, expected: float, index: int) -> None:
-    off = value - expected
     told, hatch = number(value), ""
     if _is_off(value, expected):
-        way, hatch = "too many", "///"
-        if off < 0:
-            way = "too few"
-        told += f": {number(abs(off))} {way}"
+        told, hatch = f"{told}: {_off_words(value - expected)}", "///"
 
     ax.barh(y, value, 0.72, color=base.algorithm(index), edgecolor=base.INK, linewidth=tokens.HAIR_PT, hatch=hatch)
     ax.annotate(

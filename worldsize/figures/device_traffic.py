@@ -112,8 +112,9 @@ def of_one(step: StepTraffic) -> str:
 
     said = []
     for way, sizes in ways.items():
-        if sizes:
-            said.append(f"{way} {findings.both([f'{units.size(size)} of {NAMES[kind]}' for kind, size in sizes.items()])}")
+        parts = [f"{units.size(size)} of {NAMES[kind]}" for kind, size in sizes.items()]
+        if parts:
+            said.append(f"{way} {findings.both(parts)}")
     return f"{hub} {' and '.join(said)}"
 
 

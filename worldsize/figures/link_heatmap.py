@@ -32,8 +32,10 @@ def links(of: Any) -> Picture:
 @base.plain_style
 def _heatmap(trace: Any, finding: str) -> Picture:
     """Draw a trace with at least one transfer; `finding` says in words what the messages do."""
-    table = _table(trace)
     n = trace.world_size
+    table = np.zeros((n, n))
+    for t in trace.transfers:
+        table[t.src, t.dst] += t.size_bytes
     scale, unit = units.byte_unit(max(table.sum(0).max(), table.sum(1).max()))
 
     picture = Picture(base.WIDTH_IN if n <= 12 else 8.5, min(8.5, 1.7 + 0.36 * (n + _margin(n))))
@@ -58,13 +60,6 @@ def _sent(totals: np.ndarray) -> str:
     if len(ranks) > 4:
         return f"Ranks send from {units.size(totals.min())} to {units.size(totals.max())}"
     return "Sent: " + "; ".join(f"{size} by rank {', '.join(who)}" for size, who in ranks.items())
-
-
-def _table(trace: Any) -> np.ndarray:
-    table = np.zeros((trace.world_size, trace.world_size))
-    for t in trace.transfers:
-        table[t.src, t.dst] += t.size_bytes
-    return table
 
 
 def _busiest_link(table: np.ndarray) -> str:

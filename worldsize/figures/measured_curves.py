@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -67,6 +68,11 @@ class Curve:
         """Return the simulated points, without exercises not yet written."""
         return [(x, y) for x, y in self.simulated if y is not None]
 
+    @property
+    def unwritten(self) -> bool:
+        """Tell whether all points wait for an exercise not yet written."""
+        return bool(self.measured or self.simulated) and not (self.known or self.played)
+
 
 @base.plain_style
 def curves(
@@ -94,9 +100,10 @@ def curves(
         _curve(ax, index, row)
 
     places: set[float] = set()
+    computed: set[float] = set()
     for row in rows:
-        places.update(place for place, _ in (*row.measured, *row.simulated))
-    computed = {place for row in rows for place, _ in row.predicted}
+        places |= {*dict(row.measured), *dict(row.simulated)}
+        computed |= set(dict(row.predicted))
     if not places and len(computed) <= MOST_TICKS:
         places = computed
 
@@ -160,13 +167,11 @@ def finding(
 
     said = []
     drawn = {row.name: row.known if row.measured else row.predicted for row in rows}
-    it = {row.name: row.name if len(known) > 1 or beside else findings.pronoun(row.name) for row in known}
     if beside:
         said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
-        said += [
-            answers.within(row.name, row.known, limit.name, limit.predicted, at, value) for row in known for limit in limits
-        ]
+        for row, limit in product(known, limits):
+            said.append(answers.within(row.name, row.known, limit.name, limit.predicted, at, value))
     elif least:
         said += [answers.least(row.name, row.known, at, value) for row in known]
     elif bulk:
@@ -177,9 +182,12 @@ def finding(
     else:
         said.append(_among([row.name for row in known], rows, drawn, at, words, value))
 
-    said.append(predictions.off_predictions({it[row.name]: (row.known, row.predicted) for row in known}, at))
-    said += [predictions.odd(it[row.name], row.known, row.predicted, at) for row in known]
-    return findings.line(*said)
+    compared, odd = {}, []
+    for row in known:
+        name = row.name if len(known) > 1 or beside else findings.pronoun(row.name)
+        compared[name] = (row.known, row.predicted)
+        odd.append(predictions.odd(name, row.known, row.predicted, at))
+    return findings.line(*said, predictions.off_predictions(compared, at), *odd)
 
 
 def _standing(rows: Sequence[Curve], at: findings.Text, value: findings.Text) -> str:
@@ -247,16 +255,15 @@ def _drawn(rows: Sequence[Curve]) -> str:
     measured = any(row.known for row in rows)
     predicted = any(row.predicted for row in rows)
     if any(row.played for row in rows):
-        dashed = "; dashed: by the formula" if predicted else ""
-        return ("large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks") + dashed
+        said = "large markers: real ranks; lines: simulated ones" if measured else "lines: simulated ranks"
+        return f"{said}; dashed: by the formula" if predicted else said
+
     ends = "; thin lines: least to greatest repetition" if any(row.repeats for row in rows) else ""
-    if measured and predicted:
-        return f"markers: measured; dashed lines: predicted{ends}"
-    if measured and ends:
-        return f"markers: the middle one{ends}"
+    if not measured:
+        return "dashed lines: computed" if predicted else ""
     if predicted:
-        return "dashed lines: computed"
-    return ""
+        return f"markers: measured; dashed lines: predicted{ends}"
+    return f"markers: the middle one{ends}" if ends else ""
 
 
 def _apart(places: Sequence[float], log: bool) -> list[float]:
@@ -292,9 +299,8 @@ def _curve(ax: Axes, index: int, row: Curve) -> None:
             markeredgecolor=base.INK, markeredgewidth=0.6, **look,
         )  # fmt: skip
     else:  # nothing to draw: an entry in the legend alone
-        label, dashes = row.name, "none"
-        if (row.measured or row.simulated) and not row.played:
-            label = f"{row.name}: not yet"
+        label = f"{row.name}: not yet" if row.unwritten else row.name
+        dashes = "none"
         if row.predicted:
             dashes = PREDICTED
         if row.played:
@@ -376,7 +382,7 @@ def _text(value: float, name: str) -> str:
 
 
 def _words(row: Curve, x: str, y: str) -> str:
-    if (row.measured or row.simulated) and not (row.known or row.played):
+    if row.unwritten:
         return f"{row.name}: not yet"
 
     told = [f"{_text(b, y)} at {_text(a, x)}" for a, b in row.known or row.predicted]

@@ -88,8 +88,13 @@ def finding(trace: Any) -> str:
     if high - low <= 5:
         return f"Stages work {low} to {high} % of the time and are idle {100 - high} to {100 - low} %"
 
-    most = [stage for stage, share in enumerate(shares) if high - share <= 2]
-    others = [share for stage, share in enumerate(shares) if stage not in most]
+    most, others = [], []
+    for stage, share in enumerate(shares):
+        if high - share <= 2:
+            most.append(stage)
+        else:
+            others.append(share)
+
     who = f"Stage {most[0]} works"
     if len(most) > 1:
         who = f"{len(most)} of {len(shares)} stages work"

@@ -105,6 +105,7 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     scale, unit = units.time_unit(whole_s)
     kinds = set(map(attrgetter("kind"), shown))
     tracks = [track for track in TRACKS if not kinds.isdisjoint(track)]
+    depths = {kind: depth for depth, track in enumerate(tracks) for kind in track}
 
     height_in = min(9.0, 1.2 + trace.world_size * max(0.34, 0.22 * len(tracks)))
     picture = Picture(base.WIDTH_IN, height_in)
@@ -117,15 +118,17 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
     open_bars = [b for b in shown if not b.ended]
     for b in shown:
         groups[b.rank, b.kind].append(b)
-    drawn = {key: _without_gaps(group, whole_s / PIXELS) if key[1] == "wait" else group for key, group in groups.items()}
-    crowded = {kind for (_, kind), group in drawn.items() if _is_crowded(group, whole_s)}
+    drawn, crowded = {}, set()
+    for (rank, kind), group in groups.items():
+        drawn[rank, kind] = _without_gaps(group, whole_s / PIXELS) if kind == "wait" else group
+        if _is_crowded(drawn[rank, kind], whole_s):
+            crowded.add(kind)
     hollow = "compute" not in crowded and any(_holds_collectives(groups, rank) for rank in range(trace.world_size))
 
     for (rank, kind), group in drawn.items():
-        depth = [kind in track for track in tracks].index(True)
-        y = rank * (len(tracks) + 0.5) + depth
+        y = rank * (len(tracks) + 0.5) + depths[kind]
         closed = [b for b in group if b.ended or kind in crowded]
-        intervals = _moved(closed, start_s, scale)
+        intervals = [((b.start_s - start_s) * scale, (b.end_s - start_s) * scale) for b in closed]
         if kind in crowded:
             _shares(ax, y, intervals, whole_s * scale, kind)
             continue
@@ -139,11 +142,13 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
     for b in open_bars:
         if b.kind not in crowded:
-            y = b.rank * (len(tracks) + 0.5) + [b.kind in track for track in tracks].index(True)
+            y = b.rank * (len(tracks) + 0.5) + depths[b.kind]
             _open_bar(ax, y, b, start_s, whole_s, scale)
 
     ax.set_xlim(0, whole_s * scale)
-    x = f"time since the first event ({unit})" + _crowded_words(crowded)
+    x = f"time since the first event ({unit})"
+    if crowded:
+        x += f"; {' and '.join(sorted(crowded))}: height is the part of the time"
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, kinds, hollow)
 
@@ -161,11 +166,6 @@ def _timeline(trace: Any, stood: Mapping[int, str]) -> Picture:
 
 def _intervals(group: Iterable[Bar]) -> list[Interval]:
     return [(b.start_s, b.end_s) for b in group]
-
-
-def _moved(group: Sequence[Bar], start_s: float, scale: float) -> list[list[float]]:
-    """Return the bars' intervals in the axis's unit, counted from `start_s`."""
-    return [[(b.start_s - start_s) * scale, (b.end_s - start_s) * scale] for b in group]
 
 
 def _without_gaps(waiting: Sequence[Bar], least_s: float) -> list[Bar]:
@@ -186,12 +186,6 @@ def _is_crowded(group: Sequence[Bar], whole_s: float) -> bool:
     narrow = [b for b in group if b.end_s - b.start_s < FINE * whole_s]
     gaps = [one for one, b in pairwise(group) if 0 < b.start_s - one.end_s < FINE * whole_s]
     return len(group) > MOST_BARS or len(narrow) + len(gaps) > MOST_FINE
-
-
-def _crowded_words(crowded: set[str]) -> str:
-    if not crowded:
-        return ""
-    return f"; {' and '.join(sorted(crowded))}: height is the part of the time"
 
 
 def _holds_collectives(groups: Mapping[tuple[int, str], Sequence[Bar]], rank: int) -> bool:
@@ -275,13 +269,9 @@ def finding(world_size: int, shown: Sequence[Bar], whole_s: float) -> str:
     most = [rank for rank in range(world_size) if idle_s[rank] >= most_s - alike_s]
     least = [rank for rank in range(world_size) if idle_s[rank] <= least_s + alike_s]
 
-    verb = "waits" if len(most) == 1 else "wait"
-    said = f"{_named(most)} {verb} most, {_about(most)}{_share(most_s, whole_s)} of the time"
-    return f"{said[0].upper()}{said[1:]}; {_named(least)} least, {_about(least)}{_share(least_s, whole_s)}"
-
-
-def _about(ranks: Sequence[int]) -> str:
-    return "about " if len(ranks) > 1 else ""
+    said = f"{_named(most)} {findings.verb(most, 'waits most,', 'wait most, about')} {_share(most_s, whole_s)} of the time"
+    least_said = f"{_named(least)} {findings.verb(least, 'least,', 'least, about')} {_share(least_s, whole_s)}"
+    return f"{said[0].upper()}{said[1:]}; {least_said}"
 
 
 def _named(ranks: Sequence[int]) -> str:
@@ -347,6 +337,15 @@ def _share(part_s: float, whole_s: float) -> str:
 def covered_s(intervals: Iterable[Interval]) -> float:
     """Return the seconds that the intervals cover together; where they overlap, time counts once."""
     return sum(end - start for start, end in joined(intervals))
+
+
+def together_s(one: Iterable[Interval], other: Iterable[Interval]) -> float:
+    """Return the seconds that lie in intervals of both."""
+    total_s = 0.0
+    for start, end in joined(one):
+        for begin, until in joined(other):
+            total_s += max(0.0, min(end, until) - max(start, begin))
+    return total_s
 
 
 def _sums(world_size: int, groups: Mapping[tuple[int, str], Sequence[Bar]]) -> str:

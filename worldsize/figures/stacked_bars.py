@@ -50,7 +50,9 @@ def stacks(
         known += rows.values()
 
     names = list(dict.fromkeys(chain(*known)))
-    measured = set(chain(*(row for rows in _measured(labelled).values() for row in rows.values())))
+    measured = set()
+    for rows in _measured(labelled).values():
+        measured.update(*rows.values())
     highest = [sum(row.values()) for row in known]
     if limit:
         highest.append(limit[1])
@@ -101,23 +103,20 @@ def finding(groups: Mapping[str, Mapping[str, Parts]], limit: tuple[str, float] 
 
     A single group's own bars are compared where it stands `alone`, without a group of formulas.
     """
-    sums = {name: {label: sum(row.values()) for label, row in rows.items()} for name, rows in groups.items()}
-    if limit:
-        return _fits(sums, *limit)
-    if len(sums) == 1 and alone:
-        (rows,) = sums.values()
-        return findings.line(findings.ranked(rows, ("has", "have"), units.size))
+    fullest = {}
+    for name, rows in groups.items():
+        sums = {label: sum(row.values()) for label, row in rows.items()}
+        fullest[name] = max(sums.values(), default=0.0)
+    if len(groups) == 1 and (alone or limit):
+        fullest = sums
 
-    fullest = {name: max(rows.values(), default=0.0) for name, rows in sums.items()}
+    if limit:
+        return _fits(fullest, *limit)
     return findings.line(findings.ranked(fullest, ("has", "have"), units.size))
 
 
-def _fits(sums: Mapping[str, Mapping[str, float]], name: str, limit: float) -> str:
+def _fits(fullest: Mapping[str, float], name: str, limit: float) -> str:
     """Say which groups, or which bars of a single group, stay under a limit, and how far the highest bar is."""
-    fullest = {group: max(rows.values(), default=0.0) for group, rows in sums.items()}
-    if len(sums) == 1:
-        (fullest,) = sums.values()
-
     over = [who for who, size_bytes in fullest.items() if size_bytes > limit]
     under = [who for who in fullest if who not in over]
     highest = f"the highest bar is {units.times(max(fullest.values()) / limit)} times {name}"

@@ -265,24 +265,26 @@ def lowest(rows: Sequence[Descent]) -> str:
         ((name, points),) = known.items()
         return findings.line(findings.course(name, [(step, loss) for step, _, loss in points], lambda step: f"step {step}"))
 
-    last_step = min(points[-1][0] for points in known.values())
-    last_s = min(points[-1][1] for points in known.values())
-    by_step = {name: _loss_at(points, 0, last_step) for name, points in known.items()}
-    by_time = {name: _loss_at(points, 1, last_s) for name, points in known.items()}
+    last_steps, last_seconds, _ = zip(*(points[-1] for points in known.values()), strict=True)
+    last_step, last_s = min(last_steps), min(last_seconds)
+    said, by_step, by_time = [], {}, {}
+    for name, points in known.items():
+        if not points[-1][2] <= ROOM_ABOVE * points[0][2]:  # or it is NaN
+            said.append(f"{name} diverges")
+        by_step[name] = _loss_at(points, 0, last_step)
+        by_time[name] = _loss_at(points, 1, last_s)
 
-    wild = [name for name, points in known.items() if not points[-1][2] <= ROOM_ABOVE * points[0][2]]
-    said = [
-        *(f"{name} diverges" for name in wild),
-        f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}",
-        f"after {units.seconds(last_s)}: {_low(by_time)}",
-    ]
-    return findings.line(*said)
+    said.append(f"lowest after {units.count(last_step, 'step')}: {_low(by_step)}")
+    return findings.line(*said, f"after {units.seconds(last_s)}: {_low(by_time)}")
 
 
 def _loss_at(points: Sequence[LossPoint], by: int, until: float) -> float:
     """Return the last loss at or before a step (`by` 0) or a second (`by` 1); NaN where there is none."""
-    before = [point[2] for point in points if point[by] <= until]
-    return [math.nan, *before][-1]
+    last = math.nan
+    for point in points:
+        if point[by] <= until:
+            last = point[2]
+    return last
 
 
 def _low(losses: Mapping[str, float]) -> str:

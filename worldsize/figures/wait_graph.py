@@ -96,12 +96,12 @@ def waiting(run: Any) -> Picture:
 def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
     outcome, closed = run.outcome, circle(found)
     standings = {standing.rank: standing for standing in outcome.standings}
-    order = [*closed, *(rank for rank in range(run.world_size) if rank not in closed)]
+    order = list(dict.fromkeys([*closed, *range(run.world_size)]))
     drawn = sorted(order[:MOST_RANKS])
-    rows = order[:MOST_ROWS]
+    rows = min(len(order), MOST_ROWS)
     since = _waited_s(run)
 
-    height_in = max(2.7, 1.0 + ROW_IN * 1.5 * len(rows))
+    height_in = max(2.7, 1.0 + ROW_IN * 1.5 * rows)
     picture = Picture(base.WIDTH_IN, height_in)
     picture.set_layout_engine(None)
     below = 1 - 0.62 / height_in
@@ -114,18 +114,21 @@ def _waiting(run: Any, found: list[WaitArrow]) -> Picture:
     key = "the heavy arrows close a circle" if closed else "an arrow goes from who waits to who is awaited"
     picture.text(0.013, 1 - 0.45 / height_in, more + key, fontsize=tokens.LABEL_PT, color=base.QUIET_INK, va="center")
 
-    step = (below - 0.06) / max(len(rows), 3)
-    told = {rank: _row(rank, standings, outcome, run.tasks, since) for rank in order}
-    for place, rank in enumerate(rows):
-        top = below - 0.05 - step * place
-        head, where = told[rank]
-        if len(where) > ROW_CHARS:
-            where = where[: ROW_CHARS - 1] + "…"
-        picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
-        picture.text(0.38, top - 0.17 / height_in, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+    step = (below - 0.06) / max(rows, 3)
+    told = []
+    for place, rank in enumerate(order[:MOST_RANKS]):
+        head, where = _row(rank, standings, outcome, run.tasks, since)
+        if rank in standings:
+            told.append(f"{head}, {where}" if where else head)
 
-    lines = [", ".join(filter(None, told[rank])) for rank in order[:MOST_RANKS] if rank in standings]
-    picture.alt = base.sentences(said, *lines)
+        if place < rows:
+            top = below - 0.05 - step * place
+            if len(where) > ROW_CHARS:
+                where = where[: ROW_CHARS - 1] + "…"
+            picture.text(0.38, top, head, fontsize=tokens.LABEL_PT, color=base.INK, va="top", weight="bold")
+            picture.text(0.38, top - 0.17 / height_in, where, fontsize=tokens.SMALL_PT, color=base.QUIET_INK, va="top")
+
+    picture.alt = base.sentences(said, *told)
     return picture
 
 

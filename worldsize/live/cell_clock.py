@@ -30,6 +30,7 @@ class CellClock:
         self._change: Callable[[str], None] | None = None
         self._doing = ""
         self._runs = 0
+
         self._began_s = self._heard_s = now()
         self._has_said = False
         self._ended = threading.Event()
@@ -40,6 +41,7 @@ class CellClock:
         self.restart()
         if soon:
             self._heard_s -= FIRST_S
+
         look_on = threading.Thread(target=self._look_on, args=(self._ended,), name="worldsize-cell-clock", daemon=True)
         look_on.start()
 
@@ -75,8 +77,8 @@ class CellClock:
 
     def look(self) -> None:
         """Make the line, or renew it, if it is time to."""
-        silent_s = self._now() - self._heard_s
-        if self._change is None and silent_s < (SILENCE_S if self._has_said else FIRST_S):
+        patience_s = SILENCE_S if self._has_said else FIRST_S
+        if self._change is None and self._now() - self._heard_s < patience_s:
             return
 
         doing = f": {self._doing}" if self._doing else ""
@@ -115,12 +117,11 @@ def clock_of(shell: Any) -> CellClock:
         return lambda later: handle.update({"text/plain": later}, raw=True)
 
     clock = CellClock(show)
+    write = sys.stdout.write
 
     def hear(message: Any) -> Any:
         clock.heard()
         return message
-
-    write = sys.stdout.write
 
     def heard_write(text: str) -> Any:
         clock.heard()

@@ -74,14 +74,18 @@ class CellResults:
             if not self._hears:
                 self._listen()
             at_cell_end(self._close)
+
         self._left.append((output, run, made))
 
     def _close(self) -> None:
         left, self._left = self._left, []
         alone = self._alone and len(left) == 1 and not self._pictures
+
         for output, run, made in left:
-            broken = run.state in ("failed", "interrupted") or wait_graph.hangs(run)
-            output.close(made(broken or (alone and result.has_picture(run))))
+            is_open = run.state in ("failed", "interrupted") or wait_graph.hangs(run)
+            if alone and not is_open:
+                is_open = result.has_picture(run)
+            output.close(made(is_open))
 
     def _listen(self) -> None:
         from IPython import get_ipython
@@ -93,8 +97,10 @@ class CellResults:
 
     def _hear(self, message: Any) -> Any:
         """Count the pictures that the cell itself shows."""
-        data = message["content"].get("data", {}) if message.get("msg_type") == "display_data" else {}
-        page = data.get("text/html", "")
-        if any(kind.startswith("image/") for kind in data) or any(mark in page for mark in PICTURE_MARKS):
-            self._pictures += 1
+        if message.get("msg_type") == "display_data":
+            data = message["content"].get("data", {})
+            page = data.get("text/html", "")
+            shows = [kind.startswith("image/") for kind in data] + [mark in page for mark in PICTURE_MARKS]
+            self._pictures += any(shows)
+
         return message

@@ -45,6 +45,7 @@ def summary(run: Run) -> str:
         total = sum(call.size_bytes for call in trace.collectives if call.rank == rank)
         of = "" if set(map(calls.get, range(run.world_size))) == {most} else f" of {run.name(rank)}"
         said.append(f"{units.count(most, 'collective')}{of}, {units.size(total)}")
+
     ran = f"{run.function}: {caption(run)}" if run.function else caption(run)
     return " · ".join([ran, *said])
 
@@ -54,10 +55,11 @@ def bundle(run: Run, run_state: RunState, lines: Sequence[str] = ()) -> dict[str
 
     Beside a picture, the table is folded too if the run was done or hung: the picture says more.
     """
-    made = picture(run)
     heads, rows = table(run, run_state)
     page = _html(run, heads, rows)
     text = _text(run, heads, rows)
+
+    made = picture(run)
     if made is not None:
         if run.state == "done" or wait_graph.hangs(run):
             page = _folded(f"{caption(run)}: what each rank did", page)
@@ -107,9 +109,13 @@ def has_picture(run: Run) -> bool:
         return False
     if wait_graph.hangs(run):
         return True
-    bars = rank_timeline.bars(run.trace)
-    seen = any(bar.kind != "wait" for bar in bars) if run.state == "done" else bool(bars)
-    return bool(report_curves.names(run.reports)) or seen
+    if report_curves.names(run.reports):
+        return True
+
+    kinds = {bar.kind for bar in rank_timeline.bars(run.trace)}
+    if run.state == "done":
+        kinds.discard("wait")
+    return bool(kinds)
 
 
 def picture(run: Run) -> Picture | None:
@@ -148,6 +154,7 @@ def ends(run: Run) -> list[RankEnd]:
         if failure.not_yet:
             found[failure.rank] = RankEnd("not yet")
             continue
+
         words = failures.ending(failure).splitlines()[0]
         if len(words) > WORD_CHARS:
             words = words[: WORD_CHARS - 1] + "…"

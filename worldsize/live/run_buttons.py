@@ -37,6 +37,7 @@ class RunButtons:
         run = self.run
         if run is None:
             return {"said": "This run's files are gone: newer runs replaced them. Run this cell again."}
+
         try:
             if asked == "perfetto":
                 said = f"run.json is in your downloads: open {PERFETTO} and drop the file there."

@@ -22,6 +22,7 @@ def run_page(run: Run) -> str:
     picture = result.picture(run)
     heads, rows = result.table(run, result.state_of(run))
     log = run.log()
+
     return pages.render(
         "run_page.html",
         caption=result.caption(run),
@@ -46,6 +47,7 @@ def run_text(run: Run) -> str:
 def _messages(trace: Any) -> list[list[str]]:
     """Return the first messages as rows: source, destination, tag, size, and the moments of sending and of full receipt."""
     start_s = min((t.start_s for t in trace.transfers), default=0.0)
+
     found = []
     for t in trace.transfers[:MOST_MESSAGES]:
         sent, received = units.seconds(t.start_s - start_s), units.seconds(t.end_s - start_s)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from worldsize import failures, units
 from worldsize.engines.job import Progress, ProgressState
 from worldsize.figures import report_series
+from worldsize.figures.frame.findings import verb
 from worldsize.figures.report_series import PLACES, TOTALS, Axis, ReportCurve
 
 LINE_CHARS = 160
@@ -77,6 +78,7 @@ class RankRow:
                 total = self.latest.get(TOTALS[name])
                 of = "" if total is None else f" of {units.number(total)}"
                 said.append(f"{name} {units.number(self.latest[name])}{of}")
+
         return " · ".join(said)
 
 
@@ -119,9 +121,9 @@ class RunState:
         missing = [row.rank for row in self.rows if row.rank not in there]
         if not there or not missing:
             return ""
-        verb = "has" if len(missing) == 1 else "have"
-        wait = "waits" if len(there) == 1 else "wait"
-        return f"{failures.names(missing)} {verb} not reached {MEETING}, where {failures.names(there)} {wait}"
+
+        have, wait = verb(missing, "has", "have"), verb(there, "waits", "wait")
+        return f"{failures.names(missing)} {have} not reached {MEETING}, where {failures.names(there)} {wait}"
 
     def stands(self, rank: int, state: RankLife, doing: str = "", short: str = "") -> None:
         row = self.rows[rank]

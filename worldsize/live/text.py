@@ -49,6 +49,7 @@ class Screenful:
         shown = lines[: SHOWN_LINES - self._shown]
         self._shown += len(shown)
         self._kept_back += len(lines) - len(shown)
+
         return [f"[{failures.name(rank, self._tasks)}] {line}" for line in shown]
 
     def rest(self) -> list[str]:
@@ -79,11 +80,12 @@ class TextLines(Observer):
 
     def show(self, run: Run) -> None:
         """Show an earlier run again: its picture and table, and its first lines folded."""
-        screenful = Screenful(run.tasks)
-        lines = []
+        screenful, lines = Screenful(run.tasks), []
         for rank in range(run.world_size):
             text = run.log(rank)
-            lines += screenful.take(rank, lines_of(text) if text else [])
+            if text:
+                lines += screenful.take(rank, lines_of(text))
+
         show(run, result.state_of(run), [*lines, *screenful.rest()])
 
     def started(self, run: Run) -> None:
@@ -112,6 +114,7 @@ class TextLines(Observer):
             for rank in range(run.world_size):
                 self._tell_epoch(rank)
             say(self.screenful.rest())
+
             if any(run.reports) or (in_notebook() and wait_graph.hangs(run)):
                 if in_kernel():  # a person reads the notebook later: leave the result as the live view does
                     state = self.run_state

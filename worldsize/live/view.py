@@ -108,6 +108,7 @@ class LiveView(TextLines):
             if run.state == "not yet":  # nothing else to show: these words replace the view
                 self._held += words
                 words = []
+
             with self._no_harm():
                 self._offer(run)  # buttons first: a picture lower than the view would make the page jump
                 self._leave(run)
@@ -127,6 +128,7 @@ class LiveView(TextLines):
         for rank, end in enumerate(result.ends(run)):
             run_state.stands(rank, end.state, str(end))
         window.refresh(run.state, now=True)
+
         only_printed = run.state == "done" and self._held and not self.screenful.rest() and not result.has_picture(run)
         if run.state == "not yet" or only_printed:  # few lines: they stay, as if there had been no view
             window.close({"text/plain": "\n".join(self._held)})
@@ -190,6 +192,7 @@ class LiveWindow:
         now_s = time.monotonic()
         self._run_state = run_state
         self._began_s = began_s
+
         self._opened_s = now_s
         self._sent_s = now_s  # of the last message
         self._whole_s = now_s  # of the last whole message

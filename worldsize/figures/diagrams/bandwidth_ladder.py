@@ -58,7 +58,8 @@ def bandwidth_ladder(rows: Sequence[Bandwidth]) -> Picture:
 
     finding = _finding(order)
     picture.suptitle(finding, x=0.013, ha="left", fontsize=tokens.TITLE_PT)
-    picture.alt = base.sentences(finding, *map(_words, order))
+    told = [f"{row.name}: {_speed(row.bytes_per_s)}, {row.source or 'measured here'}" for row in order]
+    picture.alt = base.sentences(finding, *told)
     return picture
 
 
@@ -74,19 +75,12 @@ def _finding(order: Sequence[Bandwidth]) -> str:
     return f"{first.name}: {times} times the bandwidth of {last.name}"
 
 
-def _words(row: Bandwidth) -> str:
-    return f"{row.name}: {_speed(row.bytes_per_s)}, {row.source or 'measured here'}"
-
-
 def _legend(picture: Picture, rows: Sequence[Bandwidth]) -> None:
     """Explain only the marks that are drawn."""
+    published = {bool(row.source) for row in rows}
     entries = []
-    if any(not row.source for row in rows):
-        entries.append(_entry("measured here", tokens.AMOUNT.light))
-    if any(row.source for row in rows):
-        entries.append(_entry("published", tokens.PAPER.light))
+    for kind, label, fill in ((False, "measured here", tokens.AMOUNT), (True, "published", tokens.PAPER)):
+        if kind in published:
+            look = {"marker": "o", "linestyle": "none", "color": base.INK, "markerfacecolor": fill.light, "markersize": 7}
+            entries.append(Line2D([], [], label=label, **look))
     picture.axes[0].legend(handles=entries, loc="lower right", fontsize=tokens.SMALL_PT, frameon=False)
-
-
-def _entry(label: str, fill: str) -> Line2D:
-    return Line2D([], [], marker="o", linestyle="none", color=base.INK, markerfacecolor=fill, markersize=7, label=label)

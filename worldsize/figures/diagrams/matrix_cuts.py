@@ -55,7 +55,9 @@ def matrix_cuts(batch: int, inputs: int, hidden: int, outputs: int, n: int) -> P
     ax.set_aspect("equal")
     ax.set_axis_off()
 
-    finding, small = _finding(batch, outputs, n), _small(inputs, hidden, outputs, n)
+    finding = _finding(batch, outputs, n)
+    held, whole = hidden // n * (inputs + outputs), hidden * (inputs + outputs)
+    small = f"{units.count(n, 'rank')}; each holds {held:,} of {whole:,} weights"
     base.headline(ax, finding, small)
     picture.alt = base.sentences(
         finding, small, f"A ({inputs} × {hidden}) is cut by columns", f"B ({hidden} × {outputs}) is cut by rows"
@@ -68,11 +70,6 @@ def _finding(batch: int, outputs: int, n: int) -> str:
         return "One rank holds both matrices, and nothing is sent"
     sent = sharding.bytes_sent_tensor_parallel(n, batch * outputs * FLOAT_BYTES)
     return f"One all-reduce of Z in the forward pass: each rank sends {units.size(sent)}"
-
-
-def _small(inputs: int, hidden: int, outputs: int, n: int) -> str:
-    numbers = hidden // n * (inputs + outputs)
-    return f"{units.count(n, 'rank')}; each holds {numbers:,} of {hidden * (inputs + outputs):,} weights"
 
 
 def _matrix(ax: Axes, x: float, name: str, rows: int, columns: int, unit: float, n: int, cut: str) -> float:

@@ -7,6 +7,7 @@ it as a torus.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 from numbers import Integral
 
 from matplotlib.axes import Axes
@@ -62,12 +63,9 @@ def _panel(ax: Axes, nodes: int, per_node: int, in_nodes: bool) -> None:
             ax.text(node, place, str(rank), ha="center", va="center", fontsize=tokens.SMALL_PT, color=base.INK, zorder=3)
         ax.text(node, -0.6, f"node {node}", ha="center", va="bottom", fontsize=tokens.TINY_PT, color=base.QUIET_INK)
 
-    rings = [[(node, place) for place in range(per_node)] for node in range(nodes)]
-    if not in_nodes:
-        rings = [[(node, place) for node in range(nodes)] for place in range(per_node)]
-    for stops in rings:
-        for number, stop in enumerate(stops):
-            _arrow(ax, stop, stops[(number + 1) % len(stops)])
+    for node, place in product(range(nodes), range(per_node)):
+        following = (node, (place + 1) % per_node) if in_nodes else ((node + 1) % nodes, place)
+        _arrow(ax, (node, place), following)
 
     ax.set_xlim(-0.6, nodes - 0.4)
     ax.set_ylim(per_node - 0.3, -0.95)

@@ -76,8 +76,13 @@ def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) ->
 
         bottom = 0.0
         for part in PARTS:
-            height = whole[part] / total
-            _block(ax, column, bottom, height, rank / n if kept[part] < whole[part] else 0.0, kept[part] / total, part)
+            height, begin = whole[part] / total, bottom
+            if kept[part] < whole[part]:
+                begin += rank / n * height  # where the rank's part lies in the block
+            frame = {"facecolor": "none", "edgecolor": base.RULE, "linewidth": tokens.HAIR_PT}
+            ax.add_patch(Rectangle((column, bottom), 0.8, height, **frame))
+            look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, **LOOKS[part]}
+            ax.add_patch(Rectangle((column, begin), 0.8, kept[part] / total, **look))
             bottom += height + GAP
 
     names = list(map(str, range(columns)))
@@ -89,10 +94,3 @@ def _panel(ax: Axes, n: int, kept: dict[str, float], whole: dict[str, float]) ->
     ax.set_yticks([])
     ax.tick_params(length=0)
     base.unframe(ax, "top", "left", "right", "bottom")
-
-
-def _block(ax: Axes, x: float, bottom: float, height: float, place: float, kept: float, part: str) -> None:
-    """Draw a block; `place` is where the rank's part begins in it, from 0 to 1, and `kept` the part's height."""
-    ax.add_patch(Rectangle((x, bottom), 0.8, height, facecolor="none", edgecolor=base.RULE, linewidth=tokens.HAIR_PT))
-    look = {"edgecolor": base.INK, "linewidth": tokens.HAIR_PT, **LOOKS[part]}
-    ax.add_patch(Rectangle((x, bottom + place * height), 0.8, kept, **look))

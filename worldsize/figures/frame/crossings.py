@@ -37,7 +37,10 @@ def crossover(
     """
     mine, its = points(ones), points(others)
     shared = [place for place in mine if place in its]
-    lower = [(place, (one if mine[place] < its[place] else other,)) for place in shared if not tie(mine[place], its[place])]
+    lower = []
+    for place in shared:
+        if not tie(mine[place], its[place]):
+            lower.append((place, (one if mine[place] < its[place] else other,)))
     if not shared:
         return ""
     if not lower:

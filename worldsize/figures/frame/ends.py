@@ -83,7 +83,9 @@ def settled(name: str, repeats: Mapping[float, Sequence[float]], x: Text = units
         return ""
 
     first, last = places[0], places[-1]
-    end = next(at for at in places if all(findings.level(repeats[at], repeats[later]) for later in places if later > at))
+    for number, end in enumerate(places, 1):
+        if all(findings.level(repeats[end], repeats[later]) for later in places[number:]):
+            break  # the last place at the latest
     if end == first:
         return f"{name} stays at about {y(median(repeats[first]))} from {x(first)} on"
     way = "rises" if median(repeats[end]) > median(repeats[first]) else "falls"

@@ -155,7 +155,8 @@ def ranked(values: Values, verbs: tuple[str, str], text: Text = units.number, wo
     first, *others = leaders(found)
     if len(found) == 1:
         return f"{first} {verbs[0]} {text(found[first])}"
-    least, most = (text(pick(found[name] for name in (first, *others))) for pick in (min, max))
+    tied = [found[name] for name in (first, *others)]
+    least, most = text(min(tied)), text(max(tied))
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie: {f'each {verbs[0]} {most}' if least == most else f'{least} to {most}'}"
     if others:
@@ -186,11 +187,13 @@ def fastest(
         return "".join(f"{name} takes {units.seconds(took_s)}" for name, took_s in found.items())
 
     best = min(found, key=found.get)
-    # a name that was slower in every repetition does not tie, however wide the spread
-    first, *others = [
-        name for name in leaders(found, largest=False, spreads=spreads_s)
-        if name == best or tie(found[name], found[best]) or not apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
-    ]
+    tied = []
+    for name in leaders(found, largest=False, spreads=spreads_s):
+        # a name that was slower in every repetition does not tie, however wide the spread
+        slower = name != best and apart(repeats_s.get(name, ()), repeats_s.get(best, ()))
+        if not slower or tie(found[name], found[best]):
+            tied.append(name)
+    first, *others = tied
     if len(others) == len(found) - 1:
         return f"{both([first, *others])} tie"
 
@@ -269,10 +272,10 @@ def wide(repeats: Mapping[str, Sequence[float]]) -> str:
     ratios = {}
     for name, values in repeats.items():
         finite = sorted(value for value in values if math.isfinite(value) and value > 0)
-        if len(finite) > 2:
+        if len(finite) > 2 and finite[-1] >= 2 * finite[0]:
             ratios[name] = finite[-1] / finite[0]
 
-    far = known({name: ratio for name, ratio in ratios.items() if ratio >= 2})
+    far = known(ratios)
     if not far:
         return ""
     worst = max(far, key=far.get)

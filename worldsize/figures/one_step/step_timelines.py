@@ -22,15 +22,13 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import ended_s, waits_for
-from worldsize.trace import joined
+from worldsize.figures.rank_timeline import Interval, covered_s, together_s
 
 COMPUTE = {"facecolor": tokens.BACKWARD.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT}
 MESSAGE = {"facecolor": tokens.SEND.light, "edgecolor": base.INK, "linewidth": tokens.HAIR_PT, "hatch": "////"}
 INSIDE = {False: "inside backward", True: "under work"}  # what hides a message, by whether the whole step is drawn
 HEIGHT = 0.38
 TOP_IN, BOTTOM_IN, ROW_IN, LETTER_IN = 0.25, 0.55, 0.62, 0.085
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -51,21 +49,16 @@ class StepTimeline:
     @property
     def inside(self) -> float:
         """Return the part of the time on the network that lies before the end of backward."""
-        whole_s = inside_s = 0.0
-        for start, end in joined(self.messages):
-            whole_s += end - start
-            inside_s += max(0.0, min(end, self.backward_s) - start)
-        if not whole_s:
-            return 0.0
-        return inside_s / whole_s
+        return self._part_within([(-math.inf, self.backward_s)])
 
     @property
     def under(self) -> float:
         """Return the part of the time on the network during which the rank works."""
-        sent = joined(self.messages)
-        whole_s = sum(end - start for start, end in sent)
-        under_s = sum(max(0.0, min(end, ended) - max(start, began)) for start, end in sent for began, ended in joined(self.work))
-        return under_s / whole_s if whole_s else 0.0
+        return self._part_within(self.work)
+
+    def _part_within(self, intervals: Sequence[Interval]) -> float:
+        sent_s = covered_s(self.messages)
+        return together_s(self.messages, intervals) / sent_s if sent_s else 0.0
 
 
 def _over(intervals: Sequence[Interval]) -> float:

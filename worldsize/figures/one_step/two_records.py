@@ -16,7 +16,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.inputs import waits_for
-from worldsize.figures.rank_timeline import LOOKS, covered_s
+from worldsize.figures.rank_timeline import LOOKS, Interval, covered_s, together_s
 from worldsize.trace import joined, waits
 
 HEIGHT = 0.6
@@ -24,8 +24,6 @@ ROW_IN, TOP_IN, BOTTOM_IN, LETTER_IN = 0.3, 0.1, 0.55, 0.085
 OPERATORS = {"facecolor": tokens.BACKWARD.light, "hatch": "..."}
 MOST_LINKS = 6
 PROFILER, OURS = "profiler", "record"
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -145,14 +143,6 @@ def finding(shown: Sequence[Track], rank: int) -> str:
 
 def _end_s(shown: Sequence[Track]) -> float:
     return max(end for track in shown for _, end in track.intervals)
-
-
-def together_s(one: Sequence[Interval], other: Sequence[Interval]) -> float:
-    """Return the seconds that lie in intervals of both rows."""
-    total_s = 0.0
-    for start, end in joined(one):
-        total_s += sum(max(0.0, min(end, b) - max(start, a)) for a, b in joined(other))
-    return total_s
 
 
 def _percent(share: float) -> str:

@@ -74,15 +74,20 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
 
 def finding(rows: Sequence[Sample], mean: bool = False) -> str:
     """Say which tail reaches farthest, whether the means tie, and how far they are from the predictions."""
-    known = [row for row in rows if row.values]
-    if not known:
+    means, largest, foretold = {}, {}, {}
+    for row in rows:
+        if row.values:
+            means[row.name] = float(np.mean(row.values))
+            largest[row.name] = max(row.values)
+            if row.expected is not None:
+                foretold[row.name] = (means[row.name], row.expected)
+    if not means:
         return "Nothing was measured"
 
-    means = {row.name: float(np.mean(row.values)) for row in known}
-    tails = _reach({row.name: max(row.values) for row in known})
-    said = [_means(means)] if len(known) > 1 else []
-    said.append(_foretold({row.name: (means[row.name], row.expected) for row in known if row.expected is not None}))
-    return findings.line(*said, tails) if mean else findings.line(tails, *said)
+    said = [_foretold(foretold)]
+    if len(means) > 1:
+        said.insert(0, _means(means))
+    return findings.line(*said, _reach(largest)) if mean else findings.line(_reach(largest), *said)
 
 
 def _reach(largest: dict[str, int]) -> str:
@@ -103,18 +108,14 @@ def _means(means: dict[str, float]) -> str:
 
 def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
     """Say how far the means, each (measured, predicted), are from their predictions at worst."""
-    off = {name: measured - predicted for name, (measured, predicted) in pairs.items()}
-    near = [name for name, (measured, predicted) in pairs.items() if findings.tie(measured, predicted)]
-    if not off:
+    if not pairs:
         return ""
-    if len(near) == len(off):
-        return findings.verb(near, "the mean is", "each mean is") + " within 5 % of the prediction"
+    if all(findings.tie(*pair) for pair in pairs.values()):
+        return findings.verb(list(pairs), "the mean is", "each mean is") + " within 5 % of the prediction"
 
-    worst = max(off, key=lambda name: abs(off[name]))
-    way = "above"
-    if off[worst] < 0:
-        way = "below"
+    worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     measured, predicted = pairs[worst]
+    way = "below" if measured < predicted else "above"
     return f"the mean of {worst}, {units.number(measured)}, is {way} the prediction, {units.number(predicted)}"
 
 
@@ -175,14 +176,17 @@ class Band:
 
 def band(name: str, runs: Runs) -> Band:
     """Return the band of several runs, each [(x, y)]. Raises ValueError where their x differ, or where there is no point."""
-    xs = [tuple(x for x, _ in run) for run in runs]
-    if not xs or not xs[0] or any(other != xs[0] for other in xs):
+    xs, ys = [], []
+    for run in runs:
+        xs.append([x for x, _ in run])
+        ys.append([y for _, y in run])
+    if not any(xs) or xs.count(xs[0]) < len(xs):
         raise ValueError(
             f"figures.bands: expected all runs in {name!r} to have their points at the same x, got {list(map(len, xs))} points"
         )
 
-    columns = list(zip(*([y for _, y in run] for run in runs), strict=True))
-    return Band(xs[0], tuple(map(median, columns)), tuple(map(min, columns)), tuple(map(max, columns)), tuple(columns))
+    columns = list(zip(*ys, strict=True))
+    return Band(tuple(xs[0]), tuple(map(median, columns)), tuple(map(min, columns)), tuple(map(max, columns)), tuple(columns))
 
 
 @base.plain_style

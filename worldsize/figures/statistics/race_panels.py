@@ -69,8 +69,10 @@ def finding(panels: Mapping[str, Mapping[str, Timing]]) -> str:
 
 
 def _first(members: Mapping[str, Timing]) -> list[str]:
-    spreads_s = {name: findings.spread(row.repeats_s) for name, row in members.items()}
-    return findings.leaders({name: row.measured_s for name, row in members.items()}, largest=False, spreads=spreads_s)
+    seconds, spreads_s = {}, {}
+    for name, row in members.items():
+        seconds[name], spreads_s[name] = row.measured_s, findings.spread(row.repeats_s)
+    return findings.leaders(seconds, largest=False, spreads=spreads_s)
 
 
 def _foretold(panels: Mapping[str, Mapping[str, Timing]], winners: Mapping[str, Sequence[str]]) -> str:

@@ -129,16 +129,11 @@ def _on_arrows(shown: Sequence[Step]) -> str:
     """Return the note on what an arrow's label says."""
     tags, said = "", SIZES
     for step in shown:
-        if _tagged(step):
+        if step.tagged:
             tags = " and its tag"
         if any(m.chunks is not None for m in step.messages):
             said = CHUNKS
     return said.format(tags=tags)
-
-
-def _tagged(step: Step) -> bool:
-    """Tell whether tags tell the step's messages apart."""
-    return any(m.tag for m in step.messages)
 
 
 def _alt(shown: Sequence[Step], every: Sequence[Step], n: int, layout: str, finding: str) -> str:
@@ -193,10 +188,11 @@ def _stage(where: Layout) -> dict[str, Any]:
 def _step(step: Step, before: Sequence[Held], n: int) -> dict[str, Any]:
     """Return a step: its text, messages [src, dst, label], what ranks do [word, words], changed cells [rank, chunk, code]."""
     messages: list[list[Any]] = []
-    tagged = _tagged(step)
-    doing = {rank: [text.rest_in_short(rest), text.rest_in_words(rest)] for rank, rest in step.rest.items()}
+    doing = {}
+    for rank, rest in step.rest.items():
+        doing[rank] = [text.rest_in_short(rest), text.rest_in_words(rest)]
     for m in step.messages:
-        messages.append([m.src, m.dst, text.label(m, tagged)])
+        messages.append([m.src, m.dst, text.label(m, step.tagged)])
         if m.waited_s:
             doing[m.dst] = ["waited", f"waited {units.seconds(m.waited_s)}"]
     said = {"text": text.sentence(step, n), "at": units.seconds(step.end_s), "messages": messages, "doing": doing}

@@ -52,6 +52,11 @@ class Step:
     rest: dict[int, RankRest]
     held: tuple[Held, ...] = ()
 
+    @property
+    def tagged(self) -> bool:
+        """Tell whether tags tell the step's messages apart."""
+        return any(m.tag for m in self.messages)
+
 
 def steps_of(trace: Trace, contents: Notes | None = None) -> list[Step]:
     """Return a trace's steps; `contents[rank]` are the notes of a `Watched` fabric.

@@ -59,10 +59,9 @@ def still(steps: Sequence[Step], stage: Layout, title: str) -> Picture:
 
 def _panel(ax: Axes, step: Step, stage: Layout) -> None:
     active: set[int] = set()
-    tagged = any(m.tag for m in step.messages)
     for m in step.messages:
         active |= {m.src, m.dst}
-        _arrow(ax, stage, m, label(m, tagged))
+        _arrow(ax, stage, m, label(m, step.tagged))
 
     for rank, centre in enumerate(stage.centres):
         _node(ax, rank, centre, stage, rank in active, step.rest.get(rank))
