@@ -195,7 +195,10 @@ class _Rounds:
                     tasks += zip(chunk, self._submit(chunk, len(calls)), strict=True)
             self._follow([job for _, job in tasks], f"round {number}" if number > 1 else "")
         except BaseException:
-            _cancel([job for _, job in tasks])
+            numbers = sorted({job.job_id.partition("_")[0] for _, job in tasks})
+            if numbers:
+                with suppress(NoHosts):
+                    ask("scancel", *numbers)
             raise
         return [self._end(call, job) for call, job in tasks]
 
@@ -279,9 +282,3 @@ def _alive(numbers: set[str]) -> int:
         return len(numbers)  # squeue does not answer now: take all as alive
     return sum(state in ALIVE for state in done.stdout.split())
 
-
-def _cancel(jobs: Sequence[Any]) -> None:
-    numbers = sorted({job.job_id.partition("_")[0] for job in jobs})
-    if numbers:
-        with suppress(NoHosts):
-            ask("scancel", *numbers)
