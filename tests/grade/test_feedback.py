@@ -22,7 +22,7 @@ from worldsize.grade.marking import mark_submission
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, PropertyRow, write
 from worldsize.grade.marking.tamper import Tamper
 from worldsize.grade.reports import feedback
-from worldsize.grade.reports.expected import Expected
+from worldsize.grade.reports.expected_messages import ExpectedMessages
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -326,7 +326,7 @@ def test_what_was_expected_is_kept_and_not_run_again(hub, pages, tmp_path):
     (kept,) = pages[1].iterdir()
     ranks, messages = json.loads(kept.read_text())
     (tmp_path / kept.name).write_text(json.dumps([ranks, messages[:1]]))
-    with Expected(LABS, tmp_path) as again:
+    with ExpectedMessages(LABS, tmp_path) as again:
         assert (len(messages), again.trace(hub, hub.exercises[-1]).total_bytes()) == (12, 8)
 
 
@@ -337,7 +337,7 @@ def with_answers(answer: str | None) -> dict[str, course.CourseLab]:
 
 
 def test_without_the_courses_answers_there_is_no_expected_picture(hub, tmp_path):
-    with Expected(with_answers(None), tmp_path) as nothing:
+    with ExpectedMessages(with_answers(None), tmp_path) as nothing:
         assert nothing.trace(hub, hub.exercises[-1]) is None
 
 

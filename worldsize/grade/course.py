@@ -121,8 +121,21 @@ def _lab(path: Path, solution: Path) -> CourseLab:
     exercises = []
     for name, cell in by_id.items():
         check = by_id.get(f"check_{name}")
-        if check is not None and name in CHECKS:
-            exercises.append(_exercise(cell, check, references.get(name)))
+        if check is None or name not in CHECKS:
+            continue
+
+        source, asked = text(cell), text(check)
+        exercises.append(
+            Exercise(
+                id=name,
+                title=str(title_of(source) or name),
+                stub=source,
+                check=asked,
+                points=float(check["metadata"]["nbgrader"]["points"]),
+                functions=_functions(asked, name),
+                reference=references.get(name),
+            )
+        )
 
     return CourseLab(
         stem=path.stem,
@@ -132,19 +145,6 @@ def _lab(path: Path, solution: Path) -> CourseLab:
         heading=heading[1] if heading else "",
         given=tuple(map(text, every)),
         code=tuple(map(text, cells)),
-    )
-
-
-def _exercise(cell: dict, check: dict, reference: str | None) -> Exercise:
-    source = text(cell)
-    return Exercise(
-        id=_id(cell),
-        title=str(title_of(source) or _id(cell)),
-        stub=source,
-        check=text(check),
-        points=float(check["metadata"]["nbgrader"]["points"]),
-        functions=_functions(text(check), _id(cell)),
-        reference=reference,
     )
 
 

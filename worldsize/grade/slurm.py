@@ -32,7 +32,6 @@ from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.lateness import DueDates
 from worldsize.grade.marking.rows import file_name
 from worldsize.grade.marking.selection import Selection, Shard
-from worldsize.grade.marking.submissions_folder import HandedIn
 
 OnProgress = Callable[[int, int, str], None]
 ROUNDS = 3  # a first one and two more
@@ -123,7 +122,13 @@ def grade_on_slurm(
     root = (root or course.default_root()).resolve()
     folder, out = folder.resolve(), out.resolve()
     found = find_submissions(folder, course.load(root), selection)
-    names = [name for one in found if (name := _asked(one, folder, out, selection))]
+    names = []
+    for one in found:
+        path = path_in(folder, one)
+        name = file_name(one.student, one.lab, path)
+        row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
+        if selection.has(one.student, one.lab, path, name, row):
+            names.append(name)
     if not names:
         raise ValueError(f"{folder}: expected submissions that match the selection, got none.")
 
@@ -132,43 +137,26 @@ def grade_on_slurm(
     nodes = parameters.get("nodes", 1)
     count = max(1, min(_SHARDS_A_NODE * nodes, len(names) // _LEAST_ROWS))
     jobs = jobs or parameters.get("cpus_per_task", _CPUS)
-    calls = [
-        ShardCall(folder, out, root, jobs, seed, replace(selection, shard=Shard(k, count)), due) for k in range(1, count + 1)
-    ]
+    calls = []
+    for k in range(1, count + 1):
+        calls.append(ShardCall(folder, out, root, jobs, seed, replace(selection, shard=Shard(k, count)), due))
 
-    rounds = _Rounds(out, parameters, _Rows(out, names, progress))
+    rounds = _Rounds(out, parameters, names, progress)
     unfinished = rounds.run(calls)
     return SlurmGrading(read_graded(out), tuple(unfinished), rounds.tasks)
-
-
-def _asked(one: HandedIn, folder: Path, out: Path, selection: Selection) -> str:
-    """Return the name of a submission's row, or "" if it is not selected."""
-    path = path_in(folder, one)
-    name = file_name(one.student, one.lab, path)
-    row = rows.read(out / "rows" / name) if selection.crashed and rows.identity(out, name) else None
-    return name if selection.has(one.student, one.lab, path, name, row) else ""
-
-
-class _Rows:
-    """A count of the selected rows that were written since the count began."""
-
-    def __init__(self, out: Path, names: Sequence[str], progress: OnProgress | None) -> None:
-        self._out, self._progress = out, progress
-        self._before = {name: rows.identity(out, name) for name in names}
-
-    def tell(self, words: str) -> None:
-        if self._progress is not None:
-            made = sum(rows.identity(self._out, name) != before for name, before in self._before.items())
-            self._progress(made, len(self._before), words)
 
 
 class _Rounds:
     """The rounds in which tasks are submitted, followed, and submitted again if unfinished."""
 
-    def __init__(self, out: Path, parameters: Mapping[str, Any], told: _Rows) -> None:
+    def __init__(
+        self, out: Path, parameters: Mapping[str, Any], names: Sequence[str], progress: OnProgress | None
+    ) -> None:
+        self._out = out
         self._folder = out / "slurm" / secrets.token_hex(4)
         self._parameters = dict(parameters)
-        self._told = told
+        self._progress = progress
+        self._before = {name: rows.identity(out, name) for name in names}
         self._refusing: set[str] = set()
         self.tasks = 0
 
@@ -207,7 +195,10 @@ class _Rounds:
                     tasks += zip(chunk, self._submit(chunk, len(calls)), strict=True)
             self._follow([job for _, job in tasks], f"round {number}" if number > 1 else "")
         except BaseException:
-            _cancel([job for _, job in tasks])
+            numbers = sorted({job.job_id.partition("_")[0] for _, job in tasks})
+            if numbers:
+                with suppress(NoHosts):
+                    ask("scancel", *numbers)
             raise
         return [self._end(call, job) for call, job in tasks]
 
@@ -242,9 +233,15 @@ class _Rounds:
     def _follow(self, jobs: Sequence[Any], words: str) -> None:
         """Report progress until Slurm lists none of the jobs as alive."""
         while alive := _alive({job.job_id.partition("_")[0] for job in jobs}):
-            self._told.tell(f"{words} {alive} tasks left".strip())
+            self._report(f"{words} {alive} tasks left".strip())
             time.sleep(_LOOK_S)
-        self._told.tell(words)
+        self._report(words)
+
+    def _report(self, words: str) -> None:
+        """Report how many of the selected rows were written since the start."""
+        if self._progress is not None:
+            made = sum(rows.identity(self._out, name) != before for name, before in self._before.items())
+            self._progress(made, len(self._before), words)
 
     def _end(self, call: ShardCall, job: Any) -> ShardEnd:
         if job.paths.result_pickle.exists():
@@ -285,9 +282,3 @@ def _alive(numbers: set[str]) -> int:
         return len(numbers)  # squeue does not answer now: take all as alive
     return sum(state in ALIVE for state in done.stdout.split())
 
-
-def _cancel(jobs: Sequence[Any]) -> None:
-    numbers = sorted({job.job_id.partition("_")[0] for job in jobs})
-    if numbers:
-        with suppress(NoHosts):
-            ask("scancel", *numbers)

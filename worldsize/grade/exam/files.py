@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,7 @@ def names_from(students: str) -> list[str]:
     else:
         names = [line.strip() for line in Path(students).read_text(encoding="utf-8").splitlines() if line.strip()]
 
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if not names or twice:
         got = f"twice {twice[0]!r}" if twice else "none"
         raise ValueError(f"--students: expected one or more names, each once, got {got}.")

@@ -40,8 +40,10 @@ def as_moodle(category: str, exams: Sequence[Sequence[Variant]]) -> str:
     for variants in zip(*exams, strict=True):
         place = ElementTree.SubElement(ElementTree.SubElement(quiz, "question", type="category"), "category")
         _text(place, f"$course$/{category}/{variants[0].question.lab} {variants[0].question.id}")
+
         for number, one in enumerate(variants, 1):
             _moodle_question(quiz, one, number)
+
     ElementTree.indent(quiz)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(quiz, encoding="unicode") + "\n"
 
@@ -51,6 +53,7 @@ def _moodle_question(quiz: ElementTree.Element, one: Variant, number: int) -> No
     _text(ElementTree.SubElement(asked, "name"), f"{one.question.lab} {one.question.id} {number}")
     _text(ElementTree.SubElement(asked, "questiontext", format="plain_text"), f"{one.text}{_in(one)} {HINT}")
     _text(ElementTree.SubElement(asked, "generalfeedback", format="plain_text"), f"{answer_words(one)}: {one.question.why}")
+
     ElementTree.SubElement(asked, "defaultgrade").text = "1"
     answer = ElementTree.SubElement(asked, "answer", fraction="100", format="plain_text")
     ElementTree.SubElement(answer, "text").text = f"{one.answer:.10g}"

@@ -86,10 +86,17 @@ def answers_elsewhere(
     `used` are names that the exercise takes along.
     """
     given = {tuple(lines_of(source)) for source in lab.given}
-    theirs = [cell for cell in cells if tuple(lines_of(cell.source)) not in given]
-    numbers = {id(cell): k for k, cell in enumerate((cell for cell in cells if cell.kind == "code"), 1)}
-    apart = {place + 1 for place in own.parts}
-    others = [(numbers[id(cell)], cell.source) for cell in theirs if cell.kind == "code" and numbers[id(cell)] not in apart]
+    others: list[tuple[int, str]] = []  # (number, source) of code cells
+    prose: list[NotebookCell] = []
+    number = 0
+    for cell in cells:
+        number += cell.kind == "code"
+        if tuple(lines_of(cell.source)) in given:
+            continue
+        if cell.kind != "code":
+            prose.append(cell)
+        elif number - 1 not in own.parts:
+            others.append((number, cell.source))
 
     name, source = exercise.functions[0], own.source or ""
     found = list(_in_its_own_cell(name, source, own))
@@ -103,8 +110,8 @@ def answers_elsewhere(
         found += _under_another_name(name, others, taken)
 
     definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)
-    for cell in theirs:
-        if cell.kind != "code" and definition.search(cell.source):
+    for cell in prose:
+        if definition.search(cell.source):
             found.append(AnswerElsewhere("no code", name, 0, first_line(cell.source), cell.kind[:20]))
     return tuple(dict.fromkeys(found))[:_MOST_FOUND]
 

@@ -178,7 +178,7 @@ class _Selected:
 
 
 class _Run:
-    """One call of `grade`: it sorts out the files, and worker threads mark those without a valid row."""
+    """A call of `grade`: it sorts out the files, and worker threads mark the files without a valid row."""
 
     def __init__(
         self, folder: Path, out: Path, labs: Mapping[str, CourseLab], order: MarkingOrder, progress: OnProgress | None,

@@ -121,7 +121,7 @@ def sorted_out(found: Iterable[GradeRow], record: GradingRecord | None) -> Grade
 
 def read_graded(out: Path, messages: bool = False) -> GradedFolder:
     """Return every row in a folder of grades, with or without messages. Raises ValueError if the folder has none."""
-    found = list(rows.read_all(out, messages))
+    found = rows.read_all(out, messages)
     if found or read_record(out) is not None:
         return sorted_out(found, read_record(out))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -209,15 +208,15 @@ def _exercise(data: dict[str, Any]) -> ExerciseRow:
     return ExerciseRow(**data | lists | more)
 
 
-def read_all(out: Path, messages: bool = True) -> Iterator[GradeRow]:
-    """Yield every row in a folder of grades, by student and lab; without `messages`, thousands take little memory."""
+def read_all(out: Path, messages: bool = True) -> list[GradeRow]:
+    """Return every row in a folder of grades, by student and lab; without `messages`, thousands take little memory."""
     found = []
     for path in sorted((out / "rows").glob("*.json")):
         row = read(path)
         if not messages:
             row = replace(row, exercises=tuple(replace(e, messages=()) for e in row.exercises))
         found.append(row)
-    yield from sorted(found, key=lambda row: (row.student, row.lab, row.path))
+    return sorted(found, key=lambda row: (row.student, row.lab, row.path))
 
 
 def messages_of(trace: Trace | None) -> tuple[int, tuple[MessageRow, ...]]:

@@ -264,7 +264,7 @@ def taken_along(
 ) -> dict[str, TakenAlong]:
     """Map each exercise to what it takes along of all exercises' cells and of `others`, sources by index among the code cells.
 
-    Names `known` beforehand, such as those of set-up cells, are not taken along.
+    Names `known` beforehand, such as set-up cells' names, are not taken along.
     """
     rows = dict(others)
     functions: dict[int, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Mark submissions in a worker process, which is replaced when it is lost or full. A desk is a place for one worker.
+"""Mark submissions in a worker process, which is replaced when it is lost or full.
 
 A submission whose worker is killed, fails or hangs is tried again, each time in a fresh worker; after `ATTEMPTS` tries
 its row is "lost", which is not a mark.
@@ -28,7 +28,7 @@ ATTEMPTS = 3
 
 
 class WorkerSupervisor:
-    """A place for one worker at a time; a worker that lost a submission, or is full, is replaced."""
+    """A supervisor of one worker at a time, which is replaced when it has lost a submission or is full."""
 
     def __init__(self, order: MarkingOrder) -> None:
         self._order = order
@@ -36,23 +36,20 @@ class WorkerSupervisor:
 
     def mark(self, task: MarkingTask) -> GradeRow:
         """Return the row of the first attempt that was not lost, or of the last attempt."""
-        for attempt in range(1, ATTEMPTS):
-            made = self._attempt(task, attempt)
+        for attempt in range(1, ATTEMPTS + 1):
+            if self._worker is None:
+                self._worker = Worker(self._order)
+            try:
+                made = self._worker.mark(task)
+            except WorkerLost as error:
+                made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
+
+            made = replace(made, attempt=attempt)
+            if made.state == "lost" or self._worker.is_full:
+                self.close()
             if made.state != "lost":
-                return made
-        return self._attempt(task, ATTEMPTS)
-
-    def _attempt(self, task: MarkingTask, attempt: int) -> GradeRow:
-        if self._worker is None:
-            self._worker = Worker(self._order)
-
-        try:
-            made = self._worker.mark(task)
-        except WorkerLost as error:
-            made = task.row("lost", str(error), self._order.seed, unsafe=self._order.mode == UNSAFE)
-        if made.state == "lost" or self._worker.is_full:
-            self.close()
-        return replace(made, attempt=attempt)
+                break
+        return made
 
     def close(self) -> None:
         if self._worker is not None:
@@ -65,7 +62,7 @@ class WorkerLost(RuntimeError):
 
 
 class Worker:
-    """A marking process, and the time that a submission may take in it."""
+    """This side of a `worker_process`, and the time that a submission may take in it."""
 
     def __init__(self, order: MarkingOrder) -> None:
         self._wall_s = order.limits.wall_s + order.limits.playing.wall_s

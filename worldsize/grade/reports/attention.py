@@ -11,10 +11,10 @@ from typing import Literal
 from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.grading_record import GradedFolder
-from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedOutcome
+from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.submissions_folder import lms_number
 from worldsize.grade.marking.tamper import sentence
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import safe_csv
 from worldsize.grade.reports.table import one_line
 from worldsize.units import count
 
@@ -23,7 +23,6 @@ NeedKind = Literal[
     "crashed", "differs", "not played", "elsewhere", "objects changed", "gone", "left out", "nothing handed in", "by hand",
     "bad line",
 ]  # fmt: skip
-_SIMULATED: dict[NeedKind, tuple[SimulatedOutcome, ...]] = {"differs": ("differs",), "not played": ("timeout", "crashed")}
 # kinds with one number stay in the order of the rows
 _ORDER: dict[NeedKind, int] = {
     "lost": 0, "not graded": 1, "changed since": 1, "two releases": 1, "doubled": 2, "copies": 3, "ungradable": 4,
@@ -84,7 +83,7 @@ def write(found: Iterable[Need], grades: Path) -> Path:
     """Write the list beside the rows, and return its path."""
     heads = ["student", "lab", "what", "why", "file"]
     path = grades / FILE
-    write_whole(path, sheet.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in found)]), PRIVATE)
+    write_whole(path, safe_csv.text([heads, *([n.student, n.lab, n.kind, n.why, n.path] for n in found)]), PRIVATE)
     return path
 
 
@@ -115,19 +114,23 @@ def _to_look_at(row: GradeRow) -> Iterator[Need]:
     """Yield what a person should look at in a row: copies, differing verdicts, answers elsewhere, replaced objects."""
     if row.copies:
         yield _of(row, "copies", row.handed_in)
-    for kind, outcomes in _SIMULATED.items():
-        found = [e for e in row.exercises if e.simulated and e.simulated.outcome in outcomes]
-        if found:
-            yield _of(row, kind, "; ".join(map(two_verdicts, found)))
 
-    told, changed = [], []
+    found: dict[NeedKind, list[str]] = {"differs": [], "not played": [], "elsewhere": []}
+    changed = []
     for e in row.exercises:
+        outcome = e.simulated.outcome if e.simulated else "same"
+        if outcome == "differs":
+            found["differs"].append(two_verdicts(e))
+        elif outcome in ("timeout", "crashed"):
+            found["not played"].append(two_verdicts(e))
         if e.state != "pass":
-            told += [f"{e.title}: {words}" for words in _places(e)]
+            found["elsewhere"] += _places(e)
         if e.changed:
             changed.append(f"{e.title} ({', '.join(e.changed)})")
-    if told:
-        yield _of(row, "elsewhere", "; ".join(told))
+
+    for kind, words in found.items():
+        if words:
+            yield _of(row, kind, "; ".join(words))
     if changed:
         yield _of(row, "objects changed", f"replaced objects of the course's package: {'; '.join(changed)[:_MOST_SAID]}")
 
@@ -136,10 +139,10 @@ def _places(exercise: ExerciseRow) -> Iterator[str]:
     """Yield places of answers that do not count, and cells that an exercise needs and that are not Python."""
     for one in exercise.elsewhere:
         found = f": {one.found}" if one.kind in ("another name", "no Python") else ""
-        yield f"{one.kind}, {one.place}{found}"
+        yield f"{exercise.title}: {one.kind}, {one.place}{found}"
     for one in exercise.left:
         if one.maker == "no Python":
-            yield f"{one.maker}, code cell {one.cell} (`{one.line}`)"
+            yield f"{exercise.title}: {one.maker}, code cell {one.cell} (`{one.line}`)"
 
 
 def two_verdicts(exercise: ExerciseRow) -> str:

@@ -65,6 +65,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
     columns = {lab: _column(path, heads, lab) for lab in labs}
     id_column = heads.index("ID")
     first = heads.index("Section") + 1 if "Section" in heads else id_column + 1
+
     possible: dict[str, float] = {}
     students, marks, names = {}, {}, {}
     for line in lines[1:]:
@@ -81,6 +82,7 @@ def read(path: Path, labs: Iterable[str]) -> CanvasColumns:
             name = ", ".join(line[:id_column])
             if name not in _TEST_STUDENTS and not any(map(_TEST_LOGIN.fullmatch, line[:first])):
                 names[known] = name
+
     return CanvasColumns(heads[:first], {lab: heads[k] for lab, k in columns.items()}, possible, students, marks, names)
 
 
@@ -93,7 +95,9 @@ def _column(path: Path, heads: list[str], lab: str) -> int:
             assignments[k] = found["name"]
 
     told = re.compile(rf"lab\W*0?{int(lab[:2])}(?![0-9])|(?<![0-9]){lab[:2]}(?![0-9])", re.IGNORECASE)
-    meant = [k for k, name in assignments.items() if lab in name] or [k for k, name in assignments.items() if told.search(name)]
+    meant = [k for k, name in assignments.items() if lab in name]
+    if not meant:
+        meant = [k for k, name in assignments.items() if told.search(name)]
     if len(meant) == 1:
         return meant[0]
 
@@ -132,9 +136,11 @@ def export(rows: Iterable[GradeRow], given: Given = NOTHING_GIVEN, theirs: Canva
 
     worth = [f"{theirs.possible.get(lab, possible[lab]):g}" for lab in labs]
     heads = [[*theirs.first, *map(theirs.heads.get, labs)], ["    Points Possible", *[""] * (len(theirs.first) - 1), *worth]]
+    made = mark_sheet(kept, heads, line)
+
     there = {lms_number(row.student) for row in kept}
     absent = tuple(name for known, name in theirs.names.items() if known not in there)
-    return replace(mark_sheet(kept, heads, line), absent=absent, looked_at=tuple(_looked_at(theirs, kept, possible)))
+    return replace(made, absent=absent, looked_at=tuple(_looked_at(theirs, kept, possible)))
 
 
 def _looked_at(theirs: CanvasColumns, rows: Iterable[GradeRow], possible: Mapping[str, float]) -> Iterator[str]:

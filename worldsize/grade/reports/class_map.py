@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from worldsize import units
 from worldsize.grade.marking.rows import NO_MARK, ExerciseRow, GradeRow
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import safe_csv
 from worldsize.lab.handed_predictions import HandedPrediction
 from worldsize.lab.summary import CLOSE_RATIO, compare
 
@@ -203,7 +203,7 @@ def as_csv(found: ClassMap) -> str:
         rows.append((one.lab, "question", one.id, "within 5 %", one.close, one.students))
         for group in one.groups:
             rows.append((one.lab, "factor", one.id, group.words, group.students, one.students))
-    return sheet.text([("lab", "kind", "id", "what", "students", "of"), *(map(str, row) for row in rows)])
+    return safe_csv.text([("lab", "kind", "id", "what", "students", "of"), *(map(str, row) for row in rows)])
 
 
 def lines(found: ClassMap) -> list[str]:

@@ -22,7 +22,7 @@ from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submission import Ungradable
 from worldsize.grade.marking.submissions_folder import TICKETS
-from worldsize.grade.reports.expected import Expected
+from worldsize.grade.reports.expected_messages import ExpectedMessages
 from worldsize.grade.reports.feedback_page import MessagePictures, PagePicture, page
 from worldsize.trace import Trace, on_logical_clock
 
@@ -54,7 +54,7 @@ def write(
 
     written = []
     every = [row for row in every if row.state != "lost"]
-    with Expected(dict(labs), kept) as expected:
+    with ExpectedMessages(dict(labs), kept) as expected:
         for row, place in placed(every):
             path = to / place
             whose = row.student, row.lab
@@ -75,7 +75,7 @@ def write(
 # ---- pictures --------------------------------------------------------------------------------
 
 
-def _pictures(row: GradeRow, expected: Expected) -> dict[str, MessagePictures]:
+def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePictures]:
     """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
     for e in row.exercises:

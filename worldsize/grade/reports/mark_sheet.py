@@ -1,4 +1,4 @@
-"""The result of an export for an LMS, and what the exports for Canvas and for Moodle share.
+"""The result of an export for an LMS, and the steps that the exports for Canvas and Moodle share.
 
 Both know a student by the number in the submitted file's name (`submissions_folder`); a student without a number, or who
 shares one, is left out and reported.
@@ -15,7 +15,7 @@ from pathlib import Path
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import safe_csv
 from worldsize.grade.reports.attention import doubled
 
 
@@ -65,7 +65,7 @@ def mark_sheet(rows: list[GradeRow], heads: list[list[str]], line: Callable[[str
             lines.append(made)
         else:
             unknown.append(student)
-    return MarkSheet(sheet.text(lines), tuple(unknown), tuple(dict.fromkeys(shared.values())))
+    return MarkSheet(safe_csv.text(lines), tuple(unknown), tuple(dict.fromkeys(shared.values())))
 
 
 def csv_lines(path: Path, what: str, semicolons: Callable[[str], object]) -> list[list[str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import lms_number, same_number
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import safe_csv
 from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, doubled_students, labs_of, mark_of, mark_sheet
 from worldsize.units import number
 
@@ -52,12 +52,12 @@ class Worksheet:
 
     def students(self) -> dict[str, list[str]]:
         """Return each student's line by Moodle's number."""
-        found = {}
-        for line in self.lines[1:]:
-            known = re.search(r"([0-9]+)\s*$", line[self.at[IDENTIFIER]], re.ASCII)
-            if known:
-                found[same_number(known[1])] = line
-        return found
+        return {known: line for line in self.lines if (known := self.participant(line))}
+
+    def participant(self, line: list[str]) -> str:
+        """Return Moodle's number of a line's student, "" if the line has none."""
+        known = re.search(r"([0-9]+)\s*$", line[self.at[IDENTIFIER]], re.ASCII)
+        return same_number(known[1]) if known else ""
 
     @property
     def names(self) -> dict[str, str]:
@@ -171,17 +171,18 @@ def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Ma
 
 def filled(theirs: Worksheet, marks: Mapping[str, Mark]) -> str:
     """Return the worksheet's text with `marks`, by Moodle's number. Without a new grade, Moodle's own stays."""
-    by_line = {id(line): marks[known] for known, line in theirs.students().items() if known in marks}
     comments = theirs.at.get(COMMENTS)
-    lines = []
-    for line in theirs.lines:
-        mark, line = by_line.get(id(line)), list(line)
-        if mark and mark.grade:
+    lines = [list(line) for line in theirs.lines]
+    for line in lines:
+        mark = marks.get(theirs.participant(line))
+        if mark is None:
+            continue
+        if mark.grade:
             line[theirs.at[GRADE]] = mark.grade
-        if mark and comments is not None:
+        if comments is not None:
             line[comments] = with_ours(line[comments], mark.comment)
-        lines.append(line)
-    return sheet.text(lines, as_they_are=() if comments is None else (comments,))
+
+    return safe_csv.text(lines, as_they_are=() if comments is None else (comments,))
 
 
 def with_ours(theirs: str, ours: str) -> str:

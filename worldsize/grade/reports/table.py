@@ -15,7 +15,7 @@ from worldsize.files import PRIVATE, write_whole
 from worldsize.grade.marking.grade_folder import FolderGrading
 from worldsize.grade.marking.rows import NO_MARK, STATES, ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import SETUP_KINDS
-from worldsize.grade.reports import sheet
+from worldsize.grade.reports import safe_csv
 from worldsize.units import count, number
 
 BAR_COLUMNS = 40
@@ -67,16 +67,14 @@ def write(rows: Sequence[GradeRow], grades: Path) -> Path:
         lines.append([row.student, row.lab, row.state, points, f"{row.possible:g}", *end])
 
     path = grades / FILE
-    write_whole(path, sheet.text(lines), PRIVATE)
+    write_whole(path, safe_csv.text(lines), PRIVATE)
     return path
 
 
 def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    columns = []
-    for column in zip(*lines, strict=True):
-        width = max(map(len, column))
-        columns.append([cell.ljust(width) for cell in column])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return "\n".join(aligned)
 
 
 def _points(row: GradeRow) -> str:
@@ -125,9 +123,9 @@ def closing_line(done: FolderGrading, out: Path) -> str:
 def summary(rows: Sequence[GradeRow]) -> str:
     """Return, for each lab: the count of each state, mean, median, standard deviation, and a histogram."""
     by_lab: dict[str, list[GradeRow]] = {}
-    for row in sorted(rows, key=lambda row: row.lab):
+    for row in rows:
         by_lab.setdefault(row.lab, []).append(row)
-    return "\n\n".join(_of_lab(lab, of_lab) for lab, of_lab in by_lab.items())
+    return "\n\n".join(_of_lab(lab, by_lab[lab]) for lab in sorted(by_lab))
 
 
 def _of_lab(lab: str, rows: list[GradeRow]) -> str:

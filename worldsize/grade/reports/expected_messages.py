@@ -26,14 +26,14 @@ from worldsize.grade.marking.seeds import derived
 from worldsize.trace import Trace, Transfer
 
 
-class Expected:
+class ExpectedMessages:
     """A context manager with `trace(row, exercise_row)`; `folder` keeps the results."""
 
     def __init__(self, labs: dict[str, CourseLab], folder: Path) -> None:
         self._labs, self._folder = labs, folder
         self._sandbox: Sandbox | None = None
 
-    def __enter__(self) -> Expected:
+    def __enter__(self) -> ExpectedMessages:
         return self
 
     def __exit__(self, *_: object) -> None:
