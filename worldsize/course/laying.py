@@ -263,6 +263,7 @@ def _words(made: MergedLab, kept: str) -> str:
     said = ["no answers in it yet"]
     if made.answers:
         said = [_counted(made.answers, "answer", "answers") + " kept"]
+
     if made.own:
         said.append(_counted(made.own, "cell of your own", "cells of your own"))
     if made.notes:

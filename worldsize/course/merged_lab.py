@@ -58,11 +58,12 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
         name, yours = cell["id"], mine.get(cell["id"])
         fate = _fate(cell, yours, laid.get(name))
         counts[fate] += 1
+
         if fate == "answer" and laid.get(name) != _digest(cell):
             revised.append(str(title_of(_source(cell)) or name))
 
-        together.append(_taken(cell, yours) if yours and fate in ("same", "answer", "kept") else cell)
-        if yours and fate == "note":
+        together.append(_taken(cell, yours) if fate in ("same", "answer", "kept") else cell)
+        if fate == "note":
             together.append(_note(yours))
         together += below[name]
 
@@ -95,6 +96,7 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
             _digest(cell)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
     if len(known) < len(cells) or not all(isinstance(name, str) for name in known):
         return None
     return known
@@ -102,8 +104,11 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
 
 def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
     """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
-    own = [(name, cell) for name, cell in mine.items() if name not in laid and cell["cell_type"] == "code"]
-    titled = {str(title): name for name, cell in own if (title := title_of(_source(cell)))}
+    titled = {}
+    for name, cell in mine.items():
+        title = title_of(_source(cell))
+        if title and name not in laid and cell["cell_type"] == "code":
+            titled[str(title)] = name
 
     for cell in filter(_is_answer, new):
         name, other = cell["id"], titled.get(str(title_of(_source(cell))))
@@ -117,6 +122,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
     released = {cell["id"] for cell in new}
     below: defaultdict[str, list[Cell]] = defaultdict(list)
     above = ""
+
     for name, cell in mine.items():
         if name in released:
             above = name
