@@ -54,6 +54,7 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
 
     counts: Counter[str] = Counter()
     revised, together = [], list(below[""])
+
     for cell in notebook["cells"]:
         name, yours = cell["id"], mine.get(cell["id"])
         fate = _fate(cell, yours, laid.get(name))
@@ -61,7 +62,6 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
 
         if fate == "answer" and laid.get(name) != _digest(cell):
             revised.append(str(title_of(_source(cell)) or name))
-
         together.append(_taken(cell, yours) if fate in ("same", "answer", "kept") else cell)
         if fate == "note":
             together.append(_note(yours))
@@ -80,6 +80,7 @@ def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
         return "new"
     if _digest(yours) == _digest(cell):
         return "same"
+
     if yours["cell_type"] != cell["cell_type"]:
         return "note"
     if _is_answer(cell):
@@ -136,6 +137,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
 def _taken(cell: Cell, yours: Cell) -> Cell:
     """Return the released cell with the student's source and outputs, under the release's title."""
     taken = cell | {key: yours[key] for key in ("source", "outputs", "execution_count", "attachments") if key in yours}
+
     title, before = title_of(_source(cell)), title_of(_source(yours))
     if title and before and str(title) != str(before):
         _, _, rest = _source(yours).lstrip().partition("\n")
