@@ -123,19 +123,13 @@ def _given_away(root: Path, source: Path, package: dict[Path, set[Three]]) -> li
     notebook = nbformat.read(lab, nbformat.NO_CONVERT)
     said = [f"{lab.name}: {words}" for words in leaks(notebook, answers, given)]
 
-    secrets = {name: _secret_threes(answer, given) for name, answer in answers.items()}
+    secrets = {}  # threes of lines of which none is short or given; pairs would match every loop that waits for handles
+    for name, answer in answers.items():
+        secret = set(_secret(answer, given))
+        secrets[name] = {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
     for path, threes in package.items():
         said += [f"{path}: the answer to {name}" for name, secret in secrets.items() if not threes.isdisjoint(secret)]
     return said
-
-
-def _secret_threes(answer: list[str], given: list[str]) -> set[Three]:
-    """Return the triples of consecutive lines of an answer of which none is short or given.
-
-    Pairs would match every loop that waits for handles.
-    """
-    secret = set(_secret(answer, given))
-    return {three for three in _threes([*map(_squeezed, answer)]) if secret.issuperset(three)}
 
 
 def _threes(lines: list[str]) -> Iterator[Three]:

@@ -13,7 +13,6 @@ from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_ext
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
     from worldsize.grade.reports.attention import Need
-    from worldsize.grade.slurm import SlurmGrading
 
 GROUP = "Instructors"
 
@@ -88,13 +87,10 @@ def grade(
             )  # fmt: skip
     with one_paragraph():
         _show(made.folder, out)
-    if isinstance(made, SlurmGrading):
-        _say_of_slurm(made)
-    else:
+
+    if not isinstance(made, SlurmGrading):
         typer.echo(table.closing_line(made, out))
-
-
-def _say_of_slurm(made: SlurmGrading) -> None:
+        return
     for end in made.unfinished:
         typer.echo(f"shard {end.shard.number}/{end.shard.count} is not done ({end.host or 'no node'}): {end.why}", err=True)
     typer.echo(f"{len(made.folder.rows)} rows, {made.tasks} Slurm tasks; the same command continues where it stopped")

@@ -54,6 +54,7 @@ def carry(root: Path, build: Path) -> None:
             cells = json.loads((root / name).read_text(encoding="utf-8"))["cells"]
             if any(cell.get("outputs") or cell.get("execution_count") for cell in cells):
                 worked_in.append(name)
+
     if worked_in:
         raise ValueError(
             f"expected labs without outputs, got outputs in {', '.join(worked_in)}. Build the wheel from a fresh "

@@ -71,6 +71,7 @@ def place_for(named: Path | None) -> Path:
             f"{folder}: expected a new folder or a course folder, got a checkout of the course's repository. Run `make lab` "
             f"there, or name another folder: worldsize start my-course"
         )
+
     around = course_above(folder.parent)
     if around is not None:
         raise ValueError(
@@ -136,6 +137,7 @@ def _is_lab(name: str) -> bool:
 def _make(folder: Path, content: dict[str, bytes], record: CourseRecord, on_file: OnFile) -> None:
     inside = folder.exists()
     stage = (folder if inside else folder.parent) / f".{folder.name}.{secrets.token_hex(8)}.part"
+
     try:
         for done, (name, file) in enumerate(content.items(), 1):
             write_whole(stage / name, file)
@@ -188,6 +190,7 @@ def _renew(folder: Path, content: dict[str, bytes], version: str, on_file: OnFil
             on_file(done, len(writes), step.said.name)
         if renewed != record:
             write_record(folder, renewed)
+
     return LaidCourse(folder, record.version, version, tuple(step.said for step in writes), record.checked)
 
 
@@ -242,6 +245,7 @@ def _retired(folder: Path, name: str, laid: str) -> _FileStep | None:
     path = folder / name
     if not path.is_file():
         return None
+
     if digest(path.read_bytes()) == laid:
         return _FileStep(LaidFile(name, "removed"), {name: None})
     return _FileStep(LaidFile(name, "yours", "the new release has no such file; yours stays"), {})
@@ -263,6 +267,7 @@ def _words(made: MergedLab, kept: str) -> str:
     said = ["no answers in it yet"]
     if made.answers:
         said = [_counted(made.answers, "answer", "answers") + " kept"]
+
     if made.own:
         said.append(_counted(made.own, "cell of your own", "cells of your own"))
     if made.notes:

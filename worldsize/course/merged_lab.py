@@ -54,15 +54,16 @@ def merged_lab(theirs: bytes, new: bytes, laid: dict[str, str]) -> MergedLab | N
 
     counts: Counter[str] = Counter()
     revised, together = [], list(below[""])
+
     for cell in notebook["cells"]:
         name, yours = cell["id"], mine.get(cell["id"])
         fate = _fate(cell, yours, laid.get(name))
         counts[fate] += 1
+
         if fate == "answer" and laid.get(name) != _digest(cell):
             revised.append(str(title_of(_source(cell)) or name))
-
-        together.append(_taken(cell, yours) if yours and fate in ("same", "answer", "kept") else cell)
-        if yours and fate == "note":
+        together.append(_taken(cell, yours) if fate in ("same", "answer", "kept") else cell)
+        if fate == "note":
             together.append(_note(yours))
         together += below[name]
 
@@ -79,6 +80,7 @@ def _fate(cell: Cell, yours: Cell | None, laid: str | None) -> CellFate:
         return "new"
     if _digest(yours) == _digest(cell):
         return "same"
+
     if yours["cell_type"] != cell["cell_type"]:
         return "note"
     if _is_answer(cell):
@@ -95,6 +97,7 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
             _digest(cell)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
     if len(known) < len(cells) or not all(isinstance(name, str) for name in known):
         return None
     return known
@@ -102,8 +105,11 @@ def _cells(notebook: bytes) -> dict[str, Cell] | None:
 
 def _find_retyped(mine: dict[str, Cell], new: list[Cell], laid: dict[str, str]) -> None:
     """Give a cell that the student made anew, under an exercise's title, the id of the unanswered exercise."""
-    own = [(name, cell) for name, cell in mine.items() if name not in laid and cell["cell_type"] == "code"]
-    titled = {str(title): name for name, cell in own if (title := title_of(_source(cell)))}
+    titled = {}
+    for name, cell in mine.items():
+        title = title_of(_source(cell))
+        if title and name not in laid and cell["cell_type"] == "code":
+            titled[str(title)] = name
 
     for cell in filter(_is_answer, new):
         name, other = cell["id"], titled.get(str(title_of(_source(cell))))
@@ -117,6 +123,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
     released = {cell["id"] for cell in new}
     below: defaultdict[str, list[Cell]] = defaultdict(list)
     above = ""
+
     for name, cell in mine.items():
         if name in released:
             above = name
@@ -130,6 +137,7 @@ def _cells_of_their_own(mine: dict[str, Cell], new: list[Cell], laid: dict[str, 
 def _taken(cell: Cell, yours: Cell) -> Cell:
     """Return the released cell with the student's source and outputs, under the release's title."""
     taken = cell | {key: yours[key] for key in ("source", "outputs", "execution_count", "attachments") if key in yours}
+
     title, before = title_of(_source(cell)), title_of(_source(yours))
     if title and before and str(title) != str(before):
         _, _, rest = _source(yours).lstrip().partition("\n")

@@ -69,6 +69,7 @@ def release_number(version: str) -> tuple[int, ...]:
     matched = re.match(r"\d{1,9}(\.\d{1,9})*", version)
     if matched is None:
         raise ValueError(f"expected a version such as 0.2.0, got {version!r}")
+
     numbers = [int(number) for number in matched[0].split(".")]
     return tuple((numbers + [0, 0, 0])[: max(3, len(numbers))])
 

@@ -175,7 +175,11 @@ def parts_of(lab: NotebookNode, executed: NotebookNode) -> tuple[list[NotebookNo
     Raises ValueError for a code cell that was not executed.
     """
     cells = lab_page(lab, executed).cells
-    asked = _asked(executed.cells)
+    measured = {(question.asked_in, question.text): question.measured for question in questions_of(executed.cells)}
+    asked = {}  # each cell's questions with their measurements
+    for place, cell in enumerate(executed.cells):
+        asked[cell.id] = [(text, measured.get((place, text), "")) for text in UNANSWERED.findall(printed(cell))]
+
     starts = [place for place, cell in enumerate(cells) if cell.cell_type == "markdown" and _HEADING.match(cell.source)]
 
     parts = []
@@ -200,17 +204,6 @@ def joined(parts: Sequence[LabPart]) -> list[LabPart]:
         moved = [AskedInClass(len(above.cells) + asked.place, asked.text, asked.measured) for asked in part.asked]
         whole[-1] = LabPart(above.heading, above.level, (*above.cells, *part.cells), (*above.asked, *moved))
     return whole
-
-
-def _asked(cells: Sequence[NotebookNode]) -> dict[str, list[tuple[str, str]]]:
-    """Return the questions of each cell and their measurements, by the cell's id."""
-    measured = {(question.asked_in, question.text): question.measured for question in questions_of(cells)}
-    found = {}
-    for place, cell in enumerate(cells):
-        texts = UNANSWERED.findall(printed(cell))
-        if texts:
-            found[cell.id] = [(text, measured.get((place, text), "")) for text in texts]
-    return found
 
 
 def _unfolded(text: str) -> str:

@@ -123,6 +123,7 @@ class _WatchedSave:
         self._stood = False
 
     def followed(self) -> dict[str, Any]:
+        """Follow the save until its writers end, and return its row of the report."""
         while not self._killed and (live := [one for one in self._tree.writers if one.code is None]):
             asking = {one.listener: one for one in live}
             saying = {one.line.reads: one for one in live}
@@ -136,7 +137,13 @@ class _WatchedSave:
                     self._read(saying[descriptor])
             if self._tree.status in ready:
                 self._reaped()
-        return self._row()
+
+        row = _ended(self._first, self._killed)
+        if self._stands_at is not None:
+            return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
+        if self._here or self._killed or self._most_bytes is not None:
+            return row
+        return row | {"on_disk": self._record.on_disk, "elsewhere": self._record.elsewhere, "changed": False}
 
     def _heard(self, one: WatchedWriter) -> None:
         call = notifications.receive(one.listener)
@@ -178,18 +185,17 @@ class _WatchedSave:
             one.reader.feed(os.read(one.line.reads, CHUNK))
         if one.reader.kept_bytes > _MOST_FRAME_BYTES:
             raise BadFrame("expected less data from a writer")
-        while one.told is None and (frame := one.reader.next()):
-            self._take_in(one, frame[0])
 
-    def _take_in(self, one: WatchedWriter, frame: dict[str, Any]) -> None:
-        if frame.get("op") == "ready" and not one.ready:
-            one.ready = True
-            if one is self._first or self._stood or self._first.code is not None:
-                self._begin(one)
-        elif frame.get("op") in ("done", "failed"):
-            one.told = frame
-            if self._here and frame["op"] == "failed":
-                raise SaveFailed(frame)
+        while one.told is None and (came := one.reader.next()):
+            frame, _ = came
+            if frame.get("op") == "ready" and not one.ready:
+                one.ready = True
+                if one is self._first or self._stood or self._first.code is not None:
+                    self._begin(one)
+            elif frame.get("op") in ("done", "failed"):
+                one.told = frame
+                if self._here and frame["op"] == "failed":
+                    raise SaveFailed(frame)
 
     def _begin(self, one: WatchedWriter) -> None:
         """Tell a writer to make its save."""
@@ -223,16 +229,6 @@ class _WatchedSave:
                 name = self._tree.calls.get(call.number, "")
                 self._record.note(call, name)
                 self._answer(self._first, call, name)
-
-    # ---- the report --------------------------------------------------------------------------
-
-    def _row(self) -> dict[str, Any]:
-        row = _ended(self._first, self._killed)
-        if self._stands_at is not None:
-            return row | {"other": _ended(self._tree.writers[1], killed=False), "changed": self._stood}
-        if self._here or self._killed or self._most_bytes is not None:
-            return row
-        return row | {"on_disk": self._record.on_disk, "elsewhere": self._record.elsewhere, "changed": False}
 
 
 def _ended(one: WatchedWriter, killed: bool) -> dict[str, Any]:

@@ -142,8 +142,11 @@ def homes() -> tuple[Hierarchy, ...]:
 
 
 def _found() -> Iterator[Hierarchy]:
+    paths = {}  # this process's path in each hierarchy, by controller; "" is the key of version 2
     try:
-        paths = _own_paths()
+        for row in (_SELF / "cgroup").read_text().splitlines():
+            _, controllers, path = row.split(":", 2)
+            paths |= dict.fromkeys(controllers.split(","), path)
         mounts = (_SELF / "mountinfo").read_text().splitlines()
     except OSError:
         return
@@ -161,15 +164,6 @@ def _found() -> Iterator[Hierarchy]:
         home = _handed_over(Path(folder), root, path)
         if home is not None and controllers:
             yield Hierarchy(version, home, controllers)
-
-
-def _own_paths() -> dict[str, str]:
-    """Return this process's path in each hierarchy, by controller; "" is the key of version 2."""
-    paths = {}
-    for row in (_SELF / "cgroup").read_text().splitlines():
-        _, controllers, path = row.split(":", 2)
-        paths |= dict.fromkeys(controllers.split(","), path)
-    return paths
 
 
 def _handed_over(mount: Path, root: str, path: str) -> Path | None:
