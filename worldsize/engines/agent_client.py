@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from worldsize.engines.idle_end import IdleEnd, idle_s
-from worldsize.engines.job import Close, Framework, Job, Order, Progress, Prompt, Ranks, Setup, StartMethod, Typed
+from worldsize.engines.job import Close, Framework, Job, Order, Progress, Prompt, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network, wanted_network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -164,15 +164,13 @@ def _agent_environment(own_dir: Path) -> dict[str, str]:
 
 
 class LocalRanks:
-    """A job that runs on the agent."""
+    """A job that runs on an engine's agent. `opening` names the ranks that the job opens to stay, or is ""."""
 
-    def __init__(self, agent: AgentProcess, ended: Callable[[], None], opening: str = "") -> None:
-        """Store the callbacks: `ended` runs at the job's end; `opening` names the ranks that the job opens to stay, or is
-        "".
-        """
-        self._agent, self._ended, self._opening = agent, ended, opening
+    def __init__(self, engine: LocalEngine, agent: AgentProcess, opening: str = "") -> None:
+        self._engine, self._agent, self._opening = engine, agent, opening
 
     def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
+        """Return the next event, or None after `timeout_s` without one. The last event is an `Outcome`."""
         try:
             event = self._agent.events.get(timeout=timeout_s)
         except queue.Empty:
@@ -185,17 +183,17 @@ class LocalRanks:
             )
 
         self._agent.busy = not isinstance(event, Outcome)
-        if isinstance(event, Outcome):
-            if event.status != "done":
-                self._agent.worlds.discard(self._opening)
-            self._ended()
-        return event
+        if isinstance(event, Outcome) and event.status != "done":
+            self._agent.worlds.discard(self._opening)
+        return self._engine.heard(event)
 
     def answer(self, typed: Typed) -> None:
+        """Send a rank the text typed at its prompt."""
         with suppress(OSError):
             self._agent.connection.send(typed)
 
     def stop(self) -> None:
+        """End every rank now; the `Outcome` that follows says where each one stood."""
         with suppress(OSError):
             self._agent.connection.send("stop")
 
@@ -296,12 +294,18 @@ class LocalEngine:
         elif isinstance(order, Close):
             agent.worlds.discard(order.world)
         agent.connection.send_bytes(pickled)
-        return LocalRanks(agent, self._idle.used, opening)
+        return LocalRanks(self, agent, opening)
 
-    def running(self) -> Ranks | None:
+    def heard(self, event: Any) -> Any:
+        """Take note of an event, and return it, or None if it is not the running job's."""
+        if isinstance(event, Outcome):
+            self._idle.used()
+        return event
+
+    def running(self) -> LocalRanks | None:
         """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
-        return LocalRanks(agent, self._idle.used) if agent is not None and agent.busy else None
+        return LocalRanks(self, agent) if agent is not None and agent.busy else None
 
     def keeper(self) -> object | None:
         """Return the agent that keeps the ranks that stay. If a later call returns another object, those ranks have ended."""

@@ -1,4 +1,4 @@
-"""Jobs and orders for ranks, the events they answer with, and the interface of a running job: `engine.start(order) -> Ranks`.
+"""Jobs and orders for ranks, and the events they answer with.
 
 `agent_client.py` has this machine's engine: an agent for each framework, over a fork server (or spawn).
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from worldsize.engines.cluster import Cluster
 from worldsize.engines.own_network import Network
-from worldsize.failures import Failure, Outcome, TaskNames, Wait
+from worldsize.failures import Failure, TaskNames, Wait
 from worldsize.links import Link
 
 Framework = Literal["torch", "tensorflow"]
@@ -193,16 +193,3 @@ class Typed:
 
     rank: int
     text: str
-
-
-class Ranks(Protocol):
-    """A running job."""
-
-    def next_event(self, timeout_s: float) -> Setup | Progress | Prompt | Outcome | None:
-        """Return the next event, or None after `timeout_s` without one. The last event is an `Outcome`."""
-
-    def answer(self, typed: Typed) -> None:
-        """Send a rank the text typed at its prompt."""
-
-    def stop(self) -> None:
-        """End every rank now; the `Outcome` that follows says where each one stood."""

@@ -21,8 +21,8 @@ from typing import Any
 
 from worldsize import errors, failures
 from worldsize.engines import payload
-from worldsize.engines.agent_client import LocalEngine
-from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Ranks, Setup
+from worldsize.engines.agent_client import LocalEngine, LocalRanks
+from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
 from worldsize.engines.payload import Payload
 from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
@@ -212,7 +212,7 @@ def _take_in(run: Run, event: Setup | Progress | Prompt | None, observers: tuple
             observer.progressed(run, event)
 
 
-def _stop(engine: LocalEngine, run: Run, ranks: Ranks | None, within_s: float) -> Outcome:
+def _stop(engine: LocalEngine, run: Run, ranks: LocalRanks | None, within_s: float) -> Outcome:
     """Stop the ranks after an interrupt, undeterred by further ones; end the agent if no outcome comes in time."""
     if ranks is None:  # nothing was started yet
         return Outcome(status="stopped")

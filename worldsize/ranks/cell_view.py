@@ -66,7 +66,6 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
         panels.append(
             f'<div class="panel p{place}" role="group" aria-label="{html.escape(group.name(of))}">{_content(group)}</div>'
         )
-
         rules.append(f"#{name} > #{own}:checked ~ .p{place}{{display:block}}")
 
     style = (
@@ -77,6 +76,7 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
         f"#{name} > input:focus-visible + label{{outline:3px solid currentColor;outline-offset:1px}}"
         f"#{name} > .panel{{display:none}}" + "".join(rules)
     )
+
     return (
         f'<style>{style}</style><div id="{name}" role="group" aria-label="output by rank" style="position:relative">'
         f"{''.join(buttons)}{''.join(panels)}</div>"
@@ -107,6 +107,7 @@ def _face(piece: Piece) -> str:
 def live_html(texts: Mapping[int, str], ran_s: float) -> str:
     """Return HTML for a running cell: the last lines of each rank that has printed, and the elapsed time."""
     most = max(2, LIVE_LINES * 4 // (len(texts) + 3))  # fewer lines each, the more ranks print
+
     boxes = []
     for rank, text in sorted(texts.items()):
         lines = as_seen(_ANSI.sub("", text)).removesuffix("\n").split("\n")[-most:]
@@ -114,4 +115,5 @@ def live_html(texts: Mapping[int, str], ran_s: float) -> str:
         boxes.append(
             f'<div style="min-width:0"><div style="{_QUIET}">rank {rank}</div><pre style="{_CUT}">{shown}</pre></div>'
         )
+
     return f'<div style="{_GRID}">{"".join(boxes)}</div><div style="{_QUIET}">at work for {ran_s:.0f} s</div>'

@@ -117,6 +117,7 @@ def _of_cell(cell: Cell) -> tuple[Definition, ...]:
 
     lines = cell.text.splitlines(keepends=True)
     rows: list[Definition] = []
+
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])

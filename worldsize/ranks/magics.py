@@ -119,6 +119,7 @@ class RanksMagics:
         """Return the open ranks; open new ones if none are open, or if a different number is wanted."""
         world = opened_last()
         wanted = world_size or (world.world_size if world is not None else 4)
+
         if world is not None and world.is_open:
             if wanted == world.world_size:
                 return world

@@ -58,12 +58,14 @@ class OpenRanks:
         self._seed = seed
         self._engine = current_engine("torch")
         self._sent: set[str] = set()  # files of the cells whose source the ranks have
+
         self._ended: dict[int, str] = {}  # how each ended rank ended
         self._new_groups: NewGroups = ""
         self._why_closed = ""
         self._at_work = False
         self._idle = IdleEnd(lambda: self._end(f"they were idle for {IDLE_MIN:g} minutes"), lambda: self._at_work)
         self._one_at_a_time = threading.Lock()  # an order's outcome decides how the next is given
+
         self._open()
         _last[:] = [self]
 
@@ -115,8 +117,9 @@ class OpenRanks:
             raise ValueError(NOBODY.format("debug"))
 
         if rank is None:
-            outcome = CELLS.latest.outcome if CELLS.latest is not None else None
-            raised = [failure for failure in outcome.failures if failure.kind == "raised"] if outcome is not None else []
+            raised = []
+            if CELLS.latest is not None and CELLS.latest.outcome is not None:
+                raised = [failure for failure in CELLS.latest.outcome.failures if failure.kind == "raised"]
             if not raised:
                 raise ValueError("debug: expected a rank that raised in the last run, got none")
             rank = failures.first_failure(raised).rank
@@ -235,14 +238,15 @@ class OpenRanks:
             new_groups: NewGroups = self._new_groups if len(chosen) == self.world_size else ""
 
             # a small payload travels with the order, which saves a file
-            packed = cloudpickle.dumps(work)
-            along = packed if len(packed) <= SMALL_BYTES else b""
+            along, in_file = cloudpickle.dumps(work), b""
+            if len(along) > SMALL_BYTES:
+                along, in_file = b"", along
 
             self._at_work = True
             try:
                 run = execute_order(
-                    self._engine, b"" if along else packed, job, launches,
-                    lambda job: Use(job, tuple(chosen), new_groups, along), ended=self._heard,
+                    self._engine, in_file, job, launches, lambda job: Use(job, tuple(chosen), new_groups, along),
+                    ended=self._heard,
                 )  # fmt: skip
             finally:
                 self._at_work = False

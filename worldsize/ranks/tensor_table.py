@@ -36,6 +36,7 @@ class TensorOnRanks:
             if row is None:
                 found.append("–")
                 continue
+
             mark = (row.shape, row.dtype, row.digest)
             found.append(known.setdefault(mark, _letter(len(known))))
         return tuple(found)
@@ -104,6 +105,7 @@ class TensorTable:
 
         many = sum(not row.same for row in self.rows)
         words = f"{self.expression}: {many} of {count} differ{'s' * (many == 1)} between ranks{beyond}; the first is {row.name}"
+
         if self.difference is not None:
             words += f", by at most {number(self.difference)}"
         elif len({each.shape for each in row.by_rank if each is not None}) > 1:

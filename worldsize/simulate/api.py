@@ -54,6 +54,7 @@ def simulate(
     """
     check_arguments(fn, args, timeout_s, seed)
     _check(world_size, link, nodes)
+
     if not isinstance(most_messages, int) or not 1 <= most_messages <= 10**8:
         raise ValueError(f"simulate: expected most_messages from 1 to 100,000,000, got {most_messages!r}")
     if first_parameter(fn) != "fabric":

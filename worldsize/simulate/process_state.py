@@ -113,6 +113,7 @@ def _callers_state_kept() -> Iterator[None]:
     """Restore the caller's generators and grad mode on exit."""
     before, torch = generators(), sys.modules.get("torch")
     learns = torch is None or torch.is_grad_enabled()
+
     try:
         yield
     finally:

@@ -74,6 +74,7 @@ class Watch:
         self._began_s = self._due_s = _real_monotonic()
         self._ends_s = self._began_s + timeout_s
         self._tells_after_s = _TELLS_AFTER_S
+
         try:
             with self._interrupts_kept(), self._alarms(), self._nothing_swallowed():
                 yield
@@ -146,10 +147,12 @@ class Watch:
     def _alarm(self, _: int, frame: FrameType | None) -> None:
         if self.due is None:
             self._due_s = _real_monotonic()
+
         if not isinstance(self.due, KeyboardInterrupt):
             reason = self._reason()
             if reason is not None:
                 self.due = Abandoned(reason)
+
         if self.due is None or getcurrent() is self._outside:
             return
 

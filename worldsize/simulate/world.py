@@ -310,6 +310,7 @@ class World:
             self.switches += 1
             process_state.enter(rank)
             one = self._ranks[rank]
+
             if one:
                 one.switch()
             else:

@@ -17,7 +17,7 @@ from typing import Any
 
 from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
 from worldsize.engines.hosts.orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
-from worldsize.engines.job import Job, Order, Ranks, StartMethod, Typed
+from worldsize.engines.job import Job, Order, StartMethod
 from worldsize.engines.own_network import Network
 from worldsize.errors import EngineLost
 from worldsize.failures import Outcome
@@ -164,7 +164,7 @@ class HostsEngine(LocalEngine):
 
     # ---- what launches do ------------------------------------------------------------------------
 
-    def start(self, order: Order) -> Ranks:
+    def start(self, order: Order) -> LocalRanks:
         """Start an order on the hosts, with only the part of the environment that may leave this machine."""
         if isinstance(order, Job):
             travelling = {name: order.env[name] for name in (*self.env, *order.asked_env) if name in order.env}
@@ -174,11 +174,20 @@ class HostsEngine(LocalEngine):
 
         ranks = super().start(order)
         self._set_running(True)
-        return _RanksOnHosts(ranks, self)
+        return ranks
 
-    def running(self) -> Ranks | None:
-        ranks = super().running()
-        return _RanksOnHosts(ranks, self) if ranks is not None else None
+    def heard(self, event: Any) -> Any:
+        if isinstance(event, HostChange):  # the head also sends news of hosts while a job runs
+            self.note(event)
+            return None
+        if isinstance(event, OrderFailed):
+            raise EngineLost(f"the process that holds the connections to hosts could not go on: {event.reason}")
+
+        if isinstance(event, Outcome):
+            self._set_running(False)
+            for failure in event.failures:
+                self.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
+        return super().heard(event)
 
     def abandon(self) -> None:
         super().abandon()
@@ -194,10 +203,6 @@ class HostsEngine(LocalEngine):
             agent.close(_LEAVE_S, keep_runs=True)
         self._agents.clear()
 
-    def ended(self) -> None:
-        """Note that the job is over."""
-        self._set_running(False)
-
     def _set_running(self, running: bool) -> None:
         """Note whether a job runs, and that the hosts were in use until now."""
         with self._use:
@@ -211,31 +216,3 @@ class HostsEngine(LocalEngine):
                 self._retired = why
                 self.hosts.clear()
             return max(0.0, left_s)
-
-
-class _RanksOnHosts:
-    """A job that runs on the hosts, while the head also sends news of hosts."""
-
-    def __init__(self, ranks: LocalRanks, engine: HostsEngine) -> None:
-        self._ranks, self._engine = ranks, engine
-
-    def next_event(self, timeout_s: float) -> Any:
-        event = self._ranks.next_event(timeout_s)
-        if isinstance(event, HostChange):
-            self._engine.note(event)
-            return None
-
-        if isinstance(event, Outcome):
-            self._engine.ended()
-            for failure in event.failures:
-                self._engine.hosts.pop(failure.host, None)  # lost; the head confirms a moment later
-
-        if isinstance(event, OrderFailed):
-            raise EngineLost(f"the process that holds the connections to hosts could not go on: {event.reason}")
-        return event
-
-    def answer(self, typed: Typed) -> None:
-        self._ranks.answer(typed)
-
-    def stop(self) -> None:
-        self._ranks.stop()

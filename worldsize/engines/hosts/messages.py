@@ -16,7 +16,6 @@ from worldsize.engines.host import HostFacts, NewsKind, Silence
 from worldsize.engines.job import Progress, Prompt
 from worldsize.engines.ranks.rank_channel import Published, Request
 from worldsize.failures import Failure, Return, Standing
-from worldsize.trace import RankRecord
 
 Command = Literal[
     "warm", "facts", "payload", "begin", "open_store", "keep_addresses", "start", "use", "bring", "tell", "kill", "seen_last",
@@ -141,11 +140,6 @@ def _counter(expected: type, value: Any) -> Any:
     if expected is not Counter:
         raise NotImplementedError(expected)
     return Counter(msgspec.convert(value, dict[tuple[int, int], int]))
-
-
-def record(data: bytes) -> RankRecord:
-    """Return a rank's record from the bytes of its chunks. Raises BadMessage."""
-    return body(data, RankRecord)
 
 
 def command(name: Command, *arguments: Any) -> bytes:

@@ -22,6 +22,7 @@ from worldsize.engines.job import Job, Progress, Prompt, Typed, Use
 from worldsize.engines.ranks.rank_channel import Published, Question
 from worldsize.failures import Failure, Return, Standing
 from worldsize.files import write_whole
+from worldsize.trace import RankRecord
 
 _ANSWER_S = 10.0  # during a run
 _WARM_S = 180.0  # for a host that may still import its framework: a lost host is noticed sooner
@@ -172,7 +173,7 @@ class RemoteRanks(Host):
     def _write_records(self) -> None:
         for rank, record in self.records.items():
             with suppress(BadMessage):  # the trace then lacks this rank
-                write_whole(self.job.files.record(rank), pickle.dumps(messages.record(bytes(record))))
+                write_whole(self.job.files.record(rank), pickle.dumps(messages.body(bytes(record), RankRecord)))
         self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _stop(rank: OpenRank, answers: bool, *_: Any, **__: Any) -> None:
     """Stop a rank at its `breakpoint()`. Raises RuntimeError if nobody can answer."""
     if not answers:
         raise RuntimeError(NOBODY.format("breakpoint()"))
-    rank.debugger().stop_at(sys._getframe(1))
+    rank.debugger().set_trace(sys._getframe(1))
 
 
 NOBODY = (

@@ -11,7 +11,7 @@ import pdb
 import queue
 import sys
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from worldsize.engines.job import Prompt
 
@@ -38,10 +38,6 @@ class RankDebugger(pdb.Pdb):
     def _cmdloop(self) -> None:
         """Run the command loop without pdb's handling of interrupts, which would resume the loop."""
         self.cmdloop()
-
-    def stop_at(self, frame: FrameType) -> None:
-        """Stop at the next line of this frame, as `breakpoint()` does."""
-        self.set_trace(frame)
 
     def look_at(self, traceback: TracebackType) -> None:
         """Inspect the frame where an error was raised, until the user leaves the prompt."""

@@ -44,13 +44,12 @@ class RankGroups:
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
         dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._world_size)
-        self._make_wire(store)
+        self.make_wire(store)
 
-    def make_wire(self) -> None:
+    def make_wire(self, store: dist.Store | None = None) -> None:
         """Make the fabric's group only, because the earlier one may hold a message. Every rank must call this at once."""
-        self._make_wire(self._new_store())
-
-    def _make_wire(self, store: dist.Store) -> None:
+        if store is None:
+            store = self._new_store()
         self._wire = GlooWire(gloo_group(store, self._rank, self._world_size), self._origin_s)
 
     def _new_store(self) -> dist.Store:

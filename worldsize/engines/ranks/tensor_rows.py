@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from worldsize.engines.ranks.cell_work import Value
+
 if TYPE_CHECKING:  # the notebook makes these objects without importing torch
     import torch
 
@@ -41,10 +43,12 @@ class TensorRows:
     expression: str
 
     def do(self, rank: OpenRank) -> tuple[list[tuple], int]:
-        found = list(tensors_in(_value(self.expression, rank), ""))
+        value = Value(self.expression).do(rank)
+        found = list(tensors_in(value, ""))
         if not found:
-            kind = type(_value(self.expression, rank)).__name__
-            raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {kind}")
+            got = type(value).__name__
+            raise ValueError(f"{self.expression}: expected tensors, or a value that contains tensors, got {got}")
+
         rows = [_row(name or self.expression, tensor) for name, tensor in found[:MOST_ROWS]]
         return [astuple(row) for row in rows], len(found) - MOST_ROWS  # plain values, which travel from any host
 
@@ -57,14 +61,10 @@ class TensorPart:
     name: str
 
     def do(self, rank: OpenRank) -> torch.Tensor:
-        for name, tensor in tensors_in(_value(self.expression, rank), ""):
+        for name, tensor in tensors_in(Value(self.expression).do(rank), ""):
             if (name or self.expression) == self.name:
                 return _local(tensor).cpu()
         raise ValueError(f"{self.expression}: this rank has no tensor {self.name}")
-
-
-def _value(expression: str, rank: OpenRank) -> Any:
-    return eval(compile(expression, "<expression>", "eval"), rank.space)
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
