@@ -6,7 +6,7 @@ out: the judging (`one_bit`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,7 +125,7 @@ def order_shows(step: CodedStep) -> bool:
         for k in range(n):
             total = total + step.sent[(rank + k) % n]
         added.append(total / n)
-    return any(not np.array_equal(added[0], other) for other in added[1:])
+    return not all(np.array_equal(added[0], other) for other in added[1:])
 
 
 def _tells(step: CodedStep) -> bool:
@@ -143,6 +143,9 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
     right, mean = step.average, np.mean(totals, axis=0)
     own_signs, mean_scale = [signs(t) for t in totals], np.mean(step.scales, axis=0)
     votes = np.sum(own_signs, axis=0)
+    # the sum of all ranks' packed bytes, which wraps after 255
+    summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
+    of_summed_bytes = signs(np.unpackbits(summed, count=right.size).astype(right.dtype) - 0.5)
 
     def of_all(made: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         return np.mean([made(t, s) for t, s in zip(totals, step.scales, strict=True)], axis=0)
@@ -160,7 +163,7 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "The residual is in the code twice: gradient + residual has it once.":
             np.mean([step.coded(t + e) for t, e in zip(totals, step.residuals, strict=True)], axis=0),
         "The packed bytes were added up: a sum of two bytes is no byte of sums. Unpack each rank's bytes first.":
-            _signs_of_summed_bytes(totals) * mean_scale,
+            of_summed_bytes * mean_scale,
         "These are sums: divide by the number of ranks.": right * n,
         "It was divided by the number of ranks twice.": right / n,
         "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
@@ -205,12 +208,6 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "This is the rank's own code alone: the other ranks' codes are missing.": sent,
         "This is the rank's own code alone, divided: the other ranks' codes are missing.": [own / n for own in sent],
     }
-
-
-def _signs_of_summed_bytes(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the signs, 1 or −1, that the sum of all ranks' packed bytes decodes to; bytes wrap after 255."""
-    summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
-    return signs(np.unpackbits(summed, count=totals[0].size).astype(totals[0].dtype) - 0.5)
 
 
 def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:

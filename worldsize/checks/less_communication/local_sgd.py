@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -57,15 +58,19 @@ class LocalTraining:
     def rounds(self) -> int:
         return len(self.targets[0])
 
+    def inputs(self) -> list[dict[str, Any]]:
+        given = []
+        for targets, left in zip(self.targets, self.left, strict=True):
+            given.append({"weights": self.start, "targets": targets, "left": left, "in_place": self.in_place})
+        return given
+
     def end(self, rank: int, weights: np.ndarray, number: int) -> np.ndarray:
         """Return the rank's weights after its local steps in round `number`."""
         target = self.targets[rank][number]
         return target + self.left[rank] * (weights - target)
 
     def __str__(self) -> str:
-        how = "a new tensor"
-        if self.in_place:
-            how = "its argument, changed in place"
+        how = "its argument, changed in place" if self.in_place else "a new tensor"
         return (
             f"{ranks_in_words(self.world_size)}, {self.start.size:,} weights of {self.start.dtype}, "
             f"{count(self.rounds, 'round')}, rate {self.rate:.3g}, momentum {self.momentum:.3g}, train_locally returns {how}"
@@ -112,18 +117,19 @@ def local_sgd(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     between = arena.draws.uniform
-    # three ranks: with two, a step from their mean equals a step by the summed gradients
-    yield _case(arena, fn, AVERAGING, draw_training(arena, 3, 6, 3, 1.0, 0.0))
-    yield _case(arena, fn, AVERAGING, draw_training(arena, 2, 5, 4, 1.0, 0.0, in_place=True))
-
-    yield _case(arena, fn, OUTER, draw_training(arena, 3, 7, 4, between(0.5, 0.8), between(0.8, 0.95)))
-    yield _case(arena, fn, OUTER, draw_training(arena, 4, 6, 3, between(0.5, 0.8), between(0.4, 0.6), in_place=True))
-    yield _case(arena, fn, OUTER, draw_training(arena, 2, 5, 2, between(0.4, 0.6), 0.0, in_place=True))
-    yield _case(arena, fn, OUTER, draw_training(arena, 1, 5, 3, between(0.5, 0.8), between(0.8, 0.95)))
-    yield _case(arena, fn, OUTER, draw_training(arena, 5, 8, 1, between(0.5, 0.8), between(0.8, 0.95), in_place=True))
-    # its messages exceed 128 KiB, which no wire copies
-    large = draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")
-    yield _case(arena, fn, OUTER, large)
+    for what, task in (
+        # three ranks: with two, a step from their mean equals a step by the summed gradients
+        (AVERAGING, draw_training(arena, 3, 6, 3, 1.0, 0.0)),
+        (AVERAGING, draw_training(arena, 2, 5, 4, 1.0, 0.0, in_place=True)),
+        (OUTER, draw_training(arena, 3, 7, 4, between(0.5, 0.8), between(0.8, 0.95))),
+        (OUTER, draw_training(arena, 4, 6, 3, between(0.5, 0.8), between(0.4, 0.6), in_place=True)),
+        (OUTER, draw_training(arena, 2, 5, 2, between(0.4, 0.6), 0.0, in_place=True)),
+        (OUTER, draw_training(arena, 1, 5, 3, between(0.5, 0.8), between(0.8, 0.95))),
+        (OUTER, draw_training(arena, 5, 8, 1, between(0.5, 0.8), between(0.8, 0.95), in_place=True)),
+        # its messages exceed 128 KiB, which no wire copies
+        (OUTER, draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")),
+    ):
+        yield Case(str(task), partial(_run, arena, fn, task), partial(_examine, task, what))
 
 
 def draw_training(
@@ -141,30 +147,25 @@ def draw_training(
     return LocalTraining(normal(numbers), [normal(rounds, numbers) for _ in range(n)], left, rate, momentum, in_place)
 
 
-def _case(arena: Arena, fn: Callable, what: str, task: LocalTraining) -> Case:
-    def run() -> ArenaResult:
-        inputs = []
-        for targets, left in zip(task.targets, task.left, strict=True):
-            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place})
-        more = (task.rounds, task.rate, task.momentum)
-        return with_advice(arena.ranks(fn, inputs, *more, driver=less_communication.local_rounds), _ADVICE)
+def _run(arena: Arena, fn: Callable, task: LocalTraining) -> ArenaResult:
+    more = (task.rounds, task.rate, task.momentum)
+    return with_advice(arena.ranks(fn, task.inputs(), *more, driver=less_communication.local_rounds), _ADVICE)
 
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        right = outer_steps(task)
-        wanted = Awaited("the weights", right, partial(_slips, task), rounding=ROUNDING[str(task.start.dtype)])
-        complaint = wrong(ended.returned, wanted)
-        if complaint:
-            return {what: complaint}
-        kept = first_complaint(
-            changed(given["weights"], task.start, "the tensor of weights that was handed in", rank)
-            for rank, given in enumerate(ended.inputs)
-        )
-        if kept and task.in_place:
-            kept += " train_locally may change its argument: hand it a copy."
-        sent = wrong_bytes(ended.trace, _needed(task))
-        return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
 
-    return Case(f"{task}", run, examine)
+def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:
+    rounding = ROUNDING[str(task.start.dtype)]
+    complaint = wrong(ended.returned, Awaited("the weights", outer_steps(task), partial(_slips, task), rounding=rounding))
+    if complaint:
+        return {what: complaint}
+
+    kept = first_complaint(
+        changed(given["weights"], task.start, "the tensor of weights that was handed in", rank)
+        for rank, given in enumerate(ended.inputs)
+    )
+    if kept and task.in_place:
+        kept += " train_locally may change its argument: hand it a copy."
+    sent = wrong_bytes(ended.trace, _needed(task))
+    return {what: None, KEPT: though_right("the weights", kept), BYTES: though_right("the weights", sent)}
 
 
 _ADVICE = {"Nesterov momentum requires": "With momentum 0 there is no Nesterov: hand torch's SGD nesterov=momentum > 0."}
@@ -186,7 +187,9 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
     for number in range(task.rounds - mistake.rounds_left_out):
         ends = [task.end(r, begins[r], 0 if mistake.first_round_only else number) for r in range(n)]
         starts = ends if mistake.start_moves else weights
-        shared = _shared(ends, mistake.shared)
+        shared = ends  # what each rank takes for the end of the round
+        if mistake.shared is not Shared.NOTHING:
+            shared = [(np.sum if mistake.shared is Shared.SUM else np.mean)(ends, axis=0)] * n
         gradients = [start - end for start, end in zip(starts, shared, strict=True)]
         if mistake.shared is Shared.SUM_OF_GRADIENTS:
             gradients = [n * g for g in gradients]
@@ -195,7 +198,9 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
 
         share = 1 - momentum if mistake.dampened else 1.0
         buffers = [momentum * mistake.keeps * b + share * g for b, g in zip(buffers, gradients, strict=True)]
-        steps = _steps(gradients, buffers, momentum, mistake)
+        steps = buffers
+        if mistake.nesterov:
+            steps = [g + momentum * b for g, b in zip(gradients, buffers, strict=True)]
         leaves = shared if mistake.from_mean else starts
         weights = [leave - rate * step for leave, step in zip(leaves, steps, strict=True)]
         begins = ends if mistake.own_start else weights
@@ -203,19 +208,6 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
     if mistake.last_ends:
         return [np.mean(ends, axis=0)] * n
     return weights
-
-
-def _shared(ends: ByRank, how: Shared) -> ByRank:
-    """Return what each rank takes for the end of the round."""
-    if how is Shared.NOTHING:
-        return ends
-    return [np.sum(ends, axis=0) if how is Shared.SUM else np.mean(ends, axis=0)] * len(ends)
-
-
-def _steps(gradients: ByRank, buffers: ByRank, momentum: float, mistake: OuterMistake) -> list[np.ndarray]:
-    if not mistake.nesterov:
-        return list(buffers)
-    return [g + momentum * b for g, b in zip(gradients, buffers, strict=True)]
 
 
 _NAMED = {

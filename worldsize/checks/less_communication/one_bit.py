@@ -20,10 +20,9 @@ from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
 from worldsize.checks.less_communication.returned import (
     Awaited,
-    ByRank,
     Needed,
-    Slips,
     changed_arguments,
+    inputs_of,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -64,14 +63,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, numbers, block, steps, dtype, told=number < TOLD)
         name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype} in blocks of {block:,}, {count(steps, 'step')}"
-        yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
-
-
-def _run(arena: Arena, fn: Callable, steps: list[CodedStep]) -> ArenaResult:
-    inputs = []
-    for rank, residual in enumerate(steps[0].residuals):
-        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual]})
-    return arena.ranks(fn, inputs, steps[0].block, driver=less_communication.step_by_step)
+        run = partial(arena.ranks, fn, inputs_of(drawn), block, driver=less_communication.step_by_step)
+        yield Case(name, run, partial(_examine, drawn))
 
 
 # ---- judging ---------------------------------------------------------------------------------
@@ -82,25 +75,23 @@ def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]
     if complaint:
         return {AVERAGE: complaint}
 
+    rounding = ROUNDING[str(steps[0].average.dtype)]
     for number, step in enumerate(steps, 1):
         averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
-        wanted = _wanted(f"the average of step {number}", [step.average] * len(averages), partial(average_slips, step))
+        right, slips = [step.average] * len(averages), partial(average_slips, step)
+        wanted = Awaited(f"the average of step {number}", right, slips, rounding=rounding)
         average = _with_block_of_zeros(wrong(averages, wanted)) or _differs_by_rank(averages, number)
         if average:
             return {AVERAGE: average}
 
-        kept = _wanted(f"the residual of step {number}", step.kept, partial(residual_slips, step))
-        feedback = _with_block_of_zeros(wrong(residuals, kept))
+        wanted = Awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        feedback = _with_block_of_zeros(wrong(residuals, wanted))
         if feedback:
             return {AVERAGE: None, FEEDBACK: feedback}
 
     kept = though_right("average and residual", changed_arguments(ended, ("the gradient", "the residual")))
     sent = though_right("average and residual", wrong_bytes(ended.trace, _needed(steps)))
     return {AVERAGE: None, FEEDBACK: None, KEPT: kept, BYTES: sent}
-
-
-def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
-    return Awaited(name, expected, slips, rounding=ROUNDING[str(expected[0].dtype)])
 
 
 def _with_block_of_zeros(complaint: Complaint) -> Complaint:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, number
+from worldsize.checks.kit.values import close, first_slip, number
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import number as in_words
 
@@ -60,32 +61,43 @@ def pays_below(arena: Arena, fn: Callable) -> Verdict:
     return judge("pays_below", POINTS, _cases(arena, fn))
 
 
+DRAWN = (  # factors (low, high) from plain to the other: of steps, of work, of bytes
+    ((1.2, 2.0), (1.1, 3.0), (0.01, 0.1), "more steps, more work, far fewer bytes"),
+    ((1, 1), (1.2, 4.0), (0.1, 0.5), "as many steps, more work"),
+    ((1.3, 3.0), (1, 1), (0.05, 0.3), "steps of the same length, more of them"),
+    ((0.5, 0.8), (2.5, 4.0), (0.5, 1.0), "fewer steps, each far longer"),
+    ((3.5, 5.0), (0.4, 0.6), (0.02, 0.1), "many more steps, each shorter"),
+    # they never tie
+    ((1, 1), (0.4, 0.9), (0.1, 0.5), "a shorter step, fewer bytes"),
+    ((1, 1), (1, 1), (0.1, 0.5), "fewer bytes, and nothing else"),
+    ((0.2, 0.4), (0.5, 1.5), (1.2, 1.8), "more bytes a step, and far fewer steps"),
+    ((1, 1), (1.2, 2.0), (1.2, 2.0), "more work, more bytes"),
+    ((5.0, 9.0), (1.0, 1.5), (0.3, 0.6), "fewer bytes a step, but many more steps"),
+    ((1, 1), (1, 1), (1.2, 2.0), "as much work, more bytes"),
+    ((1, 1), (0.4, 0.9), (1.2, 2.0), "less work, more bytes"),
+    ((1, 1), (0.4, 0.9), (1, 1), "less work, as many bytes"),
+    ((1, 1), (1.2, 2.0), (1, 1), "more work, as many bytes"),
+    ((1, 1), (1, 1), (1, 1), "as much work, as many bytes"),
+)
+
+
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    def drawn(steps: tuple[float, float], work: tuple[float, float], sent: tuple[float, float]) -> tuple[TimedWay, TimedWay]:
-        return draw_ways(arena, steps, work, sent)
+    ways = [(*draw_ways(arena, steps, work, sent), name) for steps, work, sent, name in DRAWN]
+    plain, other = draw_ways(arena, (1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
+    plain_never, other_never = replace(plain, steps=math.inf), replace(other, steps=math.inf)
+    ways += [
+        (plain, other_never, "the other never reaches the target"),
+        (plain_never, other, "only the other reaches the target"),
+        (plain_never, other_never, "neither reaches the target"),
+    ]
 
-    yield _case(arena, fn, *drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1)), "more steps, more work, far fewer bytes")
-    yield _case(arena, fn, *drawn((1, 1), (1.2, 4.0), (0.1, 0.5)), "as many steps, more work")
-    yield _case(arena, fn, *drawn((1.3, 3.0), (1, 1), (0.05, 0.3)), "steps of the same length, more of them")
-    yield _case(arena, fn, *drawn((0.5, 0.8), (2.5, 4.0), (0.5, 1.0)), "fewer steps, each far longer")
-    yield _case(arena, fn, *drawn((3.5, 5.0), (0.4, 0.6), (0.02, 0.1)), "many more steps, each shorter")
-
-    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (0.1, 0.5)), "a shorter step, fewer bytes")
-    yield _case(arena, fn, *drawn((1, 1), (1, 1), (0.1, 0.5)), "fewer bytes, and nothing else")
-    yield _case(arena, fn, *drawn((0.2, 0.4), (0.5, 1.5), (1.2, 1.8)), "more bytes a step, and far fewer steps")
-    yield _case(arena, fn, *drawn((1, 1), (1.2, 2.0), (1.2, 2.0)), "more work, more bytes")
-    yield _case(arena, fn, *drawn((5.0, 9.0), (1.0, 1.5), (0.3, 0.6)), "fewer bytes a step, but many more steps")
-    yield _case(arena, fn, *drawn((1, 1), (1, 1), (1.2, 2.0)), "as much work, more bytes")
-    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1.2, 2.0)), "less work, more bytes")
-    yield _case(arena, fn, *drawn((1, 1), (0.4, 0.9), (1, 1)), "less work, as many bytes")
-    yield _case(arena, fn, *drawn((1, 1), (1.2, 2.0), (1, 1)), "more work, as many bytes")
-    yield _case(arena, fn, *drawn((1, 1), (1, 1), (1, 1)), "as much work, as many bytes")
-
-    plain, other = drawn((1.2, 2.0), (1.1, 3.0), (0.01, 0.1))
-    yield _case(arena, fn, plain, TimedWay(math.inf, other.work_s, other.bytes), "the other never reaches the target")
-    yield _case(arena, fn, TimedWay(math.inf, plain.work_s, plain.bytes), other, "only the other reaches the target")
-    never = [TimedWay(math.inf, way.work_s, way.bytes) for way in (plain, other)]
-    yield _case(arena, fn, *never, "neither reaches the target")
+    for plain, other, name in ways:
+        what = CROSSING if 0 < crossing(plain, other) < math.inf else EDGES
+        yield Case(
+            f"plain {plain}; other {other} ({name})",
+            partial(arena.call, fn, asdict(plain), asdict(other)),
+            lambda ended, what=what, plain=plain, other=other: {what: _wrong(ended.returned[0], plain, other)},
+        )
 
 
 def draw_ways(
@@ -100,33 +112,18 @@ def draw_ways(
         plain = TimedWay(arena.draws.randint(200, 2000), work_s, arena.draws.randint(10**6, 10**8))
         factors = [arena.draws.uniform(*factor) for factor in (steps, work, sent)]
         other = TimedWay(round(plain.steps * factors[0]), _moments(plain.work_s * factors[1]), round(plain.bytes * factors[2]))
-        if plain.steps == other.steps or _tells(plain, other):
+        if plain.steps == other.steps:
+            return plain, other
+
+        right, values = crossing(plain, other), _mistakes(plain, other).values()
+        if not any(math.isfinite(value) and close(value, right, CLEAR, near_zero=0.0) for value in values):
             return plain, other
 
     raise AssertionError(f"pays_below: {TRIES} draws of {steps}, {work}, {sent}, and in each a slip gives the right answer")
 
 
-def _tells(plain: TimedWay, other: TimedWay) -> bool:
-    """Return whether no slip with words gives the right answer."""
-    right = crossing(plain, other)
-    values = [value for value in _mistakes(plain, other).values() if math.isfinite(value)]
-    return not any(close(value, right, CLEAR, near_zero=0.0) for value in values)
-
-
 def _moments(seconds: float) -> float:
     return max(1, round(seconds / MOMENT_S)) * MOMENT_S
-
-
-def _case(arena: Arena, fn: Callable, plain: TimedWay, other: TimedWay, name: str) -> Case:
-    right = crossing(plain, other)
-    what = CROSSING if 0 < right < math.inf else EDGES
-
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        return {what: _wrong(ended.returned[0], plain, other)}
-
-    return Case(
-        f"plain {plain}; other {other} ({name})", lambda: arena.call(fn, asdict(plain), asdict(other)), examine
-    )
 
 
 def crossing(plain: TimedWay, other: TimedWay) -> float:
@@ -155,7 +152,12 @@ def _wrong(got: object, plain: TimedWay, other: TimedWay) -> Complaint:
     told = f"expected {_bandwidth(right)}, got {_bandwidth(found)}"
     if not 0 < right < math.inf:
         return told + _edge(found, right, plain, other)
-    return told + (_slip(found, plain, other) or _beside(found, plain, other))
+    slip = first_slip(lambda value: math.isfinite(value) and close(found, value, near_zero=0.0), _mistakes(plain, other))
+    if slip:
+        return f"{told}. {slip}"
+    if not 0 < found < math.inf:
+        return f"{told}. There is one bandwidth at which both take equally long"
+    return f"{told}. At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"
 
 
 def _bandwidth(bytes_per_s: float) -> str:
@@ -184,20 +186,6 @@ def _edge(found: float, right: float, plain: TimedWay, other: TimedWay) -> str:
     if found < 0:
         told += ". A bandwidth is never negative: ask first whether both tie at any bandwidth"
     return told
-
-
-def _slip(found: float, plain: TimedWay, other: TimedWay) -> str:
-    for words, value in _mistakes(plain, other).items():
-        if math.isfinite(value) and close(found, value, near_zero=0.0):
-            return f". {words}"
-    return ""
-
-
-def _beside(found: float, plain: TimedWay, other: TimedWay) -> str:
-    """Tell how long both ways take at the bandwidth that came back."""
-    if not 0 < found < math.inf:
-        return ". There is one bandwidth at which both take equally long"
-    return f". At that bandwidth plain takes {plain.seconds(found):.4g} s, the other {other.seconds(found):.4g} s"
 
 
 def _mistakes(plain: TimedWay, other: TimedWay) -> dict[str, float]:

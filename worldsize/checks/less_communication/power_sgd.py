@@ -32,6 +32,7 @@ from worldsize.checks.less_communication.returned import (
     Needed,
     Slips,
     changed_arguments,
+    inputs_of,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -85,9 +86,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _run(arena: Arena, fn: Callable, steps: list[LowRankStep]) -> ArenaResult:
-    inputs = []
-    for rank, residual in enumerate(steps[0].residuals):
-        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual, steps[0].q]})
+    inputs = inputs_of(steps, steps[0].q)
     return with_advice(arena.ranks(fn, inputs, driver=less_communication.step_by_step), _ADVICE)
 
 

@@ -48,15 +48,13 @@ def wrong(held: Sequence[Any], wanted: Awaited) -> Complaint:
     margin = {"tolerance": wanted.rounding, "near_zero": wanted.near_zero}
     for rank, got in enumerate(held):
         complaint = first_difference(got, wanted.expected[rank], rank, wanted.name, **margin)
-        if complaint and not any(_alike(got, other[rank], margin) for other in wanted.too):
+        if not complaint:
+            continue
+        if not any(first_difference(got, other[rank], rank, wanted.name, **margin) is None for other in wanted.too):
             slip = first_slip(lambda given, got=got, rank=rank: same(got, given[rank], **margin), wanted.slips())
             return f"{complaint}. {slip or _as_number(got, wanted.expected[rank])}".rstrip()
 
     return None
-
-
-def _alike(got: Any, expected: np.ndarray, margin: dict[str, float]) -> bool:
-    return same(got, expected, **margin) and got.dtype == expected.dtype
 
 
 def _as_number(got: Any, expected: np.ndarray) -> str:
@@ -74,7 +72,18 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
     return ""
 
 
-# ---- what was handed in ----------------------------------------------------------------------
+# ---- what is handed in -----------------------------------------------------------------------
+
+
+def inputs_of(steps: Sequence[Any], *kept: np.ndarray) -> list[dict[str, Any]]:
+    """Return each rank's input for `drivers.less_communication.step_by_step`: its gradients, and what it has kept.
+
+    That is the rank's residual of the first step, and `kept`, the same on every rank.
+    """
+    given = []
+    for rank, residual in enumerate(steps[0].residuals):
+        given.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual, *kept]})
+    return given
 
 
 def changed_arguments(ended: ArenaResult, names: Sequence[str]) -> Complaint:

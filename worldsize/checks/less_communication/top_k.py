@@ -22,10 +22,9 @@ from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.returned import (
     Awaited,
-    ByRank,
     Needed,
-    Slips,
     changed_arguments,
+    inputs_of,
     not_as_asked,
     wrong,
     wrong_bytes,
@@ -87,10 +86,7 @@ def _tied_case(arena: Arena, fn: Callable) -> Case:
 
 
 def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
-    inputs = []
-    for rank, residual in enumerate(steps[0].residuals):
-        inputs.append({"gradients": [step.gradients[rank] for step in steps], "kept": [residual]})
-    ended = arena.ranks(fn, inputs, steps[0].k, driver=less_communication.step_by_step)
+    ended = arena.ranks(fn, inputs_of(steps), steps[0].k, driver=less_communication.step_by_step)
     return with_advice(ended, _ADVICE) if steps[0].totals[0].size > LAST_OF_INT16 else ended
 
 
@@ -106,17 +102,17 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
     if complaint:
         return {AVERAGE: complaint}
 
-    needed = _needed(steps)
+    needed, rounding = _needed(steps), ROUNDING[str(steps[0].average.dtype)]
     for number, step in enumerate(steps, 1):
         averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
-        average = _wrong_average(averages, step, number)
+        average = _wrong_average(averages, step, number, rounding)
         if average and step.totals[0].size > LAST_OF_INT16 and 0 < ended.trace.total_bytes() < needed.size_bytes:
             average += f" {_SHORT}"
         if average:
             return {AVERAGE: average}
 
-        kept = _wanted(f"the residual of step {number}", step.kept, partial(residual_slips, step))
-        feedback = wrong(residuals, kept)
+        wanted = Awaited(f"the residual of step {number}", step.kept, partial(residual_slips, step), rounding=rounding)
+        feedback = wrong(residuals, wanted)
         if feedback:
             return {AVERAGE: None, FEEDBACK: feedback}
 
@@ -153,13 +149,9 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
 _TIES = "Where several numbers have the size of the k-th, send only enough to make k: a comparison with >= takes all, > none."
 
 
-def _wanted(name: str, expected: ByRank, slips: Slips) -> Awaited:
-    return Awaited(name, expected, slips, rounding=ROUNDING[str(expected[0].dtype)])
-
-
-def _wrong_average(held: Sequence, step: SparseStep, number: int) -> Complaint:
-    right = step.average
-    wanted = _wanted(f"the average of step {number}", [right] * len(held), partial(average_slips, step))
+def _wrong_average(held: Sequence, step: SparseStep, number: int, rounding: float) -> Complaint:
+    right, slips = step.average, partial(average_slips, step)
+    wanted = Awaited(f"the average of step {number}", [right] * len(held), slips, rounding=rounding)
     complaint = wrong(held, wanted)
     if not complaint or not complaint.endswith("differ)."):
         return complaint
@@ -171,15 +163,12 @@ def _wrong_average(held: Sequence, step: SparseStep, number: int) -> Complaint:
         return f"{complaint} {told}: each rank sends k = {step.k}."
 
     alone = step.senders < 2
-    if same(got[alone], right[alone], wanted.rounding, wanted.near_zero):
-        return f"{complaint} {_SHARED}"
-    return complaint
-
-
-_SHARED = (
-    "It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or x[index] += values "
-    "takes one of them. See index_add_."
-)
+    if not same(got[alone], right[alone], wanted.rounding, wanted.near_zero):
+        return complaint
+    return (
+        f"{complaint} It is wrong only where several ranks chose one index: add their numbers up. x[index] = values or "
+        f"x[index] += values takes one of them. See index_add_."
+    )
 
 
 # ---- bytes -----------------------------------------------------------------------------------
