@@ -65,15 +65,16 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
 
     for life in range(len(lesson.lives)):
         ends = {k: (*of_training, NEVER)[life] for k, of_training in enumerate(plan.ends) if life <= len(of_training)}
-        cases = [
-            [lesson.case(life, end, files[k], done[k], rank) for k, end in ends.items()] for rank in range(plan.world_size)
-        ]
+        cases = []
+        for rank in range(plan.world_size):
+            cases.append([lesson.case(life, end, files[k], done[k], rank) for k, end in ends.items()])
 
         def examine(ended: ArenaResult, life: int = life, ends: dict[int, int] = ends) -> dict[str, Complaint]:
             by_training = list(zip(*ended.returned, strict=True))  # [training][rank]
             found: dict[str, Complaint] = {}
             for (k, end), rows in zip(ends.items(), by_training, strict=True):
-                _add(found, _examine(lesson, rows, (life, end, done[k]), whole))
+                for name, complaint in _examine(lesson, rows, (life, end, done[k]), whole).items():
+                    found[name] = found.get(name) or complaint
                 if any(found.values()):
                     return found
                 if life == 0 and end == NEVER:
@@ -84,19 +85,10 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
             return found
 
         yield Case(
-            f"{plan}{_which_life(life)}",
+            str(plan) + ("", ", resumed", ", resumed for the second time")[life],
             lambda cases=cases: arena.ranks(fn, cases, driver=resumed_training.lived),
             examine,
         )
-
-
-def _which_life(life: int) -> str:
-    return ("", ", resumed", ", resumed for the second time")[life]
-
-
-def _add(found: dict[str, Complaint], more: dict[str, Complaint]) -> None:
-    for name, complaint in more.items():
-        found[name] = found.get(name) or complaint
 
 
 # ---- one life of one training ----------------------------------------------------------------
@@ -108,7 +100,7 @@ LifeOf = tuple[int, int, int]  # (life, number of its steps before it is ended, 
 def _examine(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.ndarray]) -> dict[str, Complaint]:
     life, end, done = of
     kind = RESUMED if life else ALL_STEPS
-    complaint = _apart(rows) or _wrong_end(rows, end) or _wrong_places(lesson, rows, of)
+    complaint = _apart(rows) or _wrong_places(lesson, rows, of)
     if complaint:
         return {kind: f"{_when(lesson, of)}{complaint}"}
 
@@ -142,16 +134,12 @@ def _apart(rows: Rows) -> Complaint:
     return f"{words}: every rank goes on from the same place. Call load() on each of them, not on rank 0 alone."
 
 
-def _wrong_end(rows: Rows, end: int) -> Complaint:
-    """Complain about a life that takes steps without end."""
+def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
+    plan, (_, end, done) = lesson.plan, of
     for rank, row in enumerate(rows):
         if end == NEVER and row["how"] == "ended":
             return f"rank {rank} takes steps without end: {count(len(row['taken']), 'step')} so far"
-    return None
 
-
-def _wrong_places(lesson: Lesson, rows: Rows, of: LifeOf) -> Complaint:
-    plan, (_, end, done) = lesson.plan, of
     until = plan.steps if end == NEVER else min(plan.steps, done + end)
     right = [divmod(step, plan.batches) for step in range(done, until)]
     for rank, row in enumerate(rows):

@@ -7,6 +7,7 @@ Young and Daly give (`formulas.goodput`).
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -164,8 +165,9 @@ def goodput(arena: Arena, fn: Callable) -> Verdict:
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for kind in FAILURES:
-        for day in (day for its, day in FIXED if its == kind):
-            yield _case(arena, fn, kind, day)
+        for its, day in FIXED:
+            if its == kind:
+                yield _case(arena, fn, kind, day)
         yield _case(arena, fn, kind, _telling(arena.draws, kind))
     for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
         yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
@@ -177,7 +179,9 @@ def _telling(draws: random.Random, kind: str) -> Day:
     while True:
         day = _drawn(draws, FAILURES[kind], SHORT_DAY_S)
         right = replayed(day)
-        decides = {rule: [not close(replayed(day, slip), right, EXACT) for slip in slips] for rule, slips in SLIPS.items()}
+        decides = {}
+        for rule, slips in SLIPS.items():
+            decides[rule] = [not close(replayed(day, slip), right, EXACT) for slip in slips]
         if all(decides.get(kind, [])) and not any(any(decides[later]) for later in order[order.index(kind) + 1 :]):
             return day
 
@@ -197,22 +201,17 @@ def _drawn(draws: random.Random, failures: int, day_s: int = 1000) -> Day:
 
 def _case(arena: Arena, fn: Callable, kind: str, day: Day, name: str = "") -> Case:
     given = (day.interval_s, day.save_s, day.restart_s, day.day_s, list(day.failures_at))
-    return Case(name or str(day), lambda: arena.call(fn, *given), lambda ended: _examine(ended, kind, day))
+    return Case(name or str(day), lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, day)})
 
 
-def _examine(ended: ArenaResult, kind: str, day: Day) -> dict[str, Complaint]:
-    complaint = _wrong(ended.returned[0], day)
-    return {kind: complaint or changed(ended.inputs[4], list(day.failures_at), "failures_at")}
-
-
-def _wrong(returned: Any, day: Day) -> Complaint:
-    got = number(returned)
+def _wrong(ended: ArenaResult, day: Day) -> Complaint:
+    got = number(ended.returned[0])
     if isinstance(got, str):
         return f"expected one number, the share of the day that is work and was not lost, {got}"
 
     right = replayed(day)
     if close(got, right, EXACT):
-        return None
+        return changed(ended.inputs[4], list(day.failures_at), "failures_at")
     telling = {words: share for words, share in _mistakes(day).items() if not close(share, right, EXACT)}
     return f"expected {right:.6g}, {right * day.day_s:.6g} s of {day.day_s:g} s, got {got:.6g}{first_named(got, telling, EXACT)}"
 
@@ -221,7 +220,13 @@ def _mistakes(day: Day) -> dict[str, float]:
     def ruled(**changed: Any) -> float:
         return replayed(day, Rules(**changed))
 
-    share = replayed(day)
+    share, by_formula = replayed(day), math.nan
+    if day.failures_at and day.save_s:
+        mtbf_s = day.day_s / len(day.failures_at)
+        by_formula = formulas.effective_share(day.interval_s, day.save_s, day.restart_s, mtbf_s)
+    # a failure after the day takes the work of the interval in which the day ends
+    failed_later = bool(day.failures_at) and day.failures_at[-1] >= day.day_s
+
     return {
         "This is in per cent: a share is a number from 0 to 1.": 100 * share,
         "These are seconds: divide by day_s.": share * day.day_s,
@@ -234,7 +239,9 @@ def _mistakes(day: Day) -> dict[str, float]:
             in_save="ignored"
         ),
         "A failure in a save keeps the work being saved here: an incomplete save saves nothing.": ruled(in_save="kept"),
-        "A failure after the day's end is counted here: it does not happen.": _with_later_failures(day),
+        "A failure after the day's end is counted here: it does not happen.": (
+            ruled(at_end="lost") if failed_later else math.nan
+        ),
         "The failures are left out.": replayed(Day(day.interval_s, day.save_s, day.restart_s, day.day_s)),
         "The work since the last save is kept here: a failure loses it.": ruled(lost="nothing"),
         "A failure loses all work of the day here: what was saved is kept.": ruled(lost="all"),
@@ -252,15 +259,8 @@ def _mistakes(day: Day) -> dict[str, float]:
         "The last interval is counted to its end, which is after the day's.": ruled(beyond=True),
         "A failure in a restart takes an interval away here (floor division of a time below 0): nothing was worked, and what was "
         "kept stays.": _with_cycles_below_none(day),
-        "This is the formula for many days: replay this one, with the times that its failures had.": _by_formula(day),
+        "This is the formula for many days: replay this one, with the times that its failures had.": by_formula,
     }
-
-
-def _with_later_failures(day: Day) -> float:
-    """Return the share where a failure after the day takes the work of the interval in which the day ends."""
-    if not day.failures_at or day.failures_at[-1] < day.day_s:
-        return float("nan")
-    return replayed(day, Rules(at_end="lost"))
 
 
 def _with_cycles_below_none(day: Day) -> float:
@@ -271,10 +271,3 @@ def _with_cycles_below_none(day: Day) -> float:
         begin = failure + day.restart_s
     rest = Day(day.interval_s, day.save_s, 0, max(0.0, day.day_s - begin))
     return (kept + replayed(rest) * rest.day_s) / day.day_s if rest.day_s else kept / day.day_s
-
-
-def _by_formula(day: Day) -> float:
-    if not day.failures_at or not day.save_s:
-        return float("nan")
-    mtbf_s = day.day_s / len(day.failures_at)
-    return formulas.effective_share(day.interval_s, day.save_s, day.restart_s, mtbf_s)

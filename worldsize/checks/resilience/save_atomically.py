@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.kit.judge import Case, first_complaint, judge
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -45,11 +45,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         return draws.integers(0, 256, size, "uint8")
 
     def case(name: str, scenarios: list[dict], examine: Callable[[list[Row]], dict[str, Complaint]]) -> Case:
-        return Case(
-            name,
-            lambda: arena.saves(fn, scenarios),
-            lambda ended: examine(_rows(ended)),
-        )
+        return Case(name, lambda: arena.saves(fn, scenarios), lambda ended: examine(list(ended.returned[0])))
 
     first, new, old, large = drawn(SMALL), drawn(SMALL), drawn(OLD), drawn(LARGE)
     yield case(
@@ -104,10 +100,6 @@ def scenario(files: dict[str, np.ndarray], *saves: dict) -> dict[str, Any]:
 def _bytes_to_die_at(size: int, others: int, draws: np.random.Generator) -> list[int]:
     """Return the bytes that a writer may write before it dies: none, all but the last, and drawn numbers between."""
     return [0, size - 1, *map(int, draws.integers(1, size - 1, others))]
-
-
-def _rows(ended: ArenaResult) -> list[Row]:
-    return list(ended.returned[0])
 
 
 # ---- what is left ----------------------------------------------------------------------------
@@ -250,7 +242,8 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     )
     first, second = right
     complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
-    if complaint and first in _missing_file(complaint):
+    missing = complaint and complaint.partition("No such file or directory: '")[2].partition("'")[0]
+    if missing and first in missing:
         both = f": {second}*.tmp matches both" if first.startswith(second) else ""
         return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove only {second}'s own files."
     if complaint:
@@ -267,26 +260,16 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     return f"afterwards the folder holds {', '.join(more)} too. {advice}" if more else None
 
 
-def _missing_file(complaint: str) -> str:
-    """Return the name of the file that an error calls missing, "" where there is none."""
-    _, _, rest = complaint.partition("No such file or directory: '")
-    return rest.partition("'")[0]
-
-
-def _began_with_the_rest(got: np.ndarray | None, new: np.ndarray) -> str:
-    """Return words for a file that holds the new data and also what a killed save had written."""
-    if got is None or len(got) <= len(new):
-        return ""
-    if np.array_equal(got[: len(new)], new) or np.array_equal(got[-len(new) :], new):
-        return '. It also holds what a killed save had written: open the temporary file with "wb", which empties it.'
-    return ""
-
-
 def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Complaint:
     files = row["files"]
     complaint = _raised(row["ended"][-1], "the last save") or _wrong_content(files, right[NAME])
     if complaint:
-        return complaint + _began_with_the_rest(files.get(NAME), right[NAME])
+        got, new = files.get(NAME), right[NAME]
+        if got is None or len(got) <= len(new):
+            return complaint
+        if np.array_equal(got[: len(new)], new) or np.array_equal(got[-len(new) :], new):
+            complaint += '. It also holds what a killed save had written: open the temporary file with "wb", which empties it.'
+        return complaint
 
     if NEIGHBOUR not in files or not np.array_equal(files[NEIGHBOUR], right[NEIGHBOUR]):
         return f"{NEIGHBOUR}, another rank's file, is gone: remove only what your own killed saves left behind."

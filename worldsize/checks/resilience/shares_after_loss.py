@@ -13,13 +13,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, first_complaint, judge
+from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import are_whole, close, first_named, is_row, kind_in_words, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -83,9 +84,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         rate = round(arena.draws.uniform(0.05, 0.5), 3)
         yield Case(
             str(loss),
-            lambda loss=loss, order=order, rate=rate: arena.call(
-                fn, order, loss.done, loss.world_size, list(loss.alive), rate
-            ),
+            partial(arena.call, fn, order, loss.done, loss.world_size, list(loss.alive), rate),
             lambda ended, loss=loss, order=order, rate=rate: _examine(ended, loss, order, rate),
         )
 
@@ -107,17 +106,13 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
 
     shares = {rank: list(map(int, got[0][rank])) for rank in loss.alive}
     wrong_rate = _wrong_rate(got[1], loss, rate)
-    spoilt = first_complaint(changed(ended.inputs[k], given, name) for k, given, name in _needed(loss, order))
+    # the caller needs these arguments at the next loss
+    spoilt = changed(ended.inputs[0], order, "order") or changed(ended.inputs[3], list(loss.alive), "alive")
     once = _not_once(shares, loss, order) or spoilt
     if once:  # with wrong samples, shares are neither even nor next
         return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
     uneven = _uneven(shares)  # first, because uneven shares are never the next samples
     return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
-
-
-def _needed(loss: Loss, order: list[int]) -> tuple[tuple[int, list[int], str], ...]:
-    """Return the arguments that the caller needs at the next loss: (index, value before the call, name)."""
-    return (0, order, "order"), (3, list(loss.alive), "alive")
 
 
 def _no_answer(got: Any, loss: Loss) -> Complaint:
@@ -156,8 +151,10 @@ def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
     strange = [sample for sample in taken if sample not in order]
 
     if strange:
-        word = " The shares hold places in the order, not samples: take order[k]." if _are_places(shares, loss) else ""
-        return f"sample {strange[0]} is not in the epoch.{word}"
+        told = f"sample {strange[0]} is not in the epoch."
+        if sorted(taken.elements()) == list(range(loss.done, loss.samples)):
+            return f"{told} The shares hold places in the order, not samples: take order[k]."
+        return told
     if not (missing or twice or again):
         return None
 
@@ -170,10 +167,6 @@ def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
         found.append(f"{count(len(missing), 'sample')} missing")
     told = f"the shares do not match the {count(loss.left, 'sample')} left: {', '.join(found)}."
     return f"{told} {_slip(shares, loss, order)}".rstrip()
-
-
-def _are_places(shares: dict[int, list[int]], loss: Loss) -> bool:
-    return sorted(chain.from_iterable(shares.values())) == list(range(loss.done, loss.samples))
 
 
 def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
@@ -245,10 +238,11 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
     for k in range(1, -(-len(left) // m) + 1):
         taken = set(chain.from_iterable(row[:k] for row in rows))
         if taken != set(left[: k * m]):
-            where = _first_wrong(rows, k, left, m)
+            skipped = next(sample for sample in left[: k * m] if sample not in taken)
             return (
-                f"when every rank has taken {k} more, together they have {where}. Then `done` does not tell what is left after "
-                f"the next loss: {_how_to_deal(rows, left, m)}"
+                f"when every rank has taken {k} more, together they have skipped number {left.index(skipped) + 1} of the "
+                f"samples left (sample {skipped}) and taken later ones. Then `done` does not tell what is left after the next "
+                f"loss: {_how_to_deal(rows, left, m)}"
             )
     return None
 
@@ -264,12 +258,6 @@ def _how_to_deal(rows: Sequence[list[int]], left: list[int], m: int) -> str:
         lost = "the samples are sorted here by their numbers" if ascending else "the epoch's order is lost here"
         return f"{lost} (a set keeps no order, and sorted makes a new one). Take the samples as they stand in order[done:]."
     return f"{dealt}."
-
-
-def _first_wrong(rows: Sequence[list[int]], k: int, left: list[int], m: int) -> str:
-    taken = set(chain.from_iterable(row[:k] for row in rows))
-    skipped = next(sample for sample in left[: k * m] if sample not in taken)
-    return f"skipped number {left.index(skipped) + 1} of the samples left (sample {skipped}) and taken later ones"
 
 
 # ---- the rate --------------------------------------------------------------------------------
