@@ -32,10 +32,8 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
     The weights are the first of the two values that rank 0 returns.
     """
     returned = ended.returned[0]
-    if not _is_pair(returned):
-        came = f"a {type_in_words(returned)}"
-        if returned is None:
-            came = "nothing"
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        came = "nothing" if returned is None else f"a {type_in_words(returned)}"
         return f"rank 0: expected two values, the weights and the second one of the contract, got {came}"
 
     try:
@@ -55,10 +53,6 @@ def wrong_weights(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan, rate
     if not where.size:
         return None
     return _miscounted(int(where[0]), counted, wanted, play, plan)
-
-
-def _is_pair(returned: Any) -> bool:
-    return isinstance(returned, tuple) and len(returned) == 2
 
 
 def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -140,11 +134,10 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
     """Return the reason for the first version that differs."""
-    pairs = [(sent, due) for sent, due in zip(got, want, strict=False) if sent != due]
-    if not pairs:
+    sent, due = next(((sent, due) for sent, due in zip(got, want, strict=False) if sent != due), (None, None))
+    if sent is None:
         return ""
 
-    sent, due = pairs[0]
     if plan.bound is not None and 0 < sent <= plan.updates:
         first = min(sent, due)
         lead = ahead(play, worker, first)
@@ -165,17 +158,14 @@ def wrong_weights_sent(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan,
     for worker in range(1, play.workers + 1):
         for letter in ended.returned[worker][:-1]:
             version = int(letter[0])
-            if not same(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
-                return _other_weights(worker, version, letter[1:], play, plan, rate)
+            if same(letter[1:], weights_at(play, plan, version, rate), **CLOSE):
+                continue
+            for other in range(plan.updates + 1):
+                if same(letter[1:], weights_at(play, plan, other, rate), **CLOSE):
+                    return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
+            return f"rank {worker}'s letter of version {version} does not hold the weights after {count(version, 'update')}."
 
     return None
-
-
-def _other_weights(worker: int, version: int, got: np.ndarray, play: WorkerScript, plan: UpdatePlan, rate: float) -> str:
-    for other in range(plan.updates + 1):
-        if same(got, weights_at(play, plan, other, rate), **CLOSE):
-            return f"rank {worker} got the weights of version {other} in a letter that says version {version}."
-    return f"rank {worker}'s letter of version {version} does not hold the weights after {count(version, 'update')}."
 
 
 # ---- what is returned besides ----------------------------------------------------------------
@@ -212,7 +202,7 @@ def wrong_dropped(ended: ArenaResult, plan: UpdatePlan) -> Complaint:
 
 def _second(ended: ArenaResult) -> Any:
     returned = ended.returned[0]
-    return returned[1] if _is_pair(returned) else None
+    return returned[1] if isinstance(returned, tuple) and len(returned) == 2 else None
 
 
 def _whole(value: Any) -> int | None:
@@ -240,7 +230,10 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
     elif server.op == "send":
         complaint = f"the server sends to rank {server.peer}, which has weights and computes: answer only workers that wait."
     elif taken >= len(play.order):
-        complaint = _at_the_end(server.peer, plan)
+        complaint = (
+            f"the {count(plan.updates, 'update')} are done, and the server waits for {_from_whom(server.peer)}, but no gradient "
+            f"is under way from there: `busy` lists the workers that compute."
+        )
     elif server.peer is not None:
         complaint = f"the server waits for rank {server.peer}, but rank {play.order[taken]} comes first: receive from anyone."
     else:
@@ -283,14 +276,6 @@ def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
         return f"the server stops, but {count(plan.updates, 'update')} need {len(play.order)} of these: each is one update."
 
     return "the server has ended, but a worker still waits for it: `dismiss` receives what is under way and tells all to stop."
-
-
-def _at_the_end(peer: int | None, plan: UpdatePlan) -> str:
-    done, whom = count(plan.updates, "update"), _from_whom(peer)
-    return (
-        f"the {done} are done, and the server waits for {whom}, but no gradient is under way from there: `busy` lists the "
-        f"workers that compute."
-    )
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldsize.checks.arena import Arena, ArenaResult
+from worldsize.checks.arena import Arena
 from worldsize.checks.asynchronous.scripted_trainings import GOAL, RunShape, ScriptedTrainings, seconds_to_goal
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
@@ -48,25 +48,37 @@ def time_at_best_rate(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    yield _case(arena, fn, MEDIAN, "plain runs", _table(arena, 3))
+    for what, name, table in _tables(arena):
+        given = (table.train, GOAL, list(table.rates), list(table.seeds), list(table.fresh))
+        yield Case(
+            f"{len(table.seeds)} seeds, {name}",
+            lambda given=given: with_advice(arena.call(fn, *given), ADVICE),
+            lambda ended, what=what, table=table: {what: _wrong(ended.returned[0], what, table)},
+        )
+
+
+def _tables(arena: Arena) -> Iterator[tuple[str, str, ScriptedTrainings]]:
+    """Yield (property, name of the case, trainings)."""
+    yield MEDIAN, "plain runs", _table(arena, 3)
 
     table = _table(arena, 3)
-    table.decoy(*[[RunShape(0.4) if k == lucky else RunShape(2.5) for k in range(3)] for lucky in range(3)])
-    yield _case(arena, fn, MEDIAN, "each seed is lucky with another rate", table)
+    slow = [RunShape(2.5)] * 2
+    table.decoy([RunShape(0.4), *slow], [slow[0], RunShape(0.4), slow[1]], [*slow, RunShape(0.4)])
+    yield MEDIAN, "each seed is lucky with another rate", table
 
     table = _table(arena)
     table.put(table.best, [RunShape(9.0), *[RunShape(1.0)] * 3, RunShape(0.5, "rises")])
-    yield _case(arena, fn, MEDIAN, "at the best rate, one run is slow and one diverges", table)
+    yield MEDIAN, "at the best rate, one run is slow and one diverges", table
 
     quick, wild = [RunShape(0.4)] * 2, [RunShape(0.4, "diverges")] * 3
     for ways in ([*quick, *wild], [*wild, *quick]):
         table = _table(arena)
         table.decoy(ways)
-        yield _case(arena, fn, MEDIAN, "one rate diverges with most seeds", table)
+        yield MEDIAN, "one rate diverges with most seeds", table
 
     table = _table(arena)
     table.decoy([RunShape(2.0, step_s=4.0)] * 5)
-    yield _case(arena, fn, MEDIAN, "steps differ in length", table)
+    yield MEDIAN, "steps differ in length", table
 
     table = _table(arena, arena.draws.choice((4, 6)))
     more = (len(table.seeds) - 4) // 2
@@ -77,31 +89,31 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     best, *decoys = [list(map(RunShape, row)) for row in rows]
     table.put(table.best, best)
     table.decoy(*decoys)
-    yield _case(arena, fn, MEDIAN, "an even number", table)
+    yield MEDIAN, "an even number", table
 
     table = _table(arena)
     table.put(table.best, [RunShape(1.0, "rests")] * 5)
-    yield _case(arena, fn, STAYS, "at the best rate, the loss ends exactly at the goal", table)
+    yield STAYS, "at the best rate, the loss ends exactly at the goal", table
 
     table = _table(arena)
     table.decoy([RunShape(3.0, "dips")] * 5)
-    yield _case(arena, fn, STAYS, "one rate touches the goal early, and returns to it late", table)
+    yield STAYS, "one rate touches the goal early, and returns to it late", table
 
     for how in ("rises", "NaN"):
         table = _table(arena)
         table.decoy([RunShape(0.4, how)] * 5)
         what = {"rises": "over the goal", "NaN": "at NaN"}[how]
-        yield _case(arena, fn, STAYS, f"one rate reaches the goal early and ends {what}", table)
+        yield STAYS, f"one rate reaches the goal early and ends {what}", table
 
     far = [arena.draws.randint(3, 4) for _ in range(2)]
     for beyond, end in ((2, "right"), (2, "left"), (1, "right"), (1, "left"), (far[0], "right"), (far[1], "left")):
         best = GRID - 1 + beyond if end == "right" else -beyond
-        yield _case(arena, fn, ENDS, f"the best rate lies beyond the grid's {end} end", _table(arena, best=best))
+        yield ENDS, f"the best rate lies beyond the grid's {end} end", _table(arena, best=best)
 
     table = _table(arena)
     table.decoy([RunShape(1.6)] * 5, fresh=[RunShape(0.2)] * 5)
     table.put(table.best, fresh=[RunShape(1.2), RunShape(1.1), RunShape(0.6, "rises"), RunShape(1.4), RunShape(1.3)])
-    yield _case(arena, fn, FRESH, "fresh seeds differ from those that choose", table)
+    yield FRESH, "fresh seeds differ from those that choose", table
 
 
 def _table(arena: Arena, seeds: int = 5, best: int | None = None) -> ScriptedTrainings:
@@ -111,30 +123,15 @@ def _table(arena: Arena, seeds: int = 5, best: int | None = None) -> ScriptedTra
     return ScriptedTrainings(arena.draws, GRID, best, seeds)
 
 
-def _case(arena: Arena, fn: Callable, what: str, name: str, table: ScriptedTrainings) -> Case:
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got = ended.returned[0]
-        complaint = table.wrong_call or _wrong_pair(got) or _wrong_rate(got[0], table)
-        if what is FRESH:
-            complaint = complaint or _wrong_times(got[1], table)
-        return {what: complaint}
-
-    return Case(
-        f"{len(table.seeds)} seeds, {name}",
-        lambda: with_advice(
-            arena.call(fn, table.train, GOAL, list(table.rates), list(table.seeds), list(table.fresh)), ADVICE
-        ),
-        examine,
-    )
-
-
 # ---- what came back --------------------------------------------------------------------------
 
 
-def _wrong_pair(got: Any) -> Complaint:
-    if isinstance(got, tuple) and len(got) == 2:
-        return None
-    return f"expected two values, the rate and the times of the fresh seeds, got {shown(got)}"
+def _wrong(got: Any, what: str, table: ScriptedTrainings) -> Complaint:
+    if table.wrong_call:
+        return table.wrong_call
+    if not isinstance(got, tuple) or len(got) != 2:
+        return f"expected two values, the rate and the times of the fresh seeds, got {shown(got)}"
+    return _wrong_rate(got[0], table) or (_wrong_times(got[1], table) if what == FRESH else None)
 
 
 def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
@@ -149,19 +146,17 @@ def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
         return f"expected rate {best:.4g}, got {found:.4g}, which is neither in the grid nor an end halved or doubled."
 
     place = min(table.places, key=lambda k: abs(table.rate(k) - found))
-    its, right = _median(table, place), _median(table, table.best)
-    told = f"expected rate {best:.4g}, whose median is {right:.3g} s, got {found:.4g}, whose median is {_seconds(its)}"
-    return told + _slip(place, table)
+    its, right = (statistics.median(table.seconds(k, seed) for seed in table.seeds) for k in (place, table.best))
+    median = f"{its:.3g} s" if math.isfinite(its) else "inf: most of its runs do not stay at the goal"
+    told = f"expected rate {best:.4g}, whose median is {right:.3g} s, got {found:.4g}, whose median is {median}"
 
-
-def _slip(place: int, table: ScriptedTrainings) -> str:
-    """Return the first mistake that leads to this rate, as ". …"; empty where none does."""
-    for words, value in MISTAKES.items():
-        if min(range(GRID), key=lambda k: value(table, k)) == place:
-            return f". {words}"
+    mistaken = [_mistaken(table, k) for k in range(GRID)]
+    for words in mistaken[0]:
+        if min(range(GRID), key=lambda k: mistaken[k][words]) == place:
+            return f"{told}. {words}"
     if place not in range(GRID):
-        return ". Beyond the grid each rate is half or twice its neighbor: go on one rate at a time, until an end is not best"
-    return ""
+        told += ". Beyond the grid each rate is half or twice its neighbor: go on one rate at a time, until an end is not best"
+    return told
 
 
 def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
@@ -196,76 +191,39 @@ def _listed(times: list[float]) -> str:
     return f"[{', '.join(f'{t:.3g}' for t in times[:8])}]"
 
 
-def _seconds(value: float) -> str:
-    if math.isinf(value):
-        return "inf: most of its runs do not stay at the goal"
-    return f"{value:.3g} s"
+def _mistaken(table: ScriptedTrainings, place: int) -> dict[str, float]:
+    """Return {words for a mistake: its value of a rate}; the mistake chooses the rate of the least value."""
+    times = [table.seconds(place, seed) for seed in table.seeds]
+    finite = list(filter(math.isfinite, times))
 
-
-# ---- mistakes --------------------------------------------------------------------------------
-
-
-def _times(table: ScriptedTrainings, place: int) -> list[float]:
-    return [table.seconds(place, seed) for seed in table.seeds]
-
-
-def _median(table: ScriptedTrainings, place: int) -> float:
-    return statistics.median(_times(table, place))
-
-
-def _of_survivors(table: ScriptedTrainings, place: int) -> float:
-    finite = list(filter(math.isfinite, _times(table, place)))
-    return statistics.median(finite) if finite else math.inf
-
-
-def _first_touch(table: ScriptedTrainings, place: int) -> float:
-    rows = [table.points(place, seed) for seed in table.seeds]
-    return statistics.median(next((s for _, s, loss in points if loss <= GOAL), math.inf) for points in rows)
-
-
-def _blind_to_nan(table: ScriptedTrainings, place: int) -> float:
-    rows = []
+    touched, blind, below, in_steps = [], [], [], []  # by seed
     for seed in table.seeds:
-        points = [(v, s, 0.0 if math.isnan(loss) else loss) for v, s, loss in table.points(place, seed)]
-        rows.append(seconds_to_goal(points))
-    return statistics.median(rows)
+        points = table.points(place, seed)
+        touched.append(next((s for _, s, loss in points if loss <= GOAL), math.inf))
+        blind.append(seconds_to_goal([(v, s, 0.0 if math.isnan(loss) else loss) for v, s, loss in points]))
+        below.append(seconds_to_goal([(v, s, math.inf if loss == GOAL else loss) for v, s, loss in points]))
+        in_steps.append(seconds_to_goal([(v, float(v), loss) for v, _, loss in points]))
 
-
-def _below_alone(table: ScriptedTrainings, place: int) -> float:
-    rows = [[(v, s, math.inf if loss == GOAL else loss) for v, s, loss in table.points(place, seed)] for seed in table.seeds]
-    return statistics.median(map(seconds_to_goal, rows))
-
-
-def _in_steps(table: ScriptedTrainings, place: int) -> float:
-    rows = [[(v, float(v), loss) for v, _, loss in table.points(place, seed)] for seed in table.seeds]
-    return statistics.median(map(seconds_to_goal, rows))
-
-
-def _with_fresh(table: ScriptedTrainings, place: int) -> float:
-    return statistics.median(table.seconds(place, seed) for seed in (*table.seeds, *table.fresh))
-
-
-MISTAKES: dict[str, Callable[[ScriptedTrainings, int], float]] = {
-    "It is the grid's end: go on halving or doubling until an end is not best": _median,
-    "Its loss is NaN at the end, and NaN is not at the goal: write `loss <= goal`, because `loss > goal` is false for NaN": (
-        _blind_to_nan
-    ),
-    "This leaves out the runs that never stay at the goal: count each as math.inf": _of_survivors,
-    "Its loss touches the goal and rises over it again: count the time until the loss stays there": _first_touch,
-    "A loss equal to the goal is at the goal, too: compare loss <= goal": _below_alone,
-    "For an even number of seeds this takes the upper of the two middle values: the median is their mean": (
-        lambda table, k: statistics.median_high(_times(table, k))
-    ),
-    "For an even number of seeds this takes the lower of the two middle values: the median is their mean": (
-        lambda table, k: statistics.median_low(_times(table, k))
-    ),
-    "One lucky seed has the least time: take the median over the seeds": lambda table, k: min(_times(table, k)),
-    "One slow seed moves the mean, and one that diverges makes it inf: take the median over the seeds": (
-        lambda table, k: statistics.fmean(_times(table, k))
-    ),
-    "The slowest seed decides here: take the median over the seeds": lambda table, k: max(_times(table, k)),
-    "This has the fewest steps, but its steps are long: compare seconds": _in_steps,
-    "The fresh seeds helped to choose it: use them only to measure": _with_fresh,
-    "This is the first seed's best: one seed is luck": lambda table, k: _times(table, k)[0],
-    "This is the last seed's best: one seed is luck": lambda table, k: _times(table, k)[-1],
-}
+    return {
+        "It is the grid's end: go on halving or doubling until an end is not best": statistics.median(times),
+        "Its loss is NaN at the end, and NaN is not at the goal: write `loss <= goal`, because `loss > goal` is false for NaN":
+            statistics.median(blind),
+        "This leaves out the runs that never stay at the goal: count each as math.inf":
+            statistics.median(finite) if finite else math.inf,
+        "Its loss touches the goal and rises over it again: count the time until the loss stays there":
+            statistics.median(touched),
+        "A loss equal to the goal is at the goal, too: compare loss <= goal": statistics.median(below),
+        "For an even number of seeds this takes the upper of the two middle values: the median is their mean":
+            statistics.median_high(times),
+        "For an even number of seeds this takes the lower of the two middle values: the median is their mean":
+            statistics.median_low(times),
+        "One lucky seed has the least time: take the median over the seeds": min(times),
+        "One slow seed moves the mean, and one that diverges makes it inf: take the median over the seeds":
+            statistics.fmean(times),
+        "The slowest seed decides here: take the median over the seeds": max(times),
+        "This has the fewest steps, but its steps are long: compare seconds": statistics.median(in_steps),
+        "The fresh seeds helped to choose it: use them only to measure":
+            statistics.median([*times, *(table.seconds(place, seed) for seed in table.fresh)]),
+        "This is the first seed's best: one seed is luck": times[0],
+        "This is the last seed's best: one seed is luck": times[-1],
+    }  # fmt: skip

@@ -34,7 +34,12 @@ class WorkerScript:
     @property
     def inputs(self) -> list[Any]:
         """Return each rank's input: for rank 0 the weights, for a worker its turns."""
-        return [self.start.copy(), *({"turns": self._turns(w), **self._end(w)} for w in range(1, self.workers + 1))]
+        given: list[Any] = [self.start.copy()]
+        for worker in range(1, self.workers + 1):
+            place = len(self.order) + worker - 1
+            last = {"last": self.order[-1], "place": place, "size": float(self.sizes[place]), "elements": len(self.start)}
+            given.append({"turns": self._turns(worker), **last})
+        return given
 
     def _turns(self, worker: int) -> list[dict]:
         """Return a worker's turns, each after rank `after`'s token, and followed by a token to rank `before`; 0 is no rank."""
@@ -46,10 +51,6 @@ class WorkerScript:
                 turns.append({"place": k, "size": float(self.sizes[k]), "after": others[k], "before": others[k + 2]})
 
         return turns
-
-    def _end(self, worker: int) -> dict:
-        place = len(self.order) + worker - 1
-        return {"last": self.order[-1], "place": place, "size": float(self.sizes[place]), "elements": len(self.start)}
 
 
 def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:

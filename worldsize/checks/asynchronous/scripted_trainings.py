@@ -54,7 +54,10 @@ class ScriptedTrainings:
         self._ways: dict[tuple[int, int], RunShape] = {}
         self._noise = {(k, seed): draws.uniform(0.95, 1.05) for k in self.places for seed in drawn}
         for k in self.places:
-            self.put(k, [self._usual(k)] * seeds, [self._usual(k)] * seeds)
+            usual = RunShape(WORSE ** abs(k - best))
+            if k > best + 4:  # never all rates of the grid: one of them has to be best
+                usual = RunShape(1.0, "diverges")
+            self.put(k, [usual] * seeds, [usual] * seeds)
 
     @property
     def places(self) -> range:
@@ -62,11 +65,6 @@ class ScriptedTrainings:
 
     def rate(self, place: int) -> float:
         return self.first * 2.0**place
-
-    def _usual(self, place: int) -> RunShape:
-        if place > self.best + 4:  # never all rates of the grid: one of them has to be best
-            return RunShape(1.0, "diverges")
-        return RunShape(WORSE ** abs(place - self.best))
 
     def put(self, place: int, ways: Sequence[RunShape] = (), fresh: Sequence[RunShape] = ()) -> None:
         """Set the shapes of a rate's runs, in the order of the seeds."""
@@ -85,20 +83,14 @@ class ScriptedTrainings:
             self._note(f"train was called with seed {shown(seed)}; expected a seed of seeds or of fresh")
             seed = self.seeds[0]
 
-        place, exact = self._place(rate)
-        if not exact:
+        found, place, off = number(rate), self.best, math.inf
+        if not isinstance(found, str) and 0 < found < math.inf:
+            exact = math.log2(found / self.first)
+            place = min(self.places, key=lambda k: abs(k - exact))
+            off = abs(place - exact)
+        if off >= 1e-6:
             self._note(f"train was called with rate {shown(rate)}; expected one of rates, or an end halved or doubled")
         return self.points(place, int(seed))
-
-    def _place(self, rate: Any) -> tuple[int, bool]:
-        """Return the place nearest to a rate, and whether the rate is exactly there."""
-        found = number(rate)
-        if isinstance(found, str) or not 0 < found < math.inf:
-            return self.best, False
-
-        exact = math.log2(found / self.first)
-        place = min(self.places, key=lambda k: abs(k - exact))
-        return place, abs(place - exact) < 1e-6
 
     def _note(self, complaint: str) -> None:
         self.wrong_call = self.wrong_call or complaint

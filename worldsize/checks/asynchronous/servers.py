@@ -124,11 +124,7 @@ def _case(
         if not versions and not weights:
             sent = answers.wrong_weights_sent(ended, play, plan, RATE)
 
-        if plan.need is None:
-            second = answers.wrong_ages(ended, play, plan)
-        else:
-            second = answers.wrong_dropped(ended, plan)
-
+        second = answers.wrong_ages(ended, play, plan) if plan.need is None else answers.wrong_dropped(ended, plan)
         return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)

@@ -54,7 +54,6 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
         uses.append({k: 1 / max(1, k - base) if scaled else 1.0})
 
         waiting.append(worker)
-
         for rank in list(waiting):
             if bound is None or ahead(play, rank, k + 1) <= bound:
                 versions_sent[rank].append(k + 1)
