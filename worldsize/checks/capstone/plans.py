@@ -131,6 +131,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     fits, fastest = PLANS
     best = _fastest(task)
+
     if got is None and best is None:
         return dict.fromkeys(PLANS)
     if best is None:
@@ -140,6 +141,7 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
         return dict.fromkeys(PLANS, f"no plan fits here; expected None, got {_short(got)}. {why}".rstrip())
     if got is None:
         return dict.fromkeys(PLANS, f"got {shown(got)} A plan that fits takes {_seconds(best, task):.4g} s: try every divisor.")
+
     complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
     if complaint:
         return dict.fromkeys(PLANS, complaint)

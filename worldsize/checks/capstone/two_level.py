@@ -118,14 +118,17 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
     values, between, inside, at_once = TWO_LEVEL
     beside = _not_in_place(ended, inputs)
     wrong = None if beside else _other_sum(ended.inputs, inputs, size) or chunks.wrong_sum(ended.inputs, inputs, "x")
+
     found = {values: beside or wrong}
     if size.world_size > 1:
         found[between] = wrong or none_sent(ended.trace) or _wrong_between(ended, size)
         found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
+
     if not any(found.values()) and size.world_size >= SHOWS_ROUNDS and size.even:
         found[at_once] = _slow(ended, size)
     if not any(found.values()):
         found[values] = _not_returned(ended, inputs)
+
     if found[values]:
         return found
     return {name: though_right("the values", complaint) for name, complaint in found.items()}
@@ -230,6 +233,7 @@ def _why_wrong(crossing: Sequence[Transfer], total: int, expected: int, size: No
         return "With one rank per node this is an all-reduce of the whole tensor: send a chunk at a time."
     if total == expected * size.per_node:
         return "Every rank carries the whole tensor across: first reduce-scatter inside the node, then cross with the shard."
+
     links = {(t.src, t.dst) for t in crossing}
     ring = {(r, (r + 1) % size.world_size) for r in range(size.world_size)}
     if links <= ring or links <= {(b, a) for a, b in ring}:

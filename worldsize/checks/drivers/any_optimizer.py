@@ -6,7 +6,7 @@ the bytes of state, in all optimizers of the class that were made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -104,8 +104,14 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
     later = parameters[-2:] if given["added_at"] else []
     now = parameters[: len(parameters) - len(later)]
 
-    optimizer = make(_groups(now, given["second_rate"]))
-    schedule = _schedule(given["schedule"], optimizer)
+    groups: Any = iter(now)  # an iterator, as model.parameters() is
+    if given["second_rate"]:
+        half = len(now) // 2
+        groups = [{"params": now[:half]}, {"params": now[half:], "lr": given["second_rate"]}]
+
+    optimizer, schedule = make(groups), None
+    if given["schedule"] == "StepLR":
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.4)
     for step in range(given["steps"]):
         if later and step == given["added_at"]:
             optimizer.add_param_group({"params": later, "lr": given["options"]["lr"] / 2})
@@ -122,19 +128,6 @@ def train(model: nn.Module, make: Callable, given: dict[str, Any], backward: Cal
     return optimizer
 
 
-def _groups(parameters: list[nn.Parameter], second_rate: float) -> Iterator[nn.Parameter] | list[dict[str, Any]]:
-    if not second_rate:
-        return iter(parameters)  # an iterator, as model.parameters() is
-    half = len(parameters) // 2
-    return [{"params": parameters[:half]}, {"params": parameters[half:], "lr": second_rate}]
-
-
-def _schedule(name: str, optimizer: Any) -> Any:
-    if name == "StepLR":
-        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.4)
-    return None
-
-
 def watched(kind: type, made: list[Any]) -> type:
     """Return a subclass of the optimizer class `kind` whose instances are appended to `made`."""
 
@@ -147,8 +140,12 @@ def watched(kind: type, made: list[Any]) -> type:
 
 def state_bytes(optimizers: Iterable[Any]) -> int:
     """Return the bytes of the storages that the optimizers' state lies in, each once, without step counts."""
-    tensors = [x for one in optimizers for of_one in one.state.values() for x in of_one.values() if torch.is_tensor(x) and x.ndim]
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+    storages = {}
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            for x in state.values():
+                if torch.is_tensor(x) and x.ndim:
+                    storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
     return sum(storages.values())
 
 

@@ -44,12 +44,14 @@ def tried(fn: Callable, fabric: Fabric, scenarios: list[dict[str, Any]]) -> list
     another process's whole save, while this one stands still at its j-th change). A row has "files" and "ended", which tells of
     each save how it ended, and whether the awaited change came. A scenario past the last change repeats the previous row.
     """
+    # in memory no fsync waits for a disk, and it is not /tmp's file system
+    in_memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     rows: list[dict[str, Any]] = []
     for scenario in scenarios:
         if rows and is_past_the_last_change(scenario, rows[-1]):
             rows.append(rows[-1])
             continue
-        with tempfile.TemporaryDirectory(prefix="saves-", dir=_elsewhere()) as folder:
+        with tempfile.TemporaryDirectory(prefix="saves-", dir=in_memory) as folder:
             for name, data in scenario["files"].items():
                 (Path(folder) / name).write_bytes(_bytes(data))
             ended = [_saved(fn, Path(folder), save) for save in scenario["saves"]]
@@ -65,11 +67,6 @@ def is_past_the_last_change(scenario: dict[str, Any], before: dict[str, Any]) ->
     if last["dies"] and last["dies"][0] == "change":
         change = last["dies"][1]
     return change > 1 and before["ended"][-1].get("changed") is False
-
-
-def _elsewhere() -> str | None:
-    """Return a folder in memory, so that no fsync waits for a disk, and not on /tmp's file system; None if there is none."""
-    return _MEMORY if os.access(_MEMORY, os.W_OK) else None
 
 
 def _saved(fn: Callable, folder: Path, save: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
     result, up to the first that is not an average and tensors shaped like given["kept"]. given["after"] gets the gradient and
     `kept` of each step, as they are after the step.
     """
+    import torch
+
     kept, told = [value.clone() for value in given["kept"]], []
     given["after"] = []
     shapes = [value.shape for value in kept]
@@ -28,7 +30,9 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
         handed = [gradient.clone(), *kept]
         returned = fn(fabric, *handed, *more)
         given["after"].append([value.clone() for value in handed])
-        if not _are_tensors(returned, 1 + len(kept)):
+        if not isinstance(returned, (tuple, list)) or len(returned) != 1 + len(kept):
+            return [*told, returned]
+        if not all(isinstance(value, torch.Tensor) for value in returned):
             return [*told, returned]
 
         told.append([value.detach().clone() for value in returned])
@@ -36,14 +40,6 @@ def step_by_step(fn: Callable, fabric: Fabric, given: dict[str, Any], *more: Any
         if [value.shape for value in kept] != shapes:
             break  # the next step could not use such a state
     return told
-
-
-def _are_tensors(returned: Any, expected: int) -> bool:
-    import torch
-
-    if not isinstance(returned, (tuple, list)) or len(returned) != expected:
-        return False
-    return all(isinstance(value, torch.Tensor) for value in returned)
 
 
 def local_rounds(fn: Callable, fabric: Fabric, given: dict[str, Any], rounds: int, rate: float, momentum: float) -> Any:

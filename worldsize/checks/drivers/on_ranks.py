@@ -103,14 +103,10 @@ def answers(fn: Callable, fabric: Fabric, asked: Sequence[Sequence[Any]]) -> dic
 
 def _drawn() -> dict[str, list[float]]:
     """Return the next numbers of each of the process's own generators."""
-    generators = {"torch": _of_torch, "random": random.random, "numpy": np.random.random}
-    return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
-
-
-def _of_torch() -> float:
     import torch
 
-    return float(torch.rand(1))
+    generators = {"torch": lambda: float(torch.rand(1)), "random": random.random, "numpy": np.random.random}
+    return {name: [draw() for _ in range(4)] for name, draw in generators.items()}
 
 
 def on_each(fn: Callable, given: Sequence[Any], *more: Any) -> list[Any]:

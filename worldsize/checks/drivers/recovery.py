@@ -74,7 +74,9 @@ class Chief:
         self.waiting = max(0, self.waiting - 1)
         update = self._seen["step"](server)
         if update is None:
-            self._lose(state)
+            state["step"].assign(GONE)
+            state["weights"].assign([float(GONE)] * 3)
+            raise lost_server()
         if not update:
             raise TooOften
 
@@ -90,11 +92,6 @@ class Chief:
         state["weights"].assign_add(update)
         self.since_saved += 1
         self.most_unsaved = max(self.most_unsaved, self.since_saved)
-
-    def _lose(self, state: dict[str, Any]) -> None:
-        state["step"].assign(GONE)
-        state["weights"].assign([float(GONE)] * 3)
-        raise lost_server()
 
     def _look_for_checkpoint(self) -> None:
         path = self._newest_path()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a TensorFlow task runs without torch
@@ -86,13 +87,20 @@ def held_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[str
     """
     (rows, columns), *_ = task["shapes"]
     whole_bytes = rows * columns * task["parts"][0].itemsize
+    return _counted_at_work(partial(parts_of, fn), fabric, task, task["parts"], whole_bytes)
+
+
+def _counted_at_work(
+    fn: Callable, fabric: Fabric, task: dict[str, Any], known: list[torch.Tensor], least_bytes: int
+) -> dict[str, Any]:
+    """Return `fn(fabric, task)` as "returned", and as "held" the number of tensors of `least_bytes` or more at each work."""
     held: list[int] = []
 
     def note(meter: LiveBytes) -> None:
-        held.append(sum(size >= whole_bytes for size in meter.sizes()))
+        held.append(sum(size >= least_bytes for size in meter.sizes()))
 
-    with metered(fabric, task["parts"], note):
-        returned = parts_of(fn, fabric, task)
+    with metered(fabric, known, note):
+        returned = fn(fabric, task)
     return {"returned": returned, "held": held}
 
 
@@ -155,14 +163,6 @@ def kept_for_backward(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dic
     return {"returned": returned, "kept": [list(x.shape) for x in kept.values()]}
 
 
-# ---- a vocabulary, cut by words --------------------------------------------------------------
-
-
-def by_words(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> Any:
-    """Return `fn(fabric, logits, targets, first)`, with what a rank is given of each."""
-    return fn(fabric, given["logits"], given["targets"], given["first"])
-
-
 # ---- ring attention --------------------------------------------------------------------------
 
 
@@ -171,12 +171,4 @@ def blocks_at_work(fn: Callable, fabric: Fabric, task: dict[str, Any]) -> dict[s
 
     Returns "returned", the result, and "held", the counts.
     """
-    block_bytes = task["k"].nbytes
-    held: list[int] = []
-
-    def note(meter: LiveBytes) -> None:
-        held.append(sum(size >= block_bytes for size in meter.sizes()))
-
-    with metered(fabric, [task["q"], task["k"], task["v"]], note):
-        returned = fn(fabric, task)
-    return {"returned": returned, "held": held}
+    return _counted_at_work(fn, fabric, task, [task["q"], task["k"], task["v"]], task["k"].nbytes)

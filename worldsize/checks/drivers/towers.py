@@ -39,21 +39,14 @@ def _told(fn: Callable, towers: list) -> Any:
             told.append(complaint)
             return []
 
-        told.append([_place(variable, variables) for _, variable in rows])
+        places = {id(variable): k for k, variable in enumerate(variables)}
+        told.append([places.get(id(variable), -1) for _, variable in rows])  # -1: none of the variables
         return [tf.convert_to_tensor(gradient) for gradient, _ in rows]
 
     tensors = tf.function(step, autograph=False)()
     if isinstance(told[-1], str):
         return told[-1]
     return {"variables": told[-1], "gradients": [np.asarray(tensor) for tensor in tensors]}
-
-
-def _place(variable: Any, variables: list) -> int:
-    """Return which of the variables `variable` is; -1 if it is none of them."""
-    for k, one in enumerate(variables):
-        if one is variable:
-            return k
-    return -1
 
 
 def _rows(got: Any) -> tuple[str, list]:
@@ -64,19 +57,16 @@ def _rows(got: Any) -> tuple[str, list]:
     try:
         rows = [tuple(row) for row in got]
     except Exception:
-        return f"expected a list of (gradient, variable), got {_kind(got)}", []
+        came = f"a {type(got).__name__}"
+        if isinstance(got, (list, tuple)):
+            came = "a list of tensors: where are the variables?"
+        return f"expected a list of (gradient, variable), got {came}", []
 
     for k, row in enumerate(rows):
         if len(row) != 2:
             return f"row {k}: expected (gradient, variable), got {len(row)} values", []
 
     return "", rows
-
-
-def _kind(got: Any) -> str:
-    if isinstance(got, (list, tuple)):
-        return "a list of tensors: where are the variables?"
-    return f"a {type(got).__name__}"
 
 
 def _train(fn: Callable, lesson: dict) -> np.ndarray:

@@ -32,11 +32,11 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
 
         if not isinstance(got, tf.data.Dataset):
             return f"expected a tf.data.Dataset, got {'None' if got is None else type(got).__name__}"
-        return [_plain(element) for element in got.take(MOST_STEPS)]
+
+        steps = []
+        for element in got.take(MOST_STEPS):
+            parts = element if isinstance(element, tuple) else (element,)
+            steps.append([np.asarray(part).tolist() for part in parts])
+        return steps
 
     return [[read(*plan, index) for index in range(plan[2])] for plan in asked["plans"]]
-
-
-def _plain(element: Any) -> Any:
-    parts = element if isinstance(element, tuple) else (element,)
-    return [np.asarray(part).tolist() for part in parts]

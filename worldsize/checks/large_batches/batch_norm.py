@@ -9,7 +9,7 @@ S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,8 +55,9 @@ class NormTask:
         return list(map(len, self.x))
 
     @property
-    def inputs(self) -> list[tuple[np.ndarray, ...]]:
-        return [(x, self.weight, self.bias, grad) for x, grad in zip(self.x, self.grads, strict=True)]
+    def inputs(self) -> list[dict[str, np.ndarray]]:
+        pairs = zip(self.x, self.grads, strict=True)
+        return [{"x": x, "weight": self.weight, "bias": self.bias, "grad": grad} for x, grad in pairs]
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.ranks)} with {', '.join(map(str, self.rows))} rows, {self.features:,} features"
@@ -64,40 +65,34 @@ class NormTask:
 
 def reference(task: NormTask) -> dict[str, ByRank]:
     """Return what each rank should return, computed in float64."""
-    mean, var = statistics(task)
-    hat = standard(task, mean, var)
-    bias, weight = own_sums(task, hat)
-    return {"y": _outputs(task, hat), "grad_x": backward(task, hat, var), "grad_weight": weight, "grad_bias": bias}
-
-
-def statistics(task: NormTask) -> tuple[ByRank, ByRank]:
-    """Return the mean and the variance over the rows of all ranks, [features] each, for every rank."""
-    every = np.concatenate(task.x).astype(float)
-    return [every.mean(0)] * task.ranks, [every.var(0)] * task.ranks
-
-
-def standard(task: NormTask, mean: ByRank, var: ByRank, eps: float | None = None) -> ByRank:
-    """Return x̂ on every rank."""
-    eps = task.eps if eps is None else eps
-    return [(x - m) / np.sqrt(v + eps) for x, m, v in zip(task.x, mean, var, strict=True)]
-
-
-def own_sums(task: NormTask, hat: ByRank) -> tuple[ByRank, ByRank]:
-    """Return each rank's sums of grad and of grad · x̂ over its rows."""
-    sums = [g.sum(0, dtype=float) for g in task.grads]
-    return sums, [(g * one).sum(0) for g, one in zip(task.grads, hat, strict=True)]
-
-
-def backward(task: NormTask, hat: ByRank, var: ByRank, means: tuple[ByRank, ByRank] | None = None) -> ByRank:
-    """Return grad_x on every rank. `means` are each rank's means of grad and of grad · x̂; the default is over all rows."""
-    if means is None:
-        means = tuple([sum(sums) / sum(task.rows)] * task.ranks for sums in own_sums(task, hat))
-
-    found = []
-    for rank, (grad, one) in enumerate(zip(task.grads, hat, strict=True)):
-        inner = grad - means[0][rank] - one * means[1][rank]
-        found.append(task.weight / np.sqrt(var[rank] + task.eps) * inner)
+    _, var = statistics(task)
+    hats = standard(task)
+    means = own_sums(task, hats).sum(1) / sum(task.rows)
+    found: dict[str, ByRank] = {name: [] for name in NAMES}
+    for grad, hat in zip(task.grads, hats, strict=True):
+        found["y"].append(task.weight * hat + task.bias)
+        found["grad_x"].append(task.weight / np.sqrt(var + task.eps) * (grad - means[0] - hat * means[1]))
+    found["grad_bias"], found["grad_weight"] = map(list, own_sums(task, hats))
     return found
+
+
+def statistics(task: NormTask) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the variance over the rows of all ranks, [features] each."""
+    every = np.concatenate(task.x).astype(float)
+    return every.mean(0), every.var(0)
+
+
+def standard(task: NormTask) -> ByRank:
+    """Return x̂ on every rank."""
+    mean, var = statistics(task)
+    return [(x - mean) / np.sqrt(var + task.eps) for x in task.x]
+
+
+def own_sums(task: NormTask, hats: ByRank) -> np.ndarray:
+    """Return each rank's sums of grad and of grad · x̂ over its rows: [2, ranks, features]."""
+    of_grad = [grad.sum(0, dtype=float) for grad in task.grads]
+    of_product = [(grad * hat).sum(0) for grad, hat in zip(task.grads, hats, strict=True)]
+    return np.array([of_grad, of_product])
 
 
 # ---- slips -----------------------------------------------------------------------------------
@@ -105,162 +100,119 @@ def backward(task: NormTask, hat: ByRank, var: ByRank, means: tuple[ByRank, ByRa
 
 def slips(task: NormTask, name: str) -> dict[str, ByRank]:
     """Return {words: what each rank returns by the slip}, for one of NAMES."""
-    if name == "y":
-        return _forward_slips(task)
-    if name == "grad_x":
-        return _backward_slips(task)
-    return _parameter_slips(task)[name]
-
-
-def _forward_slips(task: NormTask) -> dict[str, ByRank]:
-    """Return {words: y as the slip gives it}."""
-    n, rows = task.ranks, task.rows
-    total = sum(rows)
-    mean, var = statistics(task)
-    means = [x.mean(0) for x in task.x]
-    variances = [x.var(0) for x in task.x]
-    squares = [(x**2).mean(0) for x in task.x]
-    shares = np.array(rows) / total
-
-    flat = np.mean(means, axis=0)
-    within = np.array([v * count for v, count in zip(variances, rows, strict=True)])
-    between = var[0] * total - within.sum(0)
-    inflated = sum(v * count**2 / max(1, count - 1) for v, count in zip(variances, rows, strict=True))
-    of_own_rows = [sum(x.sum(0) for x in task.x) / (n * count) for count in rows]
-    of_own_squares = [sum((x**2).sum(0) for x in task.x) / (n * count) for count in rows]
-    of_own_distances = []
-    for m, count in zip(of_own_rows, rows, strict=True):
-        distances = sum(many * (one - m) ** 2 for one, many in zip(means, rows, strict=True))
-        of_own_distances.append((within.sum(0) + distances) / (n * count))
-
-    alike = {  # mean and variance, on every rank
-        "The ranks' means count equally: a rank with more rows must count for more. Add up sums and counts.":
-            (flat, np.mean(squares, axis=0) - flat**2),
-        "The ranks' means and variances count equally: a rank with more rows must count for more.":
-            (flat, np.mean(variances, axis=0)),
-        "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.":
-            (mean[0], np.sum(shares[:, None] * variances, axis=0)),
-        "The joint mean counts the ranks' means equally: a rank with more rows must count for more.":
-            (flat, var[0] + (mean[0] - flat) ** 2),
-        "A rank's squares come from x.var(), which divides by one less than its rows: use x.var(correction=0).":
-            (mean[0], (inflated + between) / total),
-        "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.":
-            (mean[0], (within.sum(0) + ((np.array(means) - mean[0]) ** 2).sum(0)) / total),
-        "The variance is divided by N − 1: batch norm divides by N.": (mean[0], var[0] * total / max(1, total - 1)),
-        "The variance is the mean of the squares: subtract the square of the mean.": (mean[0], var[0] + mean[0] ** 2),
-    }  # fmt: skip
-    by_rank = {
-        "These are the mean and the variance of this rank's own rows: take them over the rows of all ranks.": (means, variances),
-        "The mean is over all ranks' rows, but the variance is over this rank's own.": (mean, variances),
-        "The variance is over this rank's own rows, around the mean of all rows.":
-            (mean, [((x - mean[0]) ** 2).mean(0) for x in task.x]),
-        "The sums of all ranks are divided by n times this rank's rows: count the rows of all.":
-            (of_own_rows, [s - m**2 for s, m in zip(of_own_squares, of_own_rows, strict=True)]),
-        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.":
-            (of_own_rows, of_own_distances),
-    }  # fmt: skip
-
-    found = {}
+    slips_of = {"y": _forward_slips, "grad_x": _backward_slips}.get(name, _parameter_slips)
+    found: dict[str, ByRank] = {}
     with np.errstate(invalid="ignore"):  # a slip may give a variance below 0, and so NaN
-        for words, (m, v) in by_rank.items():
-            found[words] = _outputs(task, standard(task, m, v))
-        for words, (m, v) in alike.items():
-            found[words] = _outputs(task, standard(task, [m] * n, [v] * n))
-    return found | _wrong_formulas(task, mean, var)
-
-
-def _outputs(task: NormTask, hat: ByRank) -> ByRank:
-    return [task.weight * one + task.bias for one in hat]
-
-
-def _wrong_formulas(task: NormTask, mean: ByRank, var: ByRank) -> dict[str, ByRank]:
-    hat = standard(task, mean, var)
-    centred = [x - m for x, m in zip(task.x, mean, strict=True)]
-    return {
-        "eps belongs under the root, beside the variance.": _outputs(
-            task, [c / (np.sqrt(v) + task.eps) for c, v in zip(centred, var, strict=True)]
-        ),
-        "eps is missing.": _outputs(task, standard(task, mean, var, 0.0)),
-        "eps is 1e-5, whatever was given.": _outputs(task, standard(task, mean, var, 1e-5)),
-        "It is divided by the variance: divide by its root.": _outputs(
-            task, [c / (v + task.eps) for c, v in zip(centred, var, strict=True)]
-        ),
-        "weight and bias are missing.": hat,
-        "weight is missing.": [one + task.bias for one in hat],
-        "bias is missing.": [task.weight * one for one in hat],
-    }
-
-
-def _backward_slips(task: NormTask) -> dict[str, ByRank]:
-    """Return {words: grad_x as the slip gives it}; y may be right nevertheless."""
-    n, rows = task.ranks, task.rows
-    mean, var = statistics(task)
-    hat = standard(task, mean, var)
-    of_grad, of_product = own_sums(task, hat)
-    nothing = [np.zeros(task.features)] * n
-
-    def by(taken: Callable[[ByRank, int], np.ndarray]) -> ByRank:
-        means = tuple([taken(sums, rank) for rank in range(n)] for sums in (of_grad, of_product))
-        return backward(task, hat, var, means)
-
-    right = [sum(sums) / sum(rows) for sums in (of_grad, of_product)]
-    x_means, x_vars = [x.mean(0) for x in task.x], [x.var(0) for x in task.x]
-    local = standard(task, x_means, x_vars)
-    local_means = tuple(
-        [own / count for own, count in zip(sums, rows, strict=True)] for sums in own_sums(task, local)
-    )
-    return {
-        "The sums of the backward pass are over this rank's own rows: mean and variance depend on the rows of all ranks, so "
-        "these sums need an all-reduce too.": by(lambda sums, rank: sums[rank] / rows[rank]),
-        "The sums of the backward pass are this rank's own, divided by the rows of all ranks: they need an all-reduce "
-        "too.": by(lambda sums, rank: sums[rank] / sum(rows)),
-        "This is the gradient of a batch norm of this rank's own rows.": backward(task, local, x_vars, local_means),
-        "Mean and variance are taken for constants: they depend on x, too.": backward(task, hat, var, (nothing, nothing)),
-        "The mean of grad is missing: the mean depends on x, too.": backward(task, hat, var, (nothing, [right[1]] * n)),
-        "The part with x̂ is missing: the variance depends on x, too.": backward(task, hat, var, ([right[0]] * n, nothing)),
-        "The two sums of the backward pass are swapped: x̂ multiplies the sum of grad · x̂.": backward(
-            task, hat, var, ([right[1]] * n, [right[0]] * n)
-        ),
-        "The part with x̂ is added: subtract it.": backward(task, hat, var, ([right[0]] * n, [-right[1]] * n)),
-        "The ranks' means of the backward pass count equally: a rank with more rows must count for more.": by(
-            lambda sums, rank: sum(own / count for own, count in zip(sums, rows, strict=True)) / n
-        ),
-        "The sums of the backward pass are divided by this rank's rows: they are sums over the rows of all ranks.": by(
-            lambda sums, rank: sum(sums) / rows[rank]
-        ),
-        "The sums of the backward pass are divided by n times this rank's rows: count the rows of all.": by(
-            lambda sums, rank: sum(sums) / (n * rows[rank])
-        ),
-        "The sums of the backward pass are divided by the number of ranks: divide by the number of all rows.": by(
-            lambda sums, rank: sum(sums) / n
-        ),
-        "The sums of the backward pass are not divided: subtract means over all rows.": by(
-            lambda sums, rank: sum(sums)
-        ),
-        "weight is missing.": [g / task.weight for g in backward(task, hat, var)],
-        "The root of the variance is missing: x̂ is divided by it.": [
-            g * np.sqrt(v + task.eps) for g, v in zip(backward(task, hat, var), var, strict=True)
-        ],
-    }
-
-
-def _parameter_slips(task: NormTask) -> dict[str, dict[str, ByRank]]:
-    """Return {"grad_weight" or "grad_bias": {words: what each rank returns by the slip}}."""
-    n, rows = task.ranks, task.rows
-    hat = standard(task, *statistics(task))
-    found = {}
-    bias, weight = own_sums(task, hat)
-    for name, sums, other in (("grad_weight", weight, bias), ("grad_bias", bias, weight)):
-        found[name] = {
-            "This is the sum over the rows of all ranks: return this rank's own, DDP averages them.": [sum(sums)] * n,
-            "This is the mean over the ranks: return this rank's own sum, DDP averages them.": [sum(sums) / n] * n,
-            "This is the mean over this rank's rows: return the sum, as autograd does.": [
-                own / count for own, count in zip(sums, rows, strict=True)
-            ],
-            "This is divided by the rows of all ranks: return the sum, as autograd does.": [own / sum(rows) for own in sums],
-            "This is the sum of grad times x: weight multiplies x̂.": [
-                (g * x).sum(0, dtype=float) for g, x in zip(task.grads, task.x, strict=True)
-            ],
-            "grad_weight and grad_bias are swapped.": other,
-        }
+        for rank in range(task.ranks):
+            for words, value in slips_of(task, rank, name).items():
+                found.setdefault(words, []).append(value)
     return found
+
+
+def _forward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
+    """Return {words: a rank's y as the slip gives it}."""
+    n, total, x, count = task.ranks, sum(task.rows), task.x[rank], task.rows[rank]
+    rows = np.array(task.rows)[:, None]
+    mean, var = statistics(task)
+
+    # by rank, [ranks, features]
+    means = np.array([own.mean(0) for own in task.x])
+    variances = np.array([own.var(0) for own in task.x])
+    squares = variances + means**2
+
+    flat = means.mean(0)
+    within = (variances * rows).sum(0)
+    between = var * total - within
+    inflated = (variances * rows**2 / np.maximum(1, rows - 1)).sum(0)
+    too_few = (means * rows).sum(0) / (n * count)
+    wrong_statistics = {  # mean and variance
+        "These are the mean and the variance of this rank's own rows: take them over the rows of all ranks.":
+            (means[rank], variances[rank]),
+        "The ranks' means count equally: a rank with more rows must count for more. Add up sums and counts.":
+            (flat, squares.mean(0) - flat**2),
+        "The ranks' means and variances count equally: a rank with more rows must count for more.": (flat, variances.mean(0)),
+        "This is the mean of the ranks' variances: it misses how far the ranks' own means lie apart.": (mean, within / total),
+        "The joint mean counts the ranks' means equally: a rank with more rows must count for more.":
+            (flat, var + (mean - flat) ** 2),
+        "A rank's squares come from x.var(), which divides by one less than its rows: use x.var(correction=0).":
+            (mean, (inflated + between) / total),
+        "The squares between the ranks' means and the joint one count once a rank: each counts for all the rank's rows.":
+            (mean, (within + ((means - mean) ** 2).sum(0)) / total),
+        "The mean is over all ranks' rows, but the variance is over this rank's own.": (mean, variances[rank]),
+        "The variance is over this rank's own rows, around the mean of all rows.": (mean, ((x - mean) ** 2).mean(0)),
+        "The sums of all ranks are divided by n times this rank's rows: count the rows of all.":
+            (too_few, (squares * rows).sum(0) / (n * count) - too_few**2),
+        "All ranks' parts of mean and variance are divided by n times this rank's rows: count the rows of all.":
+            (too_few, (within + (rows * (means - too_few) ** 2).sum(0)) / (n * count)),
+        "The variance is divided by N − 1: batch norm divides by N.": (mean, var * total / max(1, total - 1)),
+        "The variance is the mean of the squares: subtract the square of the mean.": (mean, var + mean**2),
+    }  # fmt: skip
+    found = {}
+    for words, (m, v) in wrong_statistics.items():
+        found[words] = task.weight * (x - m) / np.sqrt(v + task.eps) + task.bias
+
+    centred = x - mean
+    hat = centred / np.sqrt(var + task.eps)
+    return found | {
+        "eps belongs under the root, beside the variance.": task.weight * centred / (np.sqrt(var) + task.eps) + task.bias,
+        "eps is missing.": task.weight * centred / np.sqrt(var) + task.bias,
+        "eps is 1e-5, whatever was given.": task.weight * centred / np.sqrt(var + 1e-5) + task.bias,
+        "It is divided by the variance: divide by its root.": task.weight * centred / (var + task.eps) + task.bias,
+        "weight and bias are missing.": hat,
+        "weight is missing.": hat + task.bias,
+        "bias is missing.": task.weight * hat,
+    }
+
+
+def _backward_slips(task: NormTask, rank: int, _: str) -> dict[str, np.ndarray]:
+    """Return {words: a rank's grad_x as the slip gives it}; y may be right nevertheless."""
+    n, total, x, grad, count = task.ranks, sum(task.rows), task.x[rank], task.grads[rank], task.rows[rank]
+    _, var = statistics(task)
+    hats = standard(task)
+    hat, scale = hats[rank], task.weight / np.sqrt(var + task.eps)
+
+    each = own_sums(task, hats)
+    own, sums = each[:, rank], each.sum(1)
+    right = sums / total
+    wrong_means = {  # of grad, and of grad · x̂
+        "The sums of the backward pass are over this rank's own rows: mean and variance depend on the rows of all ranks, so "
+        "these sums need an all-reduce too.": own / count,
+        "The sums of the backward pass are this rank's own, divided by the rows of all ranks: they need an all-reduce "
+        "too.": own / total,
+        "Mean and variance are taken for constants: they depend on x, too.": (0.0, 0.0),
+        "The mean of grad is missing: the mean depends on x, too.": (0.0, right[1]),
+        "The part with x̂ is missing: the variance depends on x, too.": (right[0], 0.0),
+        "The two sums of the backward pass are swapped: x̂ multiplies the sum of grad · x̂.": right[::-1],
+        "The part with x̂ is added: subtract it.": (right[0], -right[1]),
+        "The ranks' means of the backward pass count equally: a rank with more rows must count for more.":
+            (each / np.array(task.rows)[:, None]).mean(1),
+        "The sums of the backward pass are divided by this rank's rows: they are sums over the rows of all ranks.": sums / count,
+        "The sums of the backward pass are divided by n times this rank's rows: count the rows of all.": sums / (n * count),
+        "The sums of the backward pass are divided by the number of ranks: divide by the number of all rows.": sums / n,
+        "The sums of the backward pass are not divided: subtract means over all rows.": sums,
+    }  # fmt: skip
+    found = {words: scale * (grad - of_grad - hat * of_product) for words, (of_grad, of_product) in wrong_means.items()}
+
+    deviation = np.sqrt(x.var(0) + task.eps)
+    local = (x - x.mean(0)) / deviation
+    unscaled = grad - right[0] - hat * right[1]
+    return found | {
+        "This is the gradient of a batch norm of this rank's own rows.":
+            task.weight / deviation * (grad - grad.mean(0) - local * (grad * local).mean(0)),
+        "weight is missing.": unscaled / np.sqrt(var + task.eps),
+        "The root of the variance is missing: x̂ is divided by it.": task.weight * unscaled,
+    }  # fmt: skip
+
+
+def _parameter_slips(task: NormTask, rank: int, name: str) -> dict[str, np.ndarray]:
+    """Return {words: a rank's grad_weight or grad_bias as the slip gives it}."""
+    of_grad, of_product = own_sums(task, standard(task))
+    sums, other = (of_product, of_grad) if name == "grad_weight" else (of_grad, of_product)
+    return {
+        "This is the sum over the rows of all ranks: return this rank's own, DDP averages them.": sums.sum(0),
+        "This is the mean over the ranks: return this rank's own sum, DDP averages them.": sums.mean(0),
+        "This is the mean over this rank's rows: return the sum, as autograd does.": sums[rank] / task.rows[rank],
+        "This is divided by the rows of all ranks: return the sum, as autograd does.": sums[rank] / sum(task.rows),
+        "This is the sum of grad times x: weight multiplies x̂.": (task.grads[rank] * task.x[rank]).sum(0, dtype=float),
+        "grad_weight and grad_bias are swapped.": other[rank],
+    }

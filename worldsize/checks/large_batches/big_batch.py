@@ -155,6 +155,7 @@ class BigBatch:
         means = sums / counts[:, :, None]
         total, examples = sums.sum((0, 1)), counts.sum()
         own, own_counts = sums.sum(1), counts.sum(1)[:, None]
+
         alike = {  # on every rank
             f"The step is 1/{n} of the right one: DDP divides by the number of ranks, so multiply the loss by {n}.":
                 total / examples / n,
@@ -173,6 +174,7 @@ class BigBatch:
                 sums[:, -1].sum(0) / examples,
             "Only the first part counts.": means[:, 0].mean(0),
         }  # fmt: skip
+
         return {words: [gradient] * n for words, gradient in alike.items()} | {
             "Every rank steps by the gradient of its own examples: run the last part's forward and backward outside "
             "no_sync().": [*(n * own / examples)],

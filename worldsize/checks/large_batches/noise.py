@@ -301,6 +301,7 @@ def _without_negatives(signal: np.ndarray, noise: np.ndarray) -> dict[str, float
     kept = signal > 0
     if kept.all():
         return {}
+
     because = "only negative values keep the mean over the steps unbiased"
     return {
         f"A |G|² below 0 was raised to 0: {because}.": float(noise.mean() / np.maximum(signal, 0).mean()),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.synced_norm import normed
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
@@ -72,14 +72,14 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for task in (*tasks, drawn((2, 3), LARGE)):
         yield Case(
             str(task),
-            lambda task=task: arena.ranks(fn, task.inputs, task.eps, driver=normed),
+            lambda task=task: arena.ranks(fn, task.inputs, task.eps, driver=on_ranks.with_named),
             lambda ended, task=task: _examine(ended, task),
         )
 
     task = drawn((30, 18, 25), 5, shift=LARGE_MEAN, apart=0.5, dtype="float32")
     yield Case(
         f"{ranks_in_words(3)}, float32, a mean of {LARGE_MEAN:,.0f} and a spread of about 1",
-        lambda: arena.ranks(fn, task.inputs, task.eps, driver=normed),
+        lambda: arena.ranks(fn, task.inputs, task.eps, driver=on_ranks.with_named),
         lambda ended: _examine_float32(ended, task),
     )
 
@@ -187,8 +187,8 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
 
 def _changed(after: Sequence[Any], task: NormTask) -> Complaint:
     for rank, (left, given) in enumerate(zip(after, task.inputs, strict=True)):
-        for name, one, before in zip(("x", "weight", "bias", "grad"), left, given, strict=True):
-            complaint = changed(one, before, name, rank)
+        for name, before in given.items():
+            complaint = changed(left[name], before, name, rank)
             if complaint:
                 return complaint
     return None

@@ -202,9 +202,11 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
     epoch, warmup = plan.steps_per_epoch, plan.warmup_steps
     behind, ends = plan.drops(), np.array(plan.drop_epochs, int)
     undropped = np.array(courses()) / 0.1**behind
+
     in_steps = np.sum(plan.steps[:, None] >= ends, axis=1)
     rounded = np.sum(np.rint(plan.steps / epoch)[:, None] >= ends, axis=1)
     of_an_epoch = np.isin(plan.steps // epoch, ends)
+
     return {
         "The rate never drops.": [*undropped],
         "It drops one epoch late: after e epochs the next step has number e · steps_per_epoch.": courses(epoch),

@@ -218,37 +218,30 @@ def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:
 
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
-    n, totals, sent, residuals = len(step.totals), step.totals, step.sent, step.residuals
-    mean_scale = np.mean(step.scales, axis=0)
-    return {
-        "It still has the numbers that were sent, and will send them again.": totals,
-        "It is as it was before the step.": residuals,
-        "It is empty: the rest that the bits leave out is lost for ever. Error feedback keeps it.": [
-            np.zeros_like(t) for t in totals
-        ],
-        "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
-            g - own for g, own in zip(step.gradients, sent, strict=True)
-        ],
-        "The old residual is in it twice: gradient + residual − sent has it once.": [
-            kept + residual for kept, residual in zip(step.kept, residuals, strict=True)
-        ],
-        "These are the numbers that were sent: keep the rest.": sent,
-        "What was sent was added, not taken off.": [t + own for t, own in zip(totals, sent, strict=True)],
-        "It has the wrong sign: it is gradient + residual − sent.": [-kept for kept in step.kept],
-        "The average was taken off. Take off only the numbers that the rank itself sent.": [
-            t - step.average for t in totals
-        ],
-        "It was divided by the number of ranks: the residual is this rank's own.": [kept / n for kept in step.kept],
-        "A part of what was sent was taken off, divided by the number of ranks: all of it was sent.": [
-            t - own / n for t, own in zip(totals, sent, strict=True)
-        ],
-        "A 0 was sent as +1 times its scale, as its bit is 1, and the residual ignores it: take off what the bits say.": [
-            t - np.sign(t) * scale for t, scale in zip(totals, step.scales, strict=True)
-        ],
-        "Its scales are the mean of all ranks': a rank takes off what it has sent itself.": [
-            t - signs(t) * mean_scale for t in totals
-        ],
-        "The signs are gone: it is what the sizes lack of their scale.": [
-            np.abs(t) - scale for t, scale in zip(totals, step.scales, strict=True)
-        ],
-    }
+    n, mean_scale = len(step.totals), np.mean(step.scales, axis=0)
+    found: dict[str, ByRank] = {}
+    of_ranks = zip(step.gradients, step.residuals, step.totals, step.scales, step.sent, step.kept, strict=True)
+    for gradient, residual, total, scale, sent, kept in of_ranks:
+        slips = {
+            "It still has the numbers that were sent, and will send them again.": total,
+            "It is as it was before the step.": residual,
+            "It is empty: the rest that the bits leave out is lost for ever. Error feedback keeps it.": np.zeros_like(total),
+            "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.":
+                gradient - sent,
+            "The old residual is in it twice: gradient + residual − sent has it once.": kept + residual,
+            "These are the numbers that were sent: keep the rest.": sent,
+            "What was sent was added, not taken off.": total + sent,
+            "It has the wrong sign: it is gradient + residual − sent.": -kept,
+            "The average was taken off. Take off only the numbers that the rank itself sent.": total - step.average,
+            "It was divided by the number of ranks: the residual is this rank's own.": kept / n,
+            "A part of what was sent was taken off, divided by the number of ranks: all of it was sent.": total - sent / n,
+            "A 0 was sent as +1 times its scale, as its bit is 1, and the residual ignores it: take off what the bits say.":
+                total - np.sign(total) * scale,
+            "Its scales are the mean of all ranks': a rank takes off what it has sent itself.":
+                total - signs(total) * mean_scale,
+            "The signs are gone: it is what the sizes lack of their scale.": np.abs(total) - scale,
+        }  # fmt: skip
+
+        for words, value in slips.items():
+            found.setdefault(words, []).append(value)
+    return found

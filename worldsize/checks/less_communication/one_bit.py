@@ -122,8 +122,10 @@ def _needed(steps: list[CodedStep]) -> Needed:
     item, blocks = steps[0].gradients[0].itemsize, -(-numbers // block)
     pairs = n * (n - 1) * len(steps)
     bits, scales = -(-numbers // 8), blocks * item
+
     # what blocks take that are packed one by one, each with a last byte of its own
     by_blocks = sum(-(-min(block, numbers - start) // 8) for start in range(0, numbers, block))
+
     return Needed(
         pairs * (bits + scales),
         f"{count(bits, 'byte')} of signs and {count(blocks, 'scale')} from each rank to every other, in each step",

@@ -192,6 +192,7 @@ def _mistakes(plain: TimedWay, other: TimedWay) -> dict[str, float]:
     saved, added_s = plain.all_bytes - other.all_bytes, other.all_work_s - plain.all_work_s
     each_saved, each_added_s = plain.bytes - other.bytes, other.work_s - plain.work_s
     right = _ratio(saved, added_s)
+
     return {
         "This compares one step of each; they need different numbers of steps": _ratio(each_saved, each_added_s),
         "The steps are counted for the bytes, not for the work": _ratio(saved, each_added_s),

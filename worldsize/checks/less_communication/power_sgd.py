@@ -197,6 +197,7 @@ def _needed(steps: list[LowRankStep]) -> Needed:
     r, item = steps[0].q.shape[1], steps[0].gradients[0].itemsize
     each = 2 * (n - 1) * item * len(steps)
     small = each * r * (rows + columns)
+
     return Needed(
         small,
         "two all-reduces of r (rows + columns) numbers",

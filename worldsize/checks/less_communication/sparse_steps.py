@@ -6,6 +6,7 @@ out: the judging (`top_k`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -133,27 +134,23 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
     right, mean = step.average, np.mean(totals, axis=0)
     senders = np.maximum(1, step.senders)
 
-    alone = [_only(g, _largest(np.abs(g), k)) for g in step.gradients]
-    by_gradient = [_only(t, _largest(np.abs(g), k)) for g, t in zip(step.gradients, totals, strict=True)]
-    signed = [_only(t, _largest(t, k)) for t in totals]
-    first = [_only(t, step.places[0]) for t in totals]
-    sizes = [np.abs(own) for own in sent]
+    def mean_of(sent_by: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the mean of what ranks send of their gradient and total by a rule."""
+        return np.mean(list(map(sent_by, step.gradients, totals)), axis=0)
+
     everywhere = {
-        "It was chosen from the gradients alone: add the residual, or numbers that are not sent are lost for ever.": np.mean(
-            alone, axis=0
-        ),
+        "It was chosen from the gradients alone: add the residual, or numbers that are not sent are lost for ever.":
+            mean_of(lambda g, t: _only(g, _largest(np.abs(g), k))),
         "What was sent has the residual in it, but it was chosen by the gradient's size alone: a small number that is due "
-        "since long would never be sent.": np.mean(by_gradient, axis=0),
-        "It was chosen by value, not by size: −9 is larger than 3 here.": np.mean(signed, axis=0),
-        "The values came without their signs: choose by size, and send the numbers as they are.": np.mean(sizes, axis=0),
+        "since long would never be sent.": mean_of(lambda g, t: _only(t, _largest(np.abs(g), k))),
+        "It was chosen by value, not by size: −9 is larger than 3 here.": mean_of(lambda g, t: _only(t, _largest(t, k))),
+        "The values came without their signs: choose by size, and send the numbers as they are.": np.mean(np.abs(sent), axis=0),
         "These are sums: divide by the number of ranks.": right * n,
-        "It was divided by the number of ranks that sent the index: divide by the number of all ranks.": right
-        * n / senders,
+        "It was divided by the number of ranks that sent the index: divide by the number of all ranks.": right * n / senders,
         "This is the mean of everything: the k largest of each rank travel, the rest stays.": mean,
-        "The k largest of the mean were chosen, which no rank can know before everything has travelled.": _only(
-            mean, _largest(np.abs(mean), k)
-        ),
-        "All ranks sent rank 0's choice: each has k largest of its own.": np.mean(first, axis=0),
+        "The k largest of the mean were chosen, which no rank can know before everything has travelled.":
+            _only(mean, _largest(np.abs(mean), k)),
+        "All ranks sent rank 0's choice: each has k largest of its own.": mean_of(lambda g, t: _only(t, step.places[0])),
     }  # fmt: skip
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | {
@@ -164,22 +161,27 @@ def average_slips(step: SparseStep) -> dict[str, ByRank]:
 
 def residual_slips(step: SparseStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
-    n, totals, sent = len(step.totals), step.totals, step.sent
-    return {
-        "What was sent is still in it, and will be sent again.": totals,
-        "It is as it was before the step.": step.residuals,
-        "It is empty: all that was not sent is lost for ever. Error feedback keeps it.": [np.zeros_like(t) for t in totals],
-        "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.": [
-            g - own for g, own in zip(step.gradients, sent, strict=True)
-        ],
-        "What was left of older steps is lost: it is the gradient with the sent places emptied, and should be "
-        "gradient + residual with them emptied.": [np.where(own, 0, g) for g, own in zip(step.gradients, sent, strict=True)],
-        "This is what was sent: the rest should stay.": sent,
-        "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.": [
-            t - step.average for t in totals
-        ],
-        "It is cleared wherever any rank has sent: this rank's own number there was not on its way.": [
-            np.where(step.senders, 0, t) for t in totals
-        ],
-        "It was divided by the number of ranks: the residual is this rank's own.": [kept / n for kept in step.kept],
-    }
+    n = len(step.totals)
+    found: dict[str, ByRank] = {}
+    for gradient, residual, total, sent, kept in zip(
+        step.gradients, step.residuals, step.totals, step.sent, step.kept, strict=True
+    ):
+        slips = {
+            "What was sent is still in it, and will be sent again.": total,
+            "It is as it was before the step.": residual,
+            "It is empty: all that was not sent is lost for ever. Error feedback keeps it.": np.zeros_like(total),
+            "What was left of older steps is lost: it is gradient − sent, and should be gradient + residual − sent.":
+                gradient - sent,
+            "What was left of older steps is lost: it is the gradient with the sent places emptied, and should be "
+            "gradient + residual with them emptied.": np.where(sent, 0, gradient),
+            "This is what was sent: the rest should stay.": sent,
+            "The average was taken off. A rank takes off what it has sent itself: the rest of the average is the others'.":
+                total - step.average,
+            "It is cleared wherever any rank has sent: this rank's own number there was not on its way.":
+                np.where(step.senders, 0, total),
+            "It was divided by the number of ranks: the residual is this rank's own.": kept / n,
+        }  # fmt: skip
+
+        for words, value in slips.items():
+            found.setdefault(words, []).append(value)
+    return found

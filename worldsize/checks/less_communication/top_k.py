@@ -79,6 +79,7 @@ def _tied_case(arena: Arena, fn: Callable) -> Case:
     for _ in range(n):
         sizes = generator.permutation([9.5, 8.25, 7.0, 7.0, 7.0, 7.0, *range(1, 7)])
         totals.append(sizes * generator.choice([-1, 1], numbers))
+
     residuals = [generator.integers(-2, 3, numbers) / 2 for _ in range(n)]
     step = SparseStep([t - e for t, e in zip(totals, residuals, strict=True)], residuals, k)
     name = f"{ranks_in_words(n)}, {numbers} numbers of float64, k = {k}, of which several have the size of the last"
@@ -185,6 +186,7 @@ def _needed(steps: list[SparseStep]) -> Needed:
     item = steps[0].gradients[0].itemsize
     each = n * (n - 1) * k * len(steps)
     whole = (n - 1) * numbers * item * len(steps)
+
     return Needed(
         each * (item + INDEX_BYTES),
         "k numbers and k indices of 4 bytes from each rank to every other",

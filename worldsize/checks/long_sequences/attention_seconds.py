@@ -132,11 +132,13 @@ def _wrong(
         return f"expected the seconds {what} as a number, {value}"
     if value == right or (math.isfinite(right) and close(value, right, near_zero=0.0)):
         return None
+
     if math.isinf(right):
         got_s = in_words(value, "s")
         return f"expected math.inf {what}, got {got_s}: a head lies on one rank, and the ranks do not divide the heads."
     if layer.ranks == 1 and value > right:
         return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}: one rank alone sends nothing."
+
     slip = first_slip(lambda slipped: close(value, slipped, near_zero=0.0), slips(layer))
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
@@ -159,6 +161,7 @@ def _ring_slips(layer: Layer) -> dict[str, float]:
     rows_s = attention.block_bytes(layer.tokens, layer.width, n, layer.item_bytes) / layer.bytes_per_s
     block_s, sent_s = layer.work_s / n**2, alpha + 2 * rows_s
     head_s = attention.block_bytes(layer.tokens, layer.head_width, n, layer.item_bytes) / layer.bytes_per_s
+
     return {
         "Work and way were added: a block travels while the rank works on it.": (n - 1) * (block_s + sent_s) + block_s,
         "The last round sends nothing: n − 1 blocks travel.": n * max(block_s, sent_s),
@@ -180,6 +183,7 @@ def _heads_slips(layer: Layer) -> dict[str, float]:
     n, alpha = layer.ranks, layer.latency_s
     rows_s = attention.block_bytes(layer.tokens, layer.width, n, layer.item_bytes) / layer.bytes_per_s
     work_s, share = layer.work_s / n, (n - 1) / n
+
     return {
         "The rows come back too: queries, keys and values there, and their result.": alpha + 3 * share * rows_s + work_s,
         "Queries travel too: a rank needs all tokens' queries of its heads.": 2 * alpha + 3 * share * rows_s + work_s,

@@ -62,6 +62,7 @@ class Sequence1D:
         The block of rank `source` is masked as if `masked_as(rank, source)` owned it.
         """
         weighed = WeighedRank(rank, self.work and self.work[rank])
+
         found = []
         for step in range(self.world_size):
             source = (rank - step) % self.world_size
@@ -76,6 +77,7 @@ class Sequence1D:
             # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
             theirs = np.resize(self.tokens[numbered_as], len(k))
             scores = np.where(theirs[None, :] > np.array(self.tokens[rank])[:, None], -np.inf, scores)
+
         greatest = np.maximum(scores.max(axis=1, keepdims=True), _UNSEEN)
         weights = np.exp(scores - greatest)
         return greatest, weights.sum(axis=1, keepdims=True), weights @ v.astype(np.float64)
@@ -85,6 +87,7 @@ def merged(parts: Sequence[Part]) -> np.ndarray:
     """Return a rank's rows, [own tokens, width]: all blocks under one softmax."""
     top = np.max([greatest for greatest, _, _ in parts], axis=0)
     factors = [np.exp(greatest - top) for greatest, _, _ in parts]
+
     total = sum(f * s for f, (_, s, _) in zip(factors, parts, strict=True))
     return sum(f * o for f, (_, _, o) in zip(factors, parts, strict=True)) / total
 

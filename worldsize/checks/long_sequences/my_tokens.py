@@ -76,6 +76,7 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
         over = len(missing) < n and missing == list(range(length - len(missing), length))
         lost = " Where the ranks do not divide the tokens, the last ones are left over." if over else ""
         return f"no rank owns {count(len(missing), 'token')} of {length}; the first is {missing[0]}.{lost}"
+
     sizes = [len(got) for got in returned]
     if max(sizes) - min(sizes) > 2:
         most, least = (sizes.index(f(sizes)) for f in (max, min))

@@ -102,6 +102,7 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
             q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
         sequence = Sequence1D(q, k, v, _layout(size, generator), size.causal)
         right = attended(sequence)
+
         clear = 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
         if not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values()):
             return sequence
@@ -111,6 +112,7 @@ def _layout(size: RingCase, generator: np.random.Generator) -> tuple[tuple[int, 
     n, numbers = size.ranks, np.arange(size.length)
     if size.layout == "dealt out":
         return tuple(tuple(numbers[rank::n].tolist()) for rank in range(n))
+
     if size.layout == "at random":
         numbers = generator.permutation(numbers)
     return tuple(tuple(sorted(part.tolist())) for part in np.array_split(numbers, n))
@@ -120,10 +122,12 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     metered = [told["held"] for told in ended.returned if isinstance(told, dict) and "held" in told]
     returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
     sequence = replace(sequence, work=ended.work)
+
     # a grader weighs the work on each block, so rows made with other work cannot be compared
     unread = _wrong_work(ended.trace, sequence.world_size)
     wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
+
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
     if wrong or sent:
         return found | {TWO: wrong or sent, AHEAD: wrong or sent}
@@ -160,6 +164,7 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
                 "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no "
                 "key of a block."
             )
+
         if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
             slip = SINGLE_WORDS
         return f"{complaint}. {slip}".rstrip()
@@ -195,6 +200,7 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
         expected = {sum(blocks) - blocks[(rank + step) % n] for step in (1, -1)}
         if got in expected:
             continue
+
         share = times(got / max(expected))
         told = f"rank {rank} sent {got} bytes, {share} x the n − 1 blocks of keys and values ({max(expected)}). "
         if any(got in (2 * right, right // 2) for right in expected):
@@ -298,6 +304,7 @@ def _invented_work(sequence: Sequence1D) -> Complaint:
     plain = replace(sequence, work=None)
     for rank, work in enumerate(sequence.work):
         own, *others = [weighted.astype(sequence.q.dtype) for _, _, weighted in plain.parts(rank)]
+
         ways = ([own, *others], [own, *reversed(others)])
         if not any(all(same_direction(w.given, x) for w, x in zip(work, way, strict=True)) for way in ways):
             return on_other_numbers(rank)

@@ -117,6 +117,7 @@ def _drawn(size: MixtureCase, generator: np.random.Generator) -> Mixture:
     n = len(size.tokens)
     weights = tuple((generator.normal(size=(n, size.width, size.width)) / size.width**0.5).astype(size.dtype))
     x, gradient = ([generator.normal(size=(t, size.width)).astype(size.dtype) for t in size.tokens] for _ in range(2))
+
     chosen = []
     for tokens in size.tokens:
         drawn = generator.integers(0, n, tokens)
@@ -129,9 +130,11 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     wrong = _wrong_shape(ended.returned, mixture) or _changed(ended.inputs, mixture)
     lost = wrong or _wrong_dropped(ended.returned, mixture)
     wrong = lost or _wrong_rows(ended.returned, mixture)
+
     found = {VALUES: wrong}
     if mixture.capacity is not None or lost:
         found[DROPPED] = lost
+
     sent = none_sent(ended.trace, "Send each token to the rank of its expert.") or _wrong_bytes(ended.trace, mixture)
     found[BYTES] = wrong or though_right("the rows", sent or _worked_often(ended.returned))
     return found
@@ -166,6 +169,7 @@ def _wrong_dropped(returned: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, told in enumerate(returned):
         for way in ("forward", "backward"):
             got, expected = sorted(map(int, told[way][1])), mixture.dropped(rank)
+
             if got != expected:
                 why = _why_dropped(got, rank, mixture)
                 return f"rank {rank} dropped the tokens at {got}; expected {expected}. {why}".rstrip()
@@ -180,6 +184,7 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
     last_first = experts.kept(own[::-1], most)
     if got == sorted(set(range(len(own))) - {len(own) - 1 - place for place in last_first}):
         return "An expert takes the first tokens of a rank, and drops the later ones."
+
     if got == _dropped_of_all(rank, mixture):
         return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
@@ -193,6 +198,7 @@ def _dropped_of_all(rank: int, mixture: Mixture) -> list[int]:
     """Return the tokens that a rank drops if the capacity is for all ranks' tokens together."""
     taken: Counter[int] = Counter()
     dropped = []
+
     for other in range(rank + 1):
         for place, expert in enumerate(mixture.chosen[other]):
             taken[expert] += 1
@@ -243,6 +249,7 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
     # the function runs twice, and each time may tell each rank how many rows go to whom, in 8 bytes a number
     said = 2 * 8 * (n + 1)
+
     got = trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
@@ -250,6 +257,7 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
             sent = got.get((src, dst), 0)
             if src == dst or rows <= sent <= rows + said:
                 continue
+
             told = (
                 f"rank {src} sent rank {dst} {sent} bytes in a forward and a backward pass; expected {rows} for "
                 f"{count(rows // (width * item), 'row')}, there and back, and up to {said} for their number. "

@@ -75,8 +75,10 @@ def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
             for (k, end), rows in zip(ends.items(), by_training, strict=True):
                 for name, complaint in _examine(lesson, rows, (life, end, done[k]), whole).items():
                     found[name] = found.get(name) or complaint
+
                 if any(found.values()):
                     return found
+
                 if life == 0 and end == NEVER:
                     whole.extend(row["returned"]["weight"] for row in rows)
                 if len(rows[0]["file"]):
@@ -206,11 +208,13 @@ def _wrong_weights(lesson: Lesson, rows: Rows, of: LifeOf, whole: Sequence[np.nd
     life, _, done = of
     begun = lesson.fresh(0 if done else life)  # without a checkpoint the training begins with this life's own state
     right = lesson.advanced(begun, lesson.plan.steps).parts[0]
+
     for rank, row in enumerate(rows):
         got = row["returned"]["weight"]
         if not same(got, right, **CLOSE):
             slip = _slip(lesson, got, of) if life else ALONE
             return f"rank {rank}: expected the weights {_numbers(right)}, got {_numbers(got)}. {slip}"
+
         if life and done and not np.array_equal(got, whole[rank]):
             far = np.abs(got - whole[rank]).max()
             return (

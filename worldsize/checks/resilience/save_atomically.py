@@ -222,6 +222,7 @@ def _not_on_disk(ended: dict[str, Any]) -> Complaint:
             f"the file was written in {ended['elsewhere']} and renamed from there. Across file systems a rename fails, or is a "
             f"copy that a kill can tear: write the file in path.parent."
         )
+
     if ended["on_disk"]:
         return None
     return (

@@ -235,6 +235,7 @@ def _uneven(shares: dict[int, list[int]]) -> Complaint:
 def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
     left, m = order[loss.done :], len(loss.alive)
     rows: Sequence[list[int]] = list(shares.values())
+
     for k in range(1, -(-len(left) // m) + 1):
         taken = set(chain.from_iterable(row[:k] for row in rows))
         if taken != set(left[: k * m]):

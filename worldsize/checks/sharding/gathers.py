@@ -115,7 +115,7 @@ class LayerGathers:
         return None
 
     def _gathers(self) -> list[_Gather]:
-        """Return the gathers of rank 0, then those of rank 1, each rank's in order."""
+        """Return both ranks' gathers, all of rank 0 first, each rank's in order."""
         of_step = list(range(len(self._works)))
         if len(self._messages[0]) != len(of_step) * self._steps:  # the last layer's weight stays for its backward pass
             of_step.remove(self._layers)

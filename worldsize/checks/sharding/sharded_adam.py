@@ -106,6 +106,7 @@ def _examine(ended: ArenaResult, task: Replicas) -> dict[str, Complaint]:
     states = [told["state"] for told in ended.returned]
     held = [given["weights"] for given in ended.inputs]
     wrong = _wrong_weights(held, right, task)
+
     too_large = _too_large(states, right)
     found = {
         WEIGHTS: wrong,
@@ -132,12 +133,14 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
     n = task.world_size
     held = [task.weights] * n if slip.gathers_first else own_alone(task.weights, n)
     means, squares = ([np.zeros_like(part) for part in cut(task.weights, n)] for _ in range(2))
+
     for step in range(1, task.steps + 1):
         at = own_alone(task.weights, n) if slip.ahead else held
         made = [task.gradients[r][step - 1] + task.pull * np.nan_to_num(at[r]) for r in range(n)]
         if slip.gathers == "before":
             held = [_gathered(held)] * n
         held = [own.copy() for own in held]
+
         for r in range(n):
             gradient = made[r] if slip.gradient == "own" else np.sum(made, axis=0)
             part = cut(gradient / n if slip.gradient == "mean" else gradient, n)[r]
@@ -149,6 +152,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
             upright = np.sqrt(squares[r] / (1 - BETAS[1] ** number)) + EPSILON
             if not slip.into_a_copy:
                 cut(held[r], n)[r][...] -= task.rate * means[r] / (1 - BETAS[0] ** number) / upright
+
         if slip.gathers == "after" or (slip.gathers == "in the end" and step == task.steps):
             held = [_gathered(held)] * n
     return [Trained(*own) for own in zip(held, means, squares, strict=True)]

@@ -184,9 +184,10 @@ def block_on_ranks(
 
         hidden = [whole @ w.up.T + w.up_bias for w in shards]
         summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
+
         past = {"x": 1, "none": 0, "normed": 0, "of all ranks": n}[mistake.residual]
         plain = [norms[r].normed(own[r])[1] if mistake.residual == "normed" else past * own[r] for r in range(n)]
-        ys = [_block_left(summands, rank, plain[rank], shards[rank].down_bias, mistake) for rank in range(n)]
+        ys = [cut(_left(summands, r, shards[r].down_bias, mistake), n)[r] + plain[r] for r in range(n)]
 
         straight = [y - part for y, part in zip(ys, targets, strict=True)]
         grad = np.concatenate(straight)
@@ -210,15 +211,12 @@ def block_on_ranks(
     return run
 
 
-def _block_left(summands: list, rank: int, residual: np.ndarray, bias: np.ndarray, mistake: Mistake) -> np.ndarray:
-    return cut(_left(summands, rank, bias, mistake), len(summands))[rank] + residual
-
-
 def _shared(parts: list[tuple[np.ndarray, ...]], mistake: Mistake) -> list[tuple[np.ndarray, ...]]:
     """Combine the ranks' parts of the gradients of the weights in SHARED, subject to the mistake."""
-    n = len(parts)
-    columns = [
-        list(column) if name in mistake.shared_alone else [sum(column) / (n if mistake.shared_divided else 1)] * n
-        for name, column in zip(SHARED, zip(*parts, strict=True), strict=True)
-    ]
+    n, columns = len(parts), []
+    for name, column in zip(SHARED, zip(*parts, strict=True), strict=True):
+        if name in mistake.shared_alone:
+            columns.append(column)
+        else:
+            columns.append([sum(column) / (n if mistake.shared_divided else 1)] * n)
     return list(zip(*columns, strict=True))

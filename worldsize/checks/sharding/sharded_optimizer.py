@@ -188,6 +188,7 @@ def _slipping(kind: type, slip: OptimizerSlip) -> type:
                     group.update(told)
                 if slip.heard:
                     group.update({name: value for name, value in told.items() if name not in slip.heard})
+
             if slip.forgetful:
                 self.state.clear()
             for _ in range(2 if slip.twice else 1):
@@ -242,7 +243,10 @@ def _wrong_weights(held: Sequence[Any], task: TrainedModel, right: OneProcess) -
         return None
 
     rank, k = place
-    shape, off = list(right.weights[k].shape), _off(held, right)
+    shape, off = list(right.weights[k].shape), 0.0
+    for of_rank in held:
+        for got, expected in zip(of_rank, right.weights, strict=True):
+            off = max(off, float(np.abs(got - expected).max()))
     told = f"rank {rank}: parameter {k}, of shape {shape}, differs from one process's; the largest difference is {off:.1e}. "
     return told + _why(held, task, right)
 
@@ -255,19 +259,16 @@ def _first_wrong(held: Sequence[Any], weights: list[np.ndarray]) -> tuple[int, i
     return None
 
 
-def _off(held: Sequence[Any], right: OneProcess) -> float:
-    pairs = [(got, expected) for of_rank in held for got, expected in zip(of_rank, right.weights, strict=True)]
-    return max(float(np.abs(got - expected).max()) for got, expected in pairs)
-
-
 def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
     start = [p.detach().numpy() for p in any_optimizer.model_of(task.model, task.seed).parameters()]
     if _first_wrong(held, start) is None:
         return "These are the initial weights: change the parameters in place at every step."
+
     summed = {OptimizerSlip(scale=task.world_size): "It stepped by the sum of the gradients: divide by the number of ranks."}
     for slip, words in (summed | _SLIPS).items():
         if _first_wrong(held, one_process(task, slip).weights) is None:
             return words
+
     if task.model == UNUSED:
         return (
             "A parameter without a gradient in a step stays as it is, even if it had one in the step before: is an old "
@@ -283,6 +284,7 @@ def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
 def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: OneProcess) -> Complaint:
     whole, n = sum(right.state), task.world_size
     most = whole / n + max(right.state)  # parameters are dealt out whole, so one more may fall to a rank
+
     for rank, told in enumerate(returned):
         if not told["made"]:
             return f"rank {rank} made no optimizer of the class `kind`: let one take the steps."
@@ -305,9 +307,11 @@ def _dear(ended: ArenaResult, task: TrainedModel, right: OneProcess) -> Complain
     n, everything = task.world_size, sum(w.nbytes for w in right.weights)
     needed = sum(2 * (n - 1) * size for size in right.with_gradient)
     without = sum((n - 1) * (everything - size) for size in right.with_gradient)
+
     got = ended.trace.total_bytes()
     if got <= needed:
         return None
+
     told = f"all ranks together sent {times(got / needed)} x an all-reduce of the gradients; expected 1 x. "
     if got <= needed + without:
         return told + "A parameter without a gradient in a step does not change: do not gather it."

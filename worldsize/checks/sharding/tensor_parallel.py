@@ -93,34 +93,32 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
             weights = MlpWeights.drawn(generator, width, hidden)
             batches = [tuple(generator.normal(size=(2, rows, width))) for _ in range(steps)]
             shards = shards_of(generator, n, weights, batches)
-        yield _case(arena, fn, shards, points)
+
+        yield Case(
+            shards.name,
+            lambda shards=shards: with_advice(arena.ranks(fn, shards.inputs, driver=sharding.kept_for_backward), _ADVICE),
+            lambda ended, shards=shards: _examine(ended, shards, points),
+        )
 
 
 def _slips_are_told(shards: Shards) -> bool:
     """Return whether each slip would be named; with many hidden units at 0, two slips can agree, or one can be right."""
     for words in shards.parts["y"][0].slips:
-        slipped = [
-            {key: tuple(part.slips[words][rank] for part in parts) for key, parts in shards.parts.items()}
-            for rank in range(len(shards.inputs))
-        ]
+        slipped: list[dict[str, tuple]] = [{} for _ in shards.inputs]
+        for key, parts in shards.parts.items():
+            for rank, by_rank in enumerate(zip(*(part.slips[words] for part in parts), strict=True)):
+                slipped[rank][key] = by_rank
         if words not in (_wrong(slipped, shards) or ""):
             return False
     return True
 
 
-def _case(arena: Arena, fn: Callable, shards: Shards, points: dict) -> Case:
+def _examine(ended: ArenaResult, shards: Shards, points: dict) -> dict[str, Complaint]:
     values, messages = points
-
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        returned = [told["returned"] for told in ended.returned]
-        wrong = _wrong(returned, shards)
-        dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
-        # the right number of bytes earns nothing if the values in them are wrong
-        return {values: wrong, messages: wrong or though_right("the values", dear)}
-
-    return Case(
-        shards.name, lambda: with_advice(arena.ranks(fn, shards.inputs, driver=sharding.kept_for_backward), _ADVICE), examine
-    )
+    wrong = _wrong([told["returned"] for told in ended.returned], shards)
+    dear = _wrong_bytes(ended, shards) or _tokens_kept_twice(ended.returned, shards)
+    # the right number of bytes earns nothing if the values in them are wrong
+    return {values: wrong, messages: wrong or though_right("the values", dear)}
 
 
 def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Complaint:
@@ -164,11 +162,16 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
             return f"rank {rank}: expected what train returns, a dict with {', '.join(KEYS)}, got {what_came(got)}"
 
     for key in KEYS:
-        complaint = _wrong_count([got[key] for got in returned], key, len(shards.parts[key]))
-        if complaint:
-            return complaint
+        expected = len(shards.parts[key])
+        for rank, given in enumerate(returned):
+            got = given[key]
+            if not isinstance(got, tuple) or len(got) != expected:
+                return f'rank {rank}: expected "{key}" with {expected} tensors, got {what_came(got)}'
 
-    for key, k in _in_order(len(shards.parts["y"]), len(shards.parts["weights"])):
+    # step by step, so that the earliest difference is reported
+    in_order = [(key, k) for k in range(len(shards.parts["y"])) for key in ("y", "grad_x")]
+    in_order += [("weights", k) for k in range(len(shards.parts["weights"]))]
+    for key, k in in_order:
         complaint = wrong_part([got[key][k] for got in returned], shards.parts[key][k])
         if complaint:
             return complaint
@@ -176,34 +179,12 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
     return None
 
 
-def _in_order(steps: int, weights: int) -> Iterator[tuple[str, int]]:
-    """Yield (key, index) step by step, so that the earliest difference is reported."""
-    for k in range(steps):
-        yield "y", k
-        yield "grad_x", k
-    for k in range(weights):
-        yield "weights", k
-
-
-def _wrong_count(lists: Sequence[Any], key: str, expected: int) -> Complaint:
-    for rank, got in enumerate(lists):
-        if not isinstance(got, tuple) or len(got) != expected:
-            return f'rank {rank}: expected "{key}" with {expected} tensors, got {what_came(got)}'
-    return None
-
-
 # ---- messages --------------------------------------------------------------------------------
-
-_TOO_MANY = (
-    "Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of a sum, "
-    "half of an all-reduce is enough."
-)
-_HOW = "Each rank holds a shard: add up or gather over the fabric what several ranks need."
 
 
 def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
     """Return a complaint if the ranks sent more or fewer bytes than the collectives need, or nothing."""
-    complaint = none_sent(ended.trace, _HOW)
+    complaint = none_sent(ended.trace, "Each rank holds a shard: add up or gather over the fabric what several ranks need.")
     if complaint:
         return complaint
 
@@ -217,7 +198,10 @@ def _wrong_bytes(ended: ArenaResult, shards: Shards) -> Complaint:
         return f"{told}Do you send float32? All tensors are float64 here."
     if got < needed:
         return f"{told}A sum over the ranks is missing."
-    return f"{told}{_TOO_MANY}"
+    return (
+        f"{told}Send no weights, and nothing that a rank can compute from its own shard. Where a rank needs only its own part of "
+        f"a sum, half of an all-reduce is enough."
+    )
 
 
 # ---- what is right, and what slips give ------------------------------------------------------
@@ -343,10 +327,9 @@ def _sizes(weights: MlpWeights) -> str:
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
     """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
-    found = {}
+    found: dict[str, list[Part]] = {}
     for key, tensors in expected.items():
-        found[key] = [
-            Part(name, value, {words: run.of(key)[k] for words, run in slips.items()})
-            for k, (name, value) in enumerate(tensors.items())
-        ]
+        found[key] = []
+        for k, (name, value) in enumerate(tensors.items()):
+            found[key].append(Part(name, value, {words: run.of(key)[k] for words, run in slips.items()}))
     return found

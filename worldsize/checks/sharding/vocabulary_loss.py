@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers import sharding
+from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
@@ -70,10 +70,10 @@ class VocabularyCase:
         return whole[:, self.first[rank] : self.first[rank] + self.words[rank]]
 
     def inputs(self) -> list[dict[str, Any]]:
-        return [
-            {"logits": self.own(self.logits, rank).copy(), "targets": self.targets, "first": self.first[rank]}
-            for rank in range(self.world_size)
-        ]
+        given = []
+        for rank, first in enumerate(self.first):
+            given.append({"logits": self.own(self.logits, rank).copy(), "targets": self.targets, "first": first})
+        return given
 
 
 def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
@@ -92,7 +92,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         far += f", each token's about {size.rising:g} above the one before" * bool(size.rising)
         yield Case(
             f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}",
-            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), driver=sharding.by_words), _ADVICE),
+            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), driver=on_ranks.with_named), _ADVICE),
             lambda ended, task=task: _examine(ended, task),
         )
 
@@ -117,7 +117,7 @@ def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
 
 
 def _examine(ended: ArenaResult, task: VocabularyCase) -> dict[str, Complaint]:
-    wrong = _wrong_shape(ended.returned, task) or _changed(ended.inputs, task) or _wrong_loss(ended.returned, task)
+    wrong = _wrong_loss(ended, task)
     slope = wrong or _wrong_gradient(ended.returned, task)
     sent = none_sent(ended.trace, "Exchange a maximum, a sum and the right word's logit over all ranks.")
     return {LOSS: wrong, GRADIENT: slope, BYTES: slope or though_right("the loss and its gradient", sent or _dear(ended, task))}
@@ -159,10 +159,12 @@ def _log_sums(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     parts = [task.own(whole, rank) for rank in range(task.world_size)]
     tops = [part.max(axis=1, initial=-np.inf) for part in parts]
     top = np.max(tops, axis=0) if slip.maximum != "none" else np.zeros(len(whole))
+
     with np.errstate(all="ignore"):
         if slip.maximum == "own":
             sums = [np.exp(part - own[:, None]).sum(axis=1) for part, own in zip(parts, tops, strict=True)]
             return [own + np.log(np.sum(sums, axis=0)) for own in tops]
+
         sums = [np.exp(part - top[:, None]).sum(axis=1) for part in parts]
         of_all = np.sum(sums, axis=0)
         return [top + np.log(own if slip.sums == "own" else of_all) for own in sums]
@@ -210,16 +212,26 @@ _OVERFLOW = (
 )
 
 
-def _wrong_loss(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
+def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
+    for rank, got in enumerate(ended.returned):
+        if not isinstance(got, tuple) or len(got) != 2:
+            return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
+    for rank, given in enumerate(task.inputs()):
+        for name in ("logits", "targets"):
+            complaint = changed(ended.inputs[rank][name], given[name], f"`{name}`", rank)
+            if complaint:
+                return complaint
+
     near = NEAR[str(task.logits.dtype)]
     expected = float(losses(task)[0])
     named = {words: losses(task, slip) for slip, words in _LOSS_SLIPS.items()}
-    for rank, (got, _) in enumerate(returned):
+    for rank, (got, _) in enumerate(ended.returned):
         found = lone_number(got)
         if isinstance(found, str):
             return f"rank {rank}: expected the loss as one number, {found}"
         if close(found, expected, near):
             continue
+
         told = f"rank {rank}: expected a loss of {expected:.9g}, got {found:.9g}. "
         if not np.isfinite(found):
             return told + _OVERFLOW
@@ -259,6 +271,7 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
     dtype = str(task.logits.dtype)
     named = {words: gradients(task, slip) for slip, words in _GRADIENT_SLIPS.items()}
     named["The sign is reversed: the gradient is softmax minus 1 at the right word."] = [-slope for slope in gradients(task)]
+
     for rank, right in enumerate(gradients(task)):
         got, expected = returned[rank][1], right.astype(dtype)
         complaint = first_difference(got, expected, rank, "the gradient of its logits", NEAR[dtype], NEAR[dtype])
@@ -267,22 +280,6 @@ def _wrong_gradient(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
             if not slip and same(got, expected, SINGLE, SINGLE):
                 slip = SINGLE_WORDS
             return f"{complaint}. {slip}".rstrip()
-    return None
-
-
-def _wrong_shape(returned: Sequence[Any], task: VocabularyCase) -> Complaint:
-    for rank, got in enumerate(returned):
-        if not isinstance(got, tuple) or len(got) != 2:
-            return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
-    return None
-
-
-def _changed(after: Sequence[Any], task: VocabularyCase) -> Complaint:
-    for rank, given in enumerate(task.inputs()):
-        for name in ("logits", "targets"):
-            complaint = changed(after[rank][name], given[name], f"`{name}`", rank)
-            if complaint:
-                return complaint
     return None
 
 
@@ -296,13 +293,13 @@ def _dear(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     got = ended.trace.total_bytes()
     if got <= MOST_NUMBERS * a_number_each:
         return None
-    return (
+
+    told = (
         f"all ranks together sent {got} bytes, {times(got / a_number_each)} numbers a token from each rank to every other; "
-        f"{MOST_NUMBERS} are enough. {_known(got, task)}"
+        f"{MOST_NUMBERS} are enough. "
     )
-
-
-def _known(got: int, task: VocabularyCase) -> str:
     if got >= task.logits.nbytes:
-        return "Do the logits travel? Send only the highest logit of a rank's words, a sum of exponentials and the right logit."
-    return "Put a rank's numbers for all tokens in one tensor, and gather it once."
+        return told + (
+            "Do the logits travel? Send only the highest logit of a rank's words, a sum of exponentials and the right logit."
+        )
+    return told + "Put a rank's numbers for all tokens in one tensor, and gather it once."

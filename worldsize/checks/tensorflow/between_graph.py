@@ -30,7 +30,6 @@ POINTS = {
 PLACES, CHIEF, THREADS, STEPS, WEIGHTS = POINTS
 WORKERS, SERVERS = 2, 2
 MOST_GRACE_S = 2.0  # a closing session's wait for stuck threads is only noted: nobody waits
-LATE = "Do all workers use the same servers, and does only worker 0's session get is_chief=True?"
 
 
 def between_graph(arena: Arena, fn: Callable) -> Verdict:
@@ -89,19 +88,31 @@ def _examine(told: Sequence[dict], inputs: Sequence[dict]) -> dict[str, Complain
 
     for worker, one in enumerate(told):
         if "session" in one:
-            return {PLACES: None, CHIEF: f"worker {worker}'s session {_KINDS[one['session']]}: {_ONE_CHIEF}"}
+            would = {
+                "ChiefSessionCreator": "would fill the variables, too",
+                "WorkerSessionCreator": "waits for another worker to fill the variables, and none does",
+            }[one["session"]]
+            complaint = (
+                f"worker {worker}'s session {would}: give MonitoredTrainingSession is_chief=True on worker 0, and False on all "
+                f"others."
+            )
+            return {PLACES: None, CHIEF: complaint}
 
     for worker, one in enumerate(told):
         if "waited" in one:
-            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {LATE}"}
+            late = "Do all workers use the same servers, and does only worker 0's session get is_chief=True?"
+            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker} {one['waited']}. {late}"}
 
     for worker, one in enumerate(told):
         if "hooked" not in one:
-            return {PLACES: None, CHIEF: None, STEPS: f"worker {worker}: {_NO_HOOKS}"}
+            complaint = (
+                f"worker {worker}: the session did not get the hooks that build returned (hooks=hooks): they decide when it "
+                f"stops. Run steps while not session.should_stop()."
+            )
+            return {PLACES: None, CHIEF: None, STEPS: complaint}
 
-    found: dict[str, Complaint] = {
-        PLACES: None, CHIEF: None, STEPS: None, THREADS: None, WEIGHTS: _wrong_weights(told, inputs),
-    }  # fmt: skip
+    found: dict[str, Complaint] = dict.fromkeys((PLACES, CHIEF, STEPS, THREADS))
+    found[WEIGHTS] = _wrong_weights(told, inputs)
     for worker, one in enumerate(told):
         found[STEPS] = found[STEPS] or _wrong_list(worker, one["returned"], inputs[worker]["steps"])
         found[THREADS] = found[THREADS] or _long_wait(worker, one.get("grace_s"))
@@ -140,19 +151,6 @@ def _wrong_chief(worker: int, is_chief: Any) -> Complaint:
     return f"worker {worker}: build got is_chief = {said}; worker {worker} {right}"
 
 
-_KINDS = {
-    "ChiefSessionCreator": "would fill the variables, too",
-    "WorkerSessionCreator": "waits for another worker to fill the variables, and none does",
-}
-_ONE_CHIEF = "give MonitoredTrainingSession is_chief=True on worker 0, and False on all others."
-
-
-_NO_HOOKS = (
-    "the session did not get the hooks that build returned (hooks=hooks): they decide when it stops. Run steps while not "
-    "session.should_stop()."
-)
-
-
 def _long_wait(worker: int, grace_s: float | None) -> Complaint:
     if grace_s is None:
         return f"worker {worker}: its session was never closed: use it in `with tf.train.MonitoredTrainingSession(…) as session`"
@@ -183,11 +181,9 @@ def _wrong_weights(told: Sequence[dict], inputs: Sequence[dict]) -> Complaint:
 
     parts = [-own["steps"] * np.array(own["gradient"]) for own in inputs]
     expected = sum(parts)
-    wrong = [got for got in held if not same(got, expected)]
-    if not wrong:
+    got = next((got for got in held if not same(got, expected)), None)
+    if got is None:
         return None
-
-    got = wrong[0]
 
     for worker, part in enumerate(parts):
         if same(got, part):

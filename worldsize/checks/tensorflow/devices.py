@@ -171,13 +171,16 @@ def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Com
         return dict.fromkeys(TREE, f"the traced graph could not run by itself: {row['raised']}")
 
     told, others = row["sums"]
-    wrong = _wrong_sums(n, told, drawn.dtype) or _wrong_with_others(others, drawn)
+    wrong, expected = _wrong_sums(n, told, drawn.dtype), drawn.sum(axis=0)
+    for k, got in enumerate(others):
+        if not wrong and not same(got, expected):
+            wrong = f"with other copies device {k} holds {got.tolist()}; expected their sum, {expected.tolist()}."
     if wrong:
         return dict.fromkeys(TREE, wrong)
 
     sums, tree = TREE
     rounds = (n - 1).bit_length()
-    return {sums: None, tree: _wrong_load(n, row["moves"], rounds) or _wrong_depth(row["depth"], rounds)}
+    return {sums: None, tree: _wrong_pattern(n, row["moves"], row["depth"], rounds)}
 
 
 def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Complaint:
@@ -199,14 +202,6 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Compla
     return None
 
 
-def _wrong_with_others(sums: tuple[np.ndarray, ...], copies: np.ndarray) -> Complaint:
-    expected = copies.sum(axis=0)
-    for k, got in enumerate(sums):
-        if not same(got, expected):
-            return f"with other copies device {k} holds {got.tolist()}; expected their sum, {expected.tolist()}."
-    return None
-
-
 def _miscounted(digits: str) -> str:
     """Name the copy that a sum counts several times, or the copies that it lacks; `digits[k]` counts copy k."""
     for device, digit in enumerate(digits):
@@ -217,7 +212,7 @@ def _miscounted(digits: str) -> str:
     return f"The sum lacks the copy of device {', '.join(lacks)}. Does the way back go from the largest gap to the smallest?"
 
 
-def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
+def _wrong_pattern(n: int, moves: list[tuple[int, int]], depth: int, rounds: int) -> Complaint:
     for end, what in ((1, "takes in"), (0, "gives out")):
         counts = np.bincount([move[end] for move in moves], minlength=n)
         busiest = int(np.argmax(counts))
@@ -228,10 +223,6 @@ def _wrong_load(n: int, moves: list[tuple[int, int]], rounds: int) -> Complaint:
                 f"let every device that has the sum pass it on."
             )
 
-    return None
-
-
-def _wrong_depth(depth: int, rounds: int) -> Complaint:
     if depth <= 2 * rounds:
         return None
     return (

@@ -42,7 +42,12 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
     cases = []
     for index, steps in enumerate(STEPS):
         start = generator.normal(size=(FEATURES, CLASSES)).astype("float32")
-        examples = [[_examples(generator, count) for count in shares] for shares in steps]
+        examples: list[list[tuple[np.ndarray, np.ndarray]]] = []
+        for shares in steps:
+            examples.append([])
+            for count in shares:
+                x = generator.normal(size=(count, FEATURES)).astype("float32")
+                examples[-1].append((x, generator.integers(0, CLASSES, count)))
         cases.append({"start": start, "steps": examples, "traced": index % 2 == 1, "rate": RATE, "penalty": L2})
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
@@ -58,10 +63,6 @@ def mirrored_step(arena: Arena, fn: Callable) -> Verdict:
 
     run = Case("training", lambda: arena.tensorflow(fn, [cases], logical_devices=3, driver=trained), examine)
     return judge("mirrored_step", STEP, [run])
-
-
-def _examples(generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    return generator.normal(size=(count, FEATURES)).astype("float32"), generator.integers(0, CLASSES, count)
 
 
 # ---- expected steps --------------------------------------------------------------------------
@@ -129,9 +130,7 @@ def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndar
 
 def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
     """Return the complaints about the weights and about the returned loss."""
-    how = "eager"
-    if case["traced"]:
-        how = "in a tf.function"
+    how = "in a tf.function" if case["traced"] else "eager"
     n = len(case["steps"][0])
     if has_keys(got, "raised"):
         return f"{n} replicas, {how}: {got['raised']}", None
@@ -142,26 +141,19 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
         complaint = _wrong_copies(got["weights"][index], step, got["applied"])
         returned = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
         if index == len(case["steps"]) - 1 and not complaint:
-            complaint = _wrong_count(got["applied"], len(case["steps"]))
+            applied, steps = got["applied"], len(case["steps"])
+            if applied != steps:
+                complaint = (
+                    f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the "
+                    f"gradients"
+                )
         if complaint or returned:
             name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
-            return _under(name, complaint), _under(name, returned)
+            return complaint and name + complaint, returned and name + returned
 
         weights = step.after
 
     return None, None
-
-
-def _wrong_count(applied: int, steps: int) -> Complaint:
-    if applied == steps:
-        return None
-    return f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the gradients"
-
-
-def _under(name: str, complaint: Complaint) -> Complaint:
-    if complaint is None:
-        return None
-    return name + complaint
 
 
 def _wrong_copies(copies: Sequence[np.ndarray], step: OneDeviceStep, applied: int) -> Complaint:
@@ -195,7 +187,11 @@ def _mistake(copy: np.ndarray, step: OneDeviceStep, applied: int) -> str:
         (total * mean + n * penalty, "The gradients of all examples were added up, but not divided."),
         ((mean + penalty) / n, "The step is too short: it was also divided by the number of replicas."),
         (mean / n + penalty, "The step is too short: it was also divided by the number of replicas."),
-        (means / n + penalty, _OF_MEANS),
+        (
+            means / n + penalty,
+            "This is the mean of the replicas' means. Shares differ: divide by the number of examples of all replicas in this "
+            "step.",
+        ),
         (means + penalty, f"The step is {n} times a mean: {_TIMES}"),
     ]
 
@@ -214,10 +210,6 @@ _EMPTY = "A replica without examples has a mean of 0/0: add up, and divide by th
 _TIMES = (
     "either each replica takes the mean over its own examples, or gradients were added up before apply_gradients, which "
     "adds them up itself."
-)
-_OF_MEANS = (
-    "This is the mean of the replicas' means. Shares differ: divide by the number of examples of all replicas in "
-    "this step."
 )
 
 

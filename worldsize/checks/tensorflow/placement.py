@@ -94,7 +94,12 @@ def _mistake(got: list[int], sizes: Sequence[int], servers: int) -> str:
         return "The number of variables decided, and their bytes only broke ties."
     if got == [k * servers // count for k in range(count)]:
         return "The variables were cut into equal blocks: look at their bytes."
-    if got == _sorted_first(sizes, servers):
+
+    held, largest_first = [0] * servers, [0] * count
+    for k in sorted(range(count), key=lambda k: -sizes[k]):
+        largest_first[k] = held.index(min(held))
+        held[largest_first[k]] += sizes[k]
+    if got == largest_first:
         return "The largest were placed first: TensorFlow asks for one variable at a time, in the given order."
     if servers > 2 and max(got) == 1:
         return f"Only servers 0 and 1 were used, but there are {servers}."
@@ -108,12 +113,4 @@ def _fewest_variables(sizes: Sequence[int], servers: int) -> list[int]:
         chosen.append(server)
         counts[server] += 1
         held[server] += size
-    return chosen
-
-
-def _sorted_first(sizes: Sequence[int], servers: int) -> list[int]:
-    held, chosen = [0] * servers, [0] * len(sizes)
-    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
-        chosen[k] = held.index(min(held))
-        held[chosen[k]] += sizes[k]
     return chosen

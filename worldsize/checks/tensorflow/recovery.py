@@ -217,7 +217,10 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
     if row["ended"] == "endless" and _wrong_beginning(row):
         return _wrong_beginning(row)
     if row["refused"] > MOST_WAITING:
-        return f"{_REFUSED}. After a loss call start() again, and use all three values it returns."
+        return (
+            "the server was lost, and steps were handed to its coordinator again and again. After a loss call start() again, and "
+            "use all three values it returns."
+        )
     if row["ended"] == "endless" and row["starts"] < MOST_STARTS:
         return f"{MOST_TRIED} steps ran, and the training did not end; expected {plan.steps} steps"
     if row["ended"] == "endless":
@@ -228,9 +231,7 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
 
     state = row["state"]
     if not has_keys(state, "step"):
-        came = f"a {state}"
-        if state in (None, "NoneType"):
-            came = NOTHING
+        came = NOTHING if state in (None, "NoneType") else f"a {state}"
         return f"expected the state, as start() returned it, got {came}"
 
     return (
@@ -240,9 +241,6 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         or _wrong_weights(state.get("weights"), server)
         or _one_by_one(server)
     )
-
-
-_REFUSED = "the server was lost, and steps were handed to its coordinator again and again"
 
 
 def _one_by_one(server: PlayedServer) -> Complaint:
@@ -296,9 +294,7 @@ def _wrong_checkpoints(row: dict, plan: RecoveryPlan) -> Complaint:
     if row["saved"] == NO_STEP:
         return "the newest checkpoint at the end holds no step: a checkpoint must hold the whole state"
     if row["saved"] != plan.steps:
-        last = f"it holds step {row['saved']}"
-        if row["saved"] == NONE:
-            last = "there is none in the folder"
+        last = "there is none in the folder" if row["saved"] == NONE else f"it holds step {row['saved']}"
         return (
             f"the newest checkpoint at the end: expected it to hold step {plan.steps}, but {last}. Steps have run when join "
             f"returns: save after join."

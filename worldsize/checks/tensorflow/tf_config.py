@@ -35,7 +35,10 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     workers, servers = (arena.draws.randint(*span) for span in DRAWN)
     for count, ps in ((1 + workers + servers, servers), *PLANS):
-        hosts = _hosts(arena, count)
+        # in neither ascending nor descending order: an answer that sorts them fails
+        lowest, *others = sorted(arena.draws.sample(range(10, 100), count))
+        arena.draws.shuffle(others)
+        hosts = [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
         yield Case(
             f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0",
@@ -53,13 +56,6 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
             return replace(ended, message=f"rank {rank}: {ended.message}" if ended.state != "not yet" else ended.message)
         returned += ended.returned
     return ArenaResult("done", returned=tuple(returned))
-
-
-def _hosts(arena: Arena, count: int) -> list[str]:
-    """Draw fresh host names, in neither ascending nor descending order: an answer that sorts them fails."""
-    lowest, *others = sorted(arena.draws.sample(range(10, 100), count))
-    arena.draws.shuffle(others)
-    return [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
 
 
 def _examine_all(returned: Sequence[Any], hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
@@ -82,9 +78,7 @@ def _examine(text: Any, hosts: list[str], jobs: Jobs, rank: int) -> dict[str, Co
         return {CLUSTER: f"this text is not JSON: {text[:60]!r}. str() of a dict writes other quotes; use json.dumps."}
 
     if not has_keys(said, "cluster", "task"):
-        keys = type(said).__name__
-        if isinstance(said, dict):
-            keys = ", ".join(map(repr, said))
+        keys = ", ".join(map(repr, said)) if isinstance(said, dict) else type(said).__name__
         return {CLUSTER: f"expected the keys 'cluster' and 'task', got {keys}"}
     return {CLUSTER: _wrong_cluster(said["cluster"], jobs), TASK: _wrong_task(said["task"], hosts, jobs, rank)}
 

@@ -43,7 +43,13 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
         "towers": MOST_TOWERS, "steps": STEPS, "rate": RATE,
     }  # fmt: skip
 
-    return judge("average_tower_gradients", POINTS, [_case(arena, fn, cases, lesson)])
+    devices = MOST_TOWERS + 1  # CPU:0 holds the driver's variables, CPU:(k + 1) its tower k
+    case = Case(
+        "gradients of four variables",
+        lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),
+        lambda ended: _examine(ended, cases, lesson),
+    )
+    return judge("average_tower_gradients", POINTS, [case])
 
 
 def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]:
@@ -55,30 +61,20 @@ def _gradients(generator: np.random.Generator, n: int) -> list[list[np.ndarray]]
     return towers
 
 
-def _case(arena: Arena, fn: Callable, cases: list, lesson: dict) -> Case:
+def _examine(ended: ArenaResult, cases: list, lesson: dict) -> dict[str, Complaint]:
     pairs, means, steps = POINTS
+    got, weights, broke = ended.returned[0]
+    for towers, told in zip(cases, got, strict=True):
+        where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
+        complaint = _wrong_pairs(told)
+        if complaint:
+            return {pairs: where + complaint}
 
-    def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        got, weights, broke = ended.returned[0]
-        found: dict[str, Complaint] = {pairs: None, means: None}
-        for towers, told in zip(cases, got, strict=True):
-            where = f"{len(towers)} tower{'s' * (len(towers) > 1)}: "
-            complaint = _wrong_pairs(told)
-            if complaint:
-                return {pairs: where + complaint}
+        complaint = _wrong_mean(told, towers)
+        if complaint:
+            return {pairs: None, means: where + complaint}
 
-            complaint = _wrong_mean(told, towers)
-            if complaint:
-                return {**found, means: where + complaint}
-
-        return {**found, steps: _wrong_steps(weights, broke, lesson)}
-
-    devices = MOST_TOWERS + 1  # CPU:0 holds the driver's variables, CPU:(k + 1) its tower k
-    return Case(
-        "gradients of four variables",
-        lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),
-        examine,
-    )
+    return {pairs: None, means: None, steps: _wrong_steps(weights, broke, lesson)}
 
 
 # ---- complaints ------------------------------------------------------------------------------

@@ -83,8 +83,14 @@ def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers
         if complaint:
             return {STEPS: f"worker {worker}: {complaint}"}
 
-    taken = [_taken(table, first) for table in tables]
-    if _in_turn(taken, batch):
+    taken = []  # by worker and step: examples, counted from 0
+    for table in tables:
+        taken.append([[int(number) - first for number in numbers] for numbers, _ in table])
+
+    steps = list(chain(*taken))
+    every = list(chain(*steps))
+    whole = all(step == list(range(step[0], step[0] + batch)) for step in steps if step)
+    if workers > 1 and every and whole and len(set(every)) == len(every):
         return dict.fromkeys(POINTS, IN_TURN)
 
     return {
@@ -92,19 +98,6 @@ def _wrong(tables: Sequence[Any], first: int, examples: int, batch: int, workers
         BATCH: _wrong_batches(taken, examples, batch),
         EQUAL: _wrong_parts(taken, batch // workers),
     }
-
-
-def _in_turn(taken: list[list[list[int]]], batch: int) -> bool:
-    """Return whether workers take whole global batches, each a different one."""
-    steps = list(chain(*taken))
-    every = list(chain(*steps))
-    whole = all(step == list(range(step[0], step[0] + batch)) for step in steps if step)
-    return len(taken) > 1 and bool(every) and whole and len(set(every)) == len(every)
-
-
-def _taken(table: Any, first: int) -> list[list[int]]:
-    """Return, by step, the examples that a worker takes, counted from 0."""
-    return [[int(number) - first for number in numbers] for numbers, _ in table]
 
 
 def _no_steps(table: Any) -> Complaint:
@@ -140,20 +133,17 @@ def _wrong_lengths(taken: list[list[list[int]]], expected: int) -> Complaint:
     if lengths[0] == expected:
         return None
 
-    why = _why_so_many(lengths[0], expected, len(taken))
-    return f"expected {counted(expected, 'step')}, one for each whole global batch; got {lengths[0]}.{why}"
-
-
-def _why_so_many(steps: int, expected: int, workers: int) -> str:
+    steps, workers = lengths[0], len(taken)
+    told = f"expected {counted(expected, 'step')}, one for each whole global batch; got {steps}."
     if steps >= MOST_STEPS:
-        return " The data set does not end: is there a `repeat` in it?"
+        return f"{told} The data set does not end: is there a `repeat` in it?"
     if steps == expected + 1:
-        return " The last global batch is incomplete: leave it out."
+        return f"{told} The last global batch is incomplete: leave it out."
     if workers > 1 and steps <= expected // workers + 1:
-        return " Each step takes a global batch for every worker: global_batch is for all workers together."
+        return f"{told} Each step takes a global batch for every worker: global_batch is for all workers together."
     if steps > expected:
-        return " Does every worker go through all examples?"
-    return ""
+        return f"{told} Does every worker go through all examples?"
+    return told
 
 
 def _wrong_batches(taken: list[list[list[int]]], examples: int, batch: int) -> Complaint:
