@@ -132,7 +132,7 @@ def _noted(case: Case, runs: list[Remembered], handed_in: dict[str, list[bytes]]
             handed_in.setdefault(name, []).append(mark)
         return found
 
-    return Case(case.name, case.run, examine)
+    return Case(case.name, case.run, examine, case.advice)
 
 
 def _without_functions(value: Any) -> Any:

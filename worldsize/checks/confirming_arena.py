@@ -126,9 +126,10 @@ def _to_confirm(one: SimulatedPass) -> int:
     last = len(one.results) - 1
     if one.verdict.state != "pass":
         return last
+
+    def weight(number: int) -> tuple[int, int]:
+        ended = one.results[number]
+        return max((t.size_bytes for t in ended.trace.transfers), default=0), len(ended.returned)
+
     few = [number for number in range(1, last + 1) if 1 < len(one.results[number].returned) <= MOST_REAL_RANKS]
-    return max(few, key=lambda number: _weight(one.results[number]), default=0)
-
-
-def _weight(ended: ArenaResult) -> tuple[int, int]:
-    return max((t.size_bytes for t in ended.trace.transfers), default=0), len(ended.returned)
+    return max(few, key=weight, default=0)

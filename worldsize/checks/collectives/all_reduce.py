@@ -74,7 +74,8 @@ def parameter_server(arena: Arena, fn: Callable, sizes: Sizes = SERVER_SIZES) ->
 
     def examine(ended: ArenaResult, inputs: list[np.ndarray]) -> dict[str, Complaint]:
         sent = none_sent(ended.trace) or all_reduce_transfers.wrong_at_server(ended.trace, inputs[0].nbytes)
-        return {SUM_RETURNED: chunks.wrong_sum(ended.returned, inputs, "the return value"), TO_ONE_SERVER: sent}
+        wrong = chunks.wrong_sum(ended.returned, inputs, "the return value")
+        return values_first({SUM_RETURNED: wrong, TO_ONE_SERVER: sent})
 
     return judge("parameter_server", SERVER, cases(arena, fn, sizes, examine))
 
@@ -120,11 +121,11 @@ def ring_all_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict
 
 
 def cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
-    """Yield a case for each size. `examine(ended, inputs)` puts the property about values first."""
+    """Yield a case for each size, judged by `examine(ended, inputs)`."""
     seed = arena.draws.getrandbits(32)
     for size in starmap(Size, sizes):
         inputs = inputs_of(size, seed)
-        yield Case(str(size), partial(arena.ranks, fn, inputs), lambda ended, inputs=inputs: values_first(examine(ended, inputs)))
+        yield Case(str(size), partial(arena.ranks, fn, inputs), partial(examine, inputs=inputs))
 
 
 def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
@@ -146,10 +147,10 @@ def inputs_of(size: Size, seed: int) -> list[np.ndarray]:
 def with_rounds(
     name: str, found: dict[str, Complaint], ended: ArenaResult, want: Ring, advice: str
 ) -> dict[str, Complaint]:
-    """Return `found`, and the property `name` about rounds, unless anything is wrong already or rounds tell nothing."""
-    if any(found.values()) or not all_reduce_transfers.shows_rounds(want):
-        return found
-    return found | {name: all_reduce_transfers.slow(ended.trace, want, advice)}
+    """Return `found`, values first, and the property `name` about rounds if nothing else is wrong and rounds tell anything."""
+    if not any(found.values()) and all_reduce_transfers.shows_rounds(want):
+        found[name] = all_reduce_transfers.slow(ended.trace, want, advice)
+    return values_first(found)
 
 
 def ring_of(inputs: Sequence[np.ndarray], halves: int) -> Ring:

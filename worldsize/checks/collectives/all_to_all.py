@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -23,12 +24,10 @@ from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
 
-POINTS = {
-    "row r of rank j's table is row j of rank r's": 0.25,
-    "one message from each rank to every other, one block": 0.25,
-    "n − 1 rounds": 1.0,
-}
-VALUES, MESSAGES, ROUNDS = POINTS
+VALUES = "row r of rank j's table is row j of rank r's"
+MESSAGES = "one message from each rank to every other, one block"
+ROUNDS = "n − 1 rounds"
+POINTS = {VALUES: 0.25, MESSAGES: 0.25, ROUNDS: 1.0}
 
 # (world size, numbers in a block, dtype). A block of 40,001 numbers is too long to be copied when it is sent.
 SIZES = (
@@ -94,7 +93,8 @@ def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint
 
 
 def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -> str:
-    owner = _place(got, tables)
+    places = product(range(len(tables)), repeat=2)  # (rank, block)
+    owner = next((place for place in places if same(got, tables[place[0]][place[1]], tolerance=0.0)), None)
     if owner == (rank, rank):
         return f"It holds rank {rank}'s own block, which belongs only in row {rank}."
     if owner == (rank, row):
@@ -111,16 +111,6 @@ def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -
     if row == rank:
         return "A rank's own block does not travel: copy it."
     return f"It holds no rank's block: {got[:3]} …"
-
-
-def _place(got: np.ndarray, tables: Sequence[np.ndarray]) -> tuple[int, int] | None:
-    """Return (rank, block) of the table row that `got` is, or None."""
-    for rank, table in enumerate(tables):
-        for block, expected in enumerate(table):
-            if same(got, expected, tolerance=0.0):
-                return rank, block
-
-    return None
 
 
 # ---- messages --------------------------------------------------------------------------------

@@ -15,13 +15,11 @@ from worldsize.checks.kit.values import first_difference, inputs_for
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace, ring_links, stray
 
-POINTS = {
-    "every rank returns its left neighbour's tensor": 1.0,
-    "one message a rank, to the right neighbour": 1.0,
-    "a rank alone returns its own values": 1.0,
-    "so too with nine ranks, a large matrix, another dtype": 1.0,
-}
-VALUES, MESSAGES, ALONE, AT_LARGE = POINTS
+VALUES = "every rank returns its left neighbour's tensor"
+MESSAGES = "one message a rank, to the right neighbour"
+ALONE = "a rank alone returns its own values"
+AT_LARGE = "so too with nine ranks, a large matrix, another dtype"
+POINTS = {VALUES: 1.0, MESSAGES: 1.0, ALONE: 1.0, AT_LARGE: 1.0}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Checks of the ring's two halves alone: a reduce-scatter, which adds up, and an all-gather, which copies.
 
 After the first half each rank's slice of x must hold the sum, and the slices must cover x; the second half must use the
-slices that it is given. Sizes, inputs and rounds are those of `all_reduce`.
+slices that it is given. Sizes, inputs and rounds are as in `all_reduce`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worldsize.checks.collectives import all_reduce, all_reduce_transfers, chunk
 from worldsize.checks.collectives.all_reduce import AT_ONCE, SIZES, Size, Sizes, with_rounds
 from worldsize.checks.collectives.all_reduce_transfers import Ring, with_hint
 from worldsize.checks.collectives.chunks import Slice
-from worldsize.checks.kit.judge import Case, judge, values_first
+from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import all_same, are_whole, differing, same, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
@@ -68,7 +68,7 @@ def all_gather(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
         want = Ring(world_size=len(inputs), halves=1, tensor_bytes=x.nbytes, chunk_bytes=largest * x.itemsize)
         wrong = with_hint(_wrong_whole(ended, inputs, bounds), ended.trace, want)
         found = {WHOLE: wrong, ON_THE_RING: all_reduce_transfers.wrong_half(ended.trace, want)}
-        return values_first(with_rounds(ALL_AT_ONCE, found, ended, want, AT_ONCE))
+        return with_rounds(ALL_AT_ONCE, found, ended, want, AT_ONCE)
 
     def gathers() -> Iterator[Case]:
         seed = arena.draws.getrandbits(32)

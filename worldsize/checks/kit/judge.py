@@ -5,12 +5,13 @@ A case's examiner returns complaints by property; the first one becomes the verd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from worldsize import failures
 from worldsize.checks.arena import ArenaResult
 from worldsize.checks.kit.deadlock_advice import deadlock_advice
+from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.verdict import Complaint, Property, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -20,12 +21,14 @@ from worldsize.units import count
 class Case:
     """A run of the function: `run()` makes it, `examine(ended)` returns {property: complaint or None}.
 
-    A property that the dict leaves out was not tried by this case. `name` tells the reader which case it is.
+    A property that the dict leaves out was not tried by this case. `name` tells the reader which case it is. `advice`, as in
+    `with_advice`, follows the message of a run that broke off.
     """
 
     name: str
     run: Callable[[], ArenaResult]
     examine: Callable[[ArenaResult], dict[str, Complaint]]
+    advice: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits: str | None = None) -> Verdict:
@@ -36,7 +39,7 @@ def judge(exercise: str, points: dict[str, float], cases: Iterable[Case], waits:
     """
     tried: dict[str, bool] = {}
     for case in cases:
-        ended = case.run()
+        ended = with_advice(case.run(), case.advice)
         if ended.state == "not yet":
             return _verdict(exercise, "not yet", points, {}, ended.message, ended.trace)
         if ended.state != "done":
@@ -110,5 +113,5 @@ BY_HAND = "Write the messages yourself, with fabric.isend, send and recv."
 def none_sent(trace: Trace, advice: str = BY_HAND) -> Complaint:
     """Return a complaint if several ranks sent nothing over the fabric, the only way to a peer; else None."""
     if not trace.transfers and trace.world_size > 1:
-        return f"no message passed through the fabric. {advice}"
+        return f"no message passed through the fabric. {advice}".rstrip()
     return None

@@ -20,11 +20,10 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
-FIT = {
-    "times without noise give α and B back": 0.25,
-    "links of any speed, sizes in any order": 0.25,
-    "times up to 20 % off: at most 15 % off at sizes left out": 1.0,
-}
+EXACT_LINE = "times without noise give α and B back"
+ANY_SCALE = "links of any speed, sizes in any order"
+LEFT_OUT = "times up to 20 % off: at most 15 % off at sizes left out"
+POINTS = {EXACT_LINE: 0.25, ANY_SCALE: 0.25, LEFT_OUT: 1.0}
 # Luck decides nothing. Errors where the line is asked, in every corner of the ranges drawn from:
 # - the first and last time off by ENDS_OFF, the others by up to REST_OFF, α = m/B from 10 kB to 250 kB: least relative errors at
 #   most 13.3 % (of the logarithm 12.3 %); weights 1/√seconds at least 17.4 %, 1/√size 17.8 %, 1/size 19.6 %; plain least
@@ -62,29 +61,28 @@ def fit_alpha_beta(arena: Arena, fn: Callable) -> Verdict:
 
     `fit_alpha_beta(sizes, seconds)` returns (α in seconds, B in bytes a second) of the line through the times.
     """
-    return judge("fit_alpha_beta", FIT, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
+    return judge("fit_alpha_beta", POINTS, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
 
 
 def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
-    exact, scale, noisy = FIT
     truth = Truth(generator.uniform(1e-3, 5e-3), generator.uniform(10e6, 50e6))
-    yield _case(arena, fn, f"no noise, {truth}", np.geomspace(1e3, 1e7, 9), truth, exact)
+    yield _case(arena, fn, f"no noise, {truth}", np.geomspace(1e3, 1e7, 9), truth, EXACT_LINE)
     two = generator.uniform(1e3, 2e3), generator.uniform(1e6, 2e6)
-    yield _case(arena, fn, f"two sizes alone, {truth}", np.array(two), truth, exact)
+    yield _case(arena, fn, f"two sizes alone, {truth}", np.array(two), truth, EXACT_LINE)
 
     for alpha_s, bandwidth, most in ((0.3, 5e3, 1e6), (2e-6, 4e10, 1e10)):
         truth = Truth(alpha_s * generator.uniform(0.8, 1.2), bandwidth * generator.uniform(0.8, 1.2))
         sizes = generator.permutation(np.repeat(np.geomspace(most / 1e7, most, 11), 2))
-        yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, scale)
+        yield _case(arena, fn, f"no noise, {truth}, sizes mixed", sizes, truth, ANY_SCALE)
 
     truth = Truth(generator.uniform(1e-3, 2e-3), generator.uniform(10e6, 25e6))
-    yield _case(arena, fn, f"times off by up to {ENDS_OFF:.0%}, {truth}", SIZES, truth, noisy, LEANING)
+    yield _case(arena, fn, f"times off by up to {ENDS_OFF:.0%}, {truth}", SIZES, truth, LEFT_OUT, LEANING)
 
     for first, last in product((1 + ENDS_OFF, 1 - ENDS_OFF), repeat=2):
         truth = Truth(generator.uniform(1e-3, 5e-3), generator.uniform(10e6, 50e6))
         noise = generator.uniform(1 - REST_OFF, 1 + REST_OFF, len(SIZES))
         noise[0], noise[-1] = first, last
-        yield _case(arena, fn, f"times off by up to {ENDS_OFF:.0%}, {truth}", SIZES, truth, noisy, noise)
+        yield _case(arena, fn, f"times off by up to {ENDS_OFF:.0%}, {truth}", SIZES, truth, LEFT_OUT, noise)
 
 
 def _case(
@@ -173,14 +171,10 @@ def _off_where_left_out(found: Truth, truth: Truth) -> Complaint:
     )
     if found.alpha_s < 0:
         complaint += "Its α is below zero: a message would arrive before it was sent. "
-    return complaint + f"Two of the times are {ENDS_OFF:.0%} off, the smallest and the largest. " + _pulled(errors)
-
-
-def _pulled(errors: np.ndarray) -> str:
-    """Return which end the line turned to, in words; `errors` are relative, by size asked."""
+    complaint += f"Two of the times are {ENDS_OFF:.0%} off, the smallest and the largest. "
     small, large = errors[:4].max(), errors[-4:].max()
     if small > 2 * large:
-        return "Your line misses the small sizes most: why do the large ones weigh more?"
+        return f"{complaint}Your line misses the small sizes most: why do the large ones weigh more?"
     if large > 2 * small:
-        return "Your line misses the large sizes most: why do the small ones weigh more?"
-    return "One of these times tilts the whole line: should one size count more than the others?"
+        return f"{complaint}Your line misses the large sizes most: why do the small ones weigh more?"
+    return f"{complaint}One of these times tilts the whole line: should one size count more than the others?"

@@ -17,12 +17,10 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number, number
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {
-    "weights and gradients": 0.25,
-    "the optimizer's state": 0.25,
-    "activations": 0.5,
-}
-WEIGHTS, OPTIMIZER, ACTIVATIONS = POINTS
+WEIGHTS = "weights and gradients"
+OPTIMIZER = "the optimizer's state"
+ACTIVATIONS = "activations"
+POINTS = {WEIGHTS: 0.25, OPTIMIZER: 0.25, ACTIVATIONS: 0.5}
 PARTS = {"weights": WEIGHTS, "gradients": WEIGHTS, "optimizer": OPTIMIZER, "activations": ACTIVATIONS}
 KINDS = {1: "int8", 2: "float16", 4: "float32", 8: "int64"}
 FLOAT32, ADAM, MIXED, MIXED_ADAM = 4, 8, 2, 12
@@ -58,9 +56,10 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 def _case(arena: Arena, fn: Callable, name: str, weights: Shapes, saved: Saved, batch: int, widths: tuple) -> Case:
     weight_bytes, optimizer_bytes = widths or (FLOAT32, ADAM)
+    of_weights = sum(_measured(shape, weight_bytes) for shape in weights)
     measured = {
-        "weights": sum(_measured(shape, weight_bytes) for shape in weights),
-        "gradients": sum(_measured(shape, weight_bytes) for shape in weights),
+        "weights": of_weights,
+        "gradients": of_weights,
         "optimizer": sum(_measured((*shape, optimizer_bytes), 1) for shape in weights),
         "activations": sum(_measured((batch, *shape), width) for shape, width in saved),
     }

@@ -19,25 +19,22 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {
-    "recall and precision are of all ranks' examples": 0.25,
-    "so is average precision": 0.5,
-    "also with equal scores, ranks without a positive or an example, and 0/0": 0.25,
-}
-COUNTED, RANKED, EDGES = POINTS
+COUNTED = "recall and precision are of all ranks' examples"
+RANKED = "so is average precision"
+EDGES = "also with equal scores, ranks without a positive or an example, and 0/0"
+POINTS = {COUNTED: 0.25, RANKED: 0.5, EDGES: 0.25}
 NAMES = ("recall", "precision", "average precision")
 NEAR = 2e-5  # an answer may compute in float32
 TELLS = 2e-3  # metrics that differ by more are told apart
 TRIES = 1000
 
 Share = tuple[np.ndarray, np.ndarray]  # a rank's scores and labels
-ByRank = list[float]
+ValueByRank = list[float]
 
 
 class SpreadCase(NamedTuple):
@@ -98,13 +95,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         if case.what:
             name += f", {case.what}"
 
-        yield Case(
-            name,
-            lambda spread=spread: with_advice(
-                arena.ranks(fn, spread.inputs(), spread.threshold, driver=on_ranks.with_named), _ADVICE
-            ),
-            partial(_examine, spread=spread, is_edge=bool(case.what) and case.dtype == "float32"),
-        )
+        run = partial(arena.ranks, fn, spread.inputs(), spread.threshold, driver=on_ranks.with_named)
+        is_edge = bool(case.what) and case.dtype == "float32"
+        yield Case(name, run, partial(_examine, spread=spread, is_edge=is_edge), _ADVICE)
 
 
 _ADVICE = {
@@ -192,7 +185,10 @@ def _average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _examine(ended: ArenaResult, spread: Spread, is_edge: bool) -> dict[str, Complaint]:
-    complaint = _wrong_form(ended.returned) or _changed(ended.inputs, spread)
+    complaint = _wrong_form(ended.returned)
+    for rank, given in enumerate(spread.inputs()):
+        for name, value in given.items():
+            complaint = complaint or changed(ended.inputs[rank][name], value, name, rank)
     if complaint:
         return dict.fromkeys([EDGES] if is_edge else [COUNTED, RANKED], complaint)
 
@@ -213,15 +209,6 @@ def _wrong_form(returned: Sequence[Any]) -> Complaint:
         for name, value in zip(NAMES, told, strict=True):
             if isinstance(lone_number(value), str):
                 return f"rank {rank}: expected the {name} as a number, {lone_number(value)}"
-    return None
-
-
-def _changed(after: Sequence[Any], spread: Spread) -> Complaint:
-    for rank, given in enumerate(spread.inputs()):
-        for name, value in given.items():
-            complaint = changed(after[rank][name], value, name, rank)
-            if complaint:
-                return complaint
     return None
 
 
@@ -254,12 +241,12 @@ _SUMS = {
 }
 
 
-def _slips(spread: Spread, place: int) -> dict[str, ByRank]:
+def _slips(spread: Spread, place: int) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for slips that give a wrong value, unless there is nothing to find."""
     return _of_ranks(spread, place) | _of_one_threshold(spread, place) | _of_the_order(spread, place)
 
 
-def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
+def _of_ranks(spread: Spread, place: int) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for slips that combine each rank's own metric."""
     n, own, advice = len(spread.shares), spread.by_rank()[:, place], _SUMS[NAMES[place]]
     if n == 1:
@@ -280,7 +267,7 @@ def _of_ranks(spread: Spread, place: int) -> dict[str, ByRank]:
     return slips
 
 
-def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
+def _of_one_threshold(spread: Spread, place: int) -> dict[str, ValueByRank]:
     scores, labels = spread.together()
     n, (recall, precision) = len(spread.shares), _at(scores, labels, spread.threshold)
     above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
@@ -294,7 +281,7 @@ def _of_one_threshold(spread: Spread, place: int) -> dict[str, ByRank]:
     }
 
 
-def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
+def _of_the_order(spread: Spread, place: int) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for mistakes in sorting."""
     scores, labels = spread.together()
     n = len(spread.shares)
@@ -303,7 +290,7 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
             return {}
         return {"This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0.": [1.0] * n}
 
-    recall, precision = _points(scores, labels).T
+    recall, precision = _points(scores, labels, scores).T
     gained = np.diff(recall, prepend=0.0)
     trapezoids = gained * (precision + np.append(1.0, precision[:-1])) / 2
     interpolated = gained * np.maximum.accumulate(precision[::-1])[::-1]
@@ -318,19 +305,22 @@ def _of_the_order(spread: Spread, place: int) -> dict[str, ByRank]:
     }  # fmt: skip
 
 
-def _of_the_sum(spread: Spread) -> dict[str, ByRank]:
+def _of_the_sum(spread: Spread) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for mistakes in the sum over thresholds. Some may give the right value."""
     scores, labels = spread.together()
-    n, (recall, precision) = len(spread.shares), _points(scores, labels).T
-    own = [np.array([_at(scores, labels, t) for t in np.unique(s)[::-1]]).reshape(-1, 2) for s, _ in spread.shares]
+    n, (recall, precision) = len(spread.shares), _points(scores, labels, scores).T
+    by_rank = []
+    for own, _ in spread.shares:
+        own_recall, own_precision = _points(scores, labels, own).T
+        by_rank.append(float((np.diff(own_recall, prepend=0.0) * own_precision).sum()))
+
     return {
         "The thresholds went from the lowest to the highest, so recall fell. Begin with the highest.":
             [float((np.diff(recall[::-1], prepend=0.0) * precision[::-1]).sum())] * n,
         "The first threshold counts, too: before it recall is 0.": [float((np.diff(recall) * precision[1:]).sum())] * n,
         "Each precision was weighted by recall, not by the gain in recall since the threshold before.":
             [float((recall * precision).sum())] * n,
-        "The thresholds were this rank's own scores: every score of all ranks is one.":
-            [float((np.diff(gained, prepend=0.0) * at).sum()) for gained, at in (points.T for points in own)],
+        "The thresholds were this rank's own scores: every score of all ranks is one.": by_rank,
     }  # fmt: skip
 
 
@@ -351,6 +341,6 @@ def _is_one_by_one(found: np.ndarray, scores: np.ndarray, labels: np.ndarray) ->
     return bool((found >= least - NEAR).all() and (found <= most + NEAR).all())
 
 
-def _points(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return recall and precision at each score, the highest first, [scores, 2]."""
-    return np.array([_at(scores, labels, threshold) for threshold in np.unique(scores)[::-1]])
+def _points(scores: np.ndarray, labels: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return recall and precision at each threshold, the highest first, [thresholds, 2]."""
+    return np.array([_at(scores, labels, threshold) for threshold in np.unique(thresholds)[::-1]]).reshape(-1, 2)

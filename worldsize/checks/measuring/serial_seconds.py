@@ -11,21 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {
-    "a job that stays the same": 0.25,
-    "a job that grows": 0.25,
-    "every measurement has its say": 0.75,
-    "from 0 to the shortest job, whatever was measured": 0.25,
-}
-STAYS, GROWS, SAY, BOUNDS = POINTS
+STAYS = "a job that stays the same"
+GROWS = "a job that grows"
+SAY = "every measurement has its say"
+BOUNDS = "from 0 to the shortest job, whatever was measured"
+POINTS = {STAYS: 0.25, GROWS: 0.25, SAY: 0.75, BOUNDS: 0.25}
 EXACT = 1e-3  # of the shortest job: near enough for a search in a thousand steps
 MOVES = 1e-5  # of the shortest job: an answer that moves by less ignores the change
 ROUNDING = 1e-6
@@ -167,8 +165,8 @@ Examine = Callable[[ArenaResult], dict[str, Complaint]]
 
 
 def _case(arena: Arena, fn: Callable, name: str, measured: MeasuredJobs, examine: Examine) -> Case:
-    handed = [list(measured.workers), list(measured.one_s), list(measured.many_s)]
-    return Case(f"{measured}{name}", lambda: with_advice(arena.call(fn, *handed), _ADVICE), examine)
+    run = partial(arena.call, fn, list(measured.workers), list(measured.one_s), list(measured.many_s))
+    return Case(f"{measured}{name}", run, examine, _ADVICE)
 
 
 # for n = 1 the formula of one point divides by zero: Python raises, and NumPy's warnings are errors

@@ -21,13 +21,11 @@ from worldsize.formulas import cost
 from worldsize.links import Link
 from worldsize.units import count as counted
 
-POINTS = {
-    "the seconds of a ring all-reduce": 0.5,
-    "the smallest batch, also where compute grows in stairs": 0.5,
-    "one rank alone; one example is enough; no batch is": 0.25,
-    "at most 30 measurements": 0.25,
-}
-RING, SMALLEST, EDGES, FEW = POINTS
+RING = "the seconds of a ring all-reduce"
+SMALLEST = "the smallest batch, also where compute grows in stairs"
+EDGES = "one rank alone; one example is enough; no batch is"
+FEW = "at most 30 measurements"
+POINTS = {RING: 0.5, SMALLEST: 0.5, EDGES: 0.25, FEW: 0.25}
 MOST_ASKED = 30
 MOST = 4096
 TRIES = 100
@@ -119,31 +117,31 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     ring = _telling(arena)
     yield _case(arena, fn, ring, RING, "")
 
-    latency = _job(arena, n=16, latency_part=0.995).asking_for(_between(arena, 300, 900))
+    latency = _job(arena, n=16, latency_part=0.995).asking_for(arena.draws.randint(300, 900))
     yield _case(arena, fn, latency, RING, ", small tensors: latency is nearly all")
-    bandwidth = _job(arena, n=2, latency_part=0.02).asking_for(_between(arena, 300, 900))
+    bandwidth = _job(arena, n=2, latency_part=0.02).asking_for(arena.draws.randint(300, 900))
     yield _case(arena, fn, bandwidth, RING, ", large tensors")
 
     stairs = _job(arena, n=4, latency_part=0.3, tile=64)
-    yield _case(arena, fn, stairs.asking_for(64 * _between(arena, 3, 12) + 1), SMALLEST, ", compute in stairs of 64")
+    yield _case(arena, fn, stairs.asking_for(64 * arena.draws.randint(3, 12) + 1), SMALLEST, ", compute in stairs of 64")
     small = _job(arena, n=3, latency_part=0.3, tile=8)
-    yield _case(arena, fn, small.asking_for(8 * _between(arena, 2, 6) + 1), SMALLEST, ", compute in stairs of 8")
+    yield _case(arena, fn, small.asking_for(8 * arena.draws.randint(2, 6) + 1), SMALLEST, ", compute in stairs of 8")
     yield _case(arena, fn, _exact(arena), SMALLEST, ", of some batch just that share")
 
     yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
     yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")
-    last = _job(arena, n=4, latency_part=0.3, most=_between(arena, 200, 250))
+    last = _job(arena, n=4, latency_part=0.3, most=arena.draws.randint(200, 250))
     yield _case(arena, fn, last.asking_for(last.most), EDGES, ", only the largest is enough")
     yield _case(arena, fn, last.asking_for(last.most + 1), EDGES, ", not even the largest is enough")
 
-    many = _job(arena, n=4, latency_part=0.3).asking_for(_between(arena, 2000, 4000))
+    many = _job(arena, n=4, latency_part=0.3).asking_for(arena.draws.randint(2000, 4000))
     yield _case(arena, fn, many, FEW, "")
 
 
 def _telling(arena: Arena) -> LinkedTraining:
     """Draw a job in which no two slips give the same batch, nor the right one: 297 of 300 draws are such (measured)."""
     for _ in range(TRIES):
-        job = _job(arena, n=5, latency_part=0.3).asking_for(_between(arena, 300, 900))
+        job = _job(arena, n=5, latency_part=0.3).asking_for(arena.draws.randint(300, 900))
         given = [job.smallest(job.all_reduce_s), *(job.smallest(*slip) for slip in _slips(job).values())]
         if len(set(given)) == len(given):
             return job
@@ -152,14 +150,10 @@ def _telling(arena: Arena) -> LinkedTraining:
 
 def _exact(arena: Arena) -> LinkedTraining:
     """Draw a job in which a batch has exactly the share, so that "at most" decides. Powers of 2 keep rounding out."""
-    alpha_s, share = 2.0 ** -_between(arena, 6, 9), 2.0 ** -_between(arena, 1, 3)
+    alpha_s, share = 2.0 ** -arena.draws.randint(6, 9), 2.0 ** -arena.draws.randint(1, 3)
     link = Link(2.0**24, alpha_s)
-    compute = ScriptedCompute(0.0, alpha_s / 2 ** _between(arena, 5, 7))
+    compute = ScriptedCompute(0.0, alpha_s / 2 ** arena.draws.randint(5, 7))
     return LinkedTraining(2, int(alpha_s * 2.0**25), link, compute, MOST, share)
-
-
-def _between(arena: Arena, low: int, high: int) -> int:
-    return arena.draws.randint(low, high)
 
 
 def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:
@@ -209,17 +203,15 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     if expected is None:
         left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
         return f"expected None, got {found:g}: {left}"
-    return f"expected {expected}, got {found:g}{_beside(found, job, expected)}{_slip(found, job)}"
 
-
-def _beside(got: float, job: LinkedTraining, expected: int) -> str:
-    if got != int(got) or not 1 <= got <= job.most:
-        return f". Expected a whole number from 1 to most, {job.most}"
-
-    words = f", with which the all-reduce takes {job.share_at(int(got)):.2%} of the step; {job.share:.2%} is allowed"
-    if got > expected:
-        words += f", and {counted(expected, 'example')} are enough"
-    return words
+    wanted = f"expected {expected}, got {found:g}"
+    if found != int(found) or not 1 <= found <= job.most:
+        return f"{wanted}. Expected a whole number from 1 to most, {job.most}{_slip(found, job)}"
+    share = job.share_at(int(found))
+    wanted += f", with which the all-reduce takes {share:.2%} of the step; {job.share:.2%} is allowed"
+    if found > expected:
+        wanted += f", and {counted(expected, 'example')} are enough"
+    return wanted + _slip(found, job)
 
 
 def _slips(job: LinkedTraining) -> dict[str, tuple[float, bool]]:

@@ -19,12 +19,10 @@ from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {
-    "the median, which one slow step does not move": 0.25,
-    "the warm-up is called and does not count": 0.25,
-    "the seconds of finished work, where step() comes back before": 0.5,
-}
-MEDIAN, WARM, FINISHED = POINTS
+MEDIAN = "the median, which one slow step does not move"
+WARM = "the warm-up is called and does not count"
+FINISHED = "the seconds of finished work, where step() comes back before"
+POINTS = {MEDIAN: 0.25, WARM: 0.25, FINISHED: 0.5}
 UNSCRIPTED_S = 0.125  # of a call after the script's end
 ROUNDING_S = 1e-6  # float rounding, where the clock shows thousands of seconds
 
@@ -137,7 +135,15 @@ def _wrong_value(
     complaint = f"expected {expected:.6g} s, got {got:.6g} s"
     if launch_s:
         return complaint + _too_early(got, script, warm, finished, launch_s)
-    return complaint + first_named(got, _mistakes(warm, finished)) + _odd(got)
+
+    complaint += first_named(got, _mistakes(warm, finished))
+    if close(got, 0):
+        return f"{complaint}. No time passed between the two readings: call step() between them"
+    if got < 0:
+        return f"{complaint}. It is negative: subtract the reading before from the reading after"
+    if got > 900:
+        return f"{complaint}. This is a reading of the clock: subtract two readings"
+    return complaint
 
 
 def _too_early(got: float, script: TimerScript, warm: list[float], finished: list[float], launch_s: float) -> str:
@@ -192,13 +198,3 @@ def _of_two_in_the_middle(counted: list[float]) -> dict[str, float]:
         takes.format("upper"): statistics.median_high(counted),
         takes.format("lower"): statistics.median_low(counted),
     }
-
-
-def _odd(got: float) -> str:
-    if close(got, 0):
-        return ". No time passed between the two readings: call step() between them"
-    if got < 0:
-        return ". It is negative: subtract the reading before from the reading after"
-    if got > 900:
-        return ". This is a reading of the clock: subtract two readings"
-    return ""

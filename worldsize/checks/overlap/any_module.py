@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from worldsize.checks.drivers import any_module
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, first_slip, same
-from worldsize.checks.overlap import weights
-from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, MIXED, ON_ITS_WAY, SIZES, STEADY, TrainingKind
+from worldsize.checks.overlap import gradient_averaging, weights
+from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, SIZES, STEADY, TrainingKind, hinted
 from worldsize.checks.overlap.weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.pytorch import torch_modules
@@ -105,10 +105,12 @@ class ModuleTraining:
         closed = 0
         for dtype in {x.dtype for x in self.learning.values()}:
             room = 0
-            for size_bytes in [x.nbytes for x in reversed(self.learning.values()) if x.dtype == dtype]:
+            for x in reversed(self.learning.values()):
+                if x.dtype != dtype:
+                    continue
                 if room <= 0:
                     closed, room = closed + 1, self.cap_bytes
-                room -= size_bytes
+                room -= x.nbytes
         return closed
 
     @property
@@ -117,7 +119,7 @@ class ModuleTraining:
 
     def near(self, x: np.ndarray) -> float:
         """Return the tolerance for `x`; integers such as counters get float32's."""
-        return NEAR["float32" if self.is_mixed or str(x.dtype) not in NEAR else str(x.dtype)]
+        return NEAR["float32"] if self.is_mixed else NEAR.get(str(x.dtype), NEAR["float32"])
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -147,10 +149,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         seeds = [arena.draws.getrandbits(32) for _ in range(kind.world_size)]
         given = kind.given | {"sizes": SIZES, "dtype": "float64", "buckets": buckets}
         training = OverlapTraining(tuple(timed_task(seed=seed, **given) for seed in seeds))
+        tasks = [{"task": {**task, "buckets": []}, "cap_bytes": cap_bytes} for task in training.tasks]
+        run = partial(arena.ranks, fn, tasks, link=kind.link, driver=any_module.timed)
         yield Case(
             f"{ranks_in_words(kind.world_size)}, {kind.name}",
-            lambda kind=kind, training=training, cap_bytes=cap_bytes: _run_timed(arena, fn, kind, training, cap_bytes),
-            lambda ended, kind=kind, training=training: _examine_timed(ended, kind, training),
+            partial(gradient_averaging.run_until_right, kind, training, run),
+            partial(_examine_timed, kind=kind, training=training),
         )
 
 
@@ -163,50 +167,30 @@ def _drawn(arena: Arena, name: str, n: int, **given: Any) -> ModuleTraining:
 
 
 def _modules(arena: Arena, fn: Callable, name: str, trainings: Sequence[ModuleTraining]) -> Case:
-    n = trainings[0].world_size
-    given = [
-        {"tasks": [one.tasks[rank] for one in trainings], "caps": [one.cap_bytes for one in trainings]} for rank in range(n)
-    ]
-    hints = [HINTS[trainings[0].name]] if len(trainings) == 1 and trainings[0].name in HINTS else []
+    given = []
+    for rank in range(trainings[0].world_size):
+        given.append({"tasks": [one.tasks[rank] for one in trainings], "caps": [one.cap_bytes for one in trainings]})
+
+    hints = []
+    if len(trainings) == 1 and trainings[0].name in HINTS:
+        hints.append(HINTS[trainings[0].name])
     return Case(
         name,
-        lambda: _hinted(arena.ranks(fn, given, driver=any_module.trained), hints),
-        lambda ended: _examine(ended, trainings),
+        lambda: hinted(arena.ranks(fn, given, driver=any_module.trained), hints),
+        partial(_examine, trainings=trainings),
     )
-
-
-def _run_timed(
-    arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraining, cap_bytes: int
-) -> ArenaResult:
-    """Run up to `kind.tries` times, and return the first run that passes, or the last."""
-    given = [{"task": {**task, "buckets": []}, "cap_bytes": cap_bytes} for task in training.tasks]
-    for _ in range(kind.tries):
-        ended = arena.ranks(fn, given, link=kind.link, driver=any_module.timed)
-        if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
-            break
-    return _hinted(ended, [])
-
-
-def _hinted(ended: ArenaResult, hints: list[str]) -> ArenaResult:
-    if ended.state == "raised" and "of its isend" in ended.message:
-        return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
-    if not hints and "Receive into a tensor like the one" in ended.message:
-        hints = [MIXED]
-    if hints and ended.state in ("raised", "deadlock", "timeout"):
-        return replace(ended, message=f"{ended.message}\n{hints[0]}")
-    return ended
 
 
 # ---- modules ---------------------------------------------------------------------------------
 
 
 def _examine(ended: ArenaResult, trainings: Sequence[ModuleTraining]) -> dict[str, Complaint]:
-    several = len(trainings) > 1
     wrong = None
     for place, training in enumerate(trainings):
         complaint = _wrong_states([told[place] for told in ended.returned], training)
-        if complaint and not wrong:
-            wrong = f"{training.name}: {complaint}" if several else complaint
+        if complaint:
+            wrong = f"{training.name}: {complaint}" if len(trainings) > 1 else complaint
+            break
 
     sent = none_sent(ended.trace, "Broadcast at the start, and begin sums.") or _wrong_messages(ended.trace, trainings)
     return {VALUES: wrong, ONCE: sent if wrong else though_right("the weights", sent)}
@@ -235,10 +219,10 @@ def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: s
 
     step = (told["start"][name] - told["first"][name]) / training.tasks[0]["rate"]
     near = 10 * training.near(step)
-    having = sum(name in gradients for gradients in training.own)
-    some = having < training.world_size
     slip = first_slip(lambda gradient: same(step, gradient, near, near), _slips(training, rank, name))
-    return f"{slip} {HINTS['layers used in turn'] if some else ''}".strip()
+    if not all(name in gradients for gradients in training.own):
+        slip += f" {HINTS['layers used in turn']}"
+    return slip.strip()
 
 
 def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str) -> str:
@@ -246,9 +230,10 @@ def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str
         return "All ranks begin with rank 0's values: broadcast them."
     if name in training.learning:
         return f"Rank {rank} still has its own random values: broadcast rank 0's before the first step."
-    if any(name == known for known, _ in torch_modules.module(training.tasks[0]).named_buffers()):
-        lacks = name not in torch_modules.module(training.tasks[0]).state_dict()
-        more = " It is not persistent, so state_dict() lacks it." * lacks
+
+    model = torch_modules.module(training.tasks[0])
+    if name in dict(model.named_buffers()):
+        more = " It is not persistent, so state_dict() lacks it." * (name not in model.state_dict())
         return f"This buffer is still rank {rank}'s own: broadcast module.buffers() from rank 0 too.{more}"
     return f"This frozen weight is still rank {rank}'s own: broadcast frozen weights from rank 0 too."
 
@@ -256,11 +241,12 @@ def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str
 def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
     """Return {words for a mistake: the gradient that it would have left in the first step}."""
     n, zeros = training.world_size, np.zeros_like(training.learning[name])
+    if n == 1:
+        return {}
+
     own = [gradients.get(name, zeros) for gradients in training.own]
     having = sum(name in gradients for gradients in training.own)
     whole = np.sum(own, axis=0)
-    if n == 1:
-        return {}
     slips = {
         "It has not moved, and one process moves it.": zeros,
         f"The step is {number(n)} times the mean gradient: divide by the number of ranks.": whole,
@@ -302,15 +288,20 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
 
 
 def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[ModuleTraining]) -> str:
-    steps = trainings[0].steps
-    frozen = sum(x.nbytes for one in trainings for k, x in one.starts[0].items() if k not in one.learning)
-    buffers = sum(x.nbytes for one in trainings for x in one.starts[0].values())
-    cast = sum(x.nbytes for one in trainings if one.is_mixed for x in one.learning.values() if x.dtype == np.float32)
+    steps, every, frozen, cast = trainings[0].steps, 0, 0, 0
+    for one in trainings:
+        for name, x in one.starts[0].items():
+            every += x.nbytes
+            if name not in one.learning:
+                frozen += x.nbytes
+            elif one.is_mixed and x.dtype == np.float32:
+                cast += x.nbytes
+
     known = {
         2 * steps * twice: "the tied weight is added up twice a step: it is one tensor under two names, with one gradient.",
         each: "every gradient is added up twice a step.",
         2 * steps * frozen: "frozen weights or buffers are added up at every step, although they have no gradient.",
-        steps * buffers: "the weights travel at every step too: once at the start is enough.",
+        steps * every: "the weights travel at every step too: once at the start is enough.",
         2 * steps * cast: "gradients of two dtypes share a bucket, and travel in the wider one: give each bucket one dtype.",
         -each / 2: "the sums have half of the gradients' bytes: give each bucket the dtype of its gradients.",
     }

@@ -6,18 +6,20 @@ The rule is torch DDP's: in the order of backward, a bucket closes as soon as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {"every tensor once, the last one first": 0.25, "a bucket closes as soon as it holds the cap": 0.25}
+ORDER = "every tensor once, the last one first"
+CLOSING = "a bucket closes as soon as it holds the cap"
+POINTS = {ORDER: 0.25, CLOSING: 0.25}
 
 
 def fill_buckets(arena: Arena, fn: Callable) -> Verdict:
@@ -39,26 +41,20 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         untried = POINTS if number >= fixed else ()  # an answer that only knows the fixed cases earns nothing
         yield Case(
             f"sizes {sizes}, cap {cap}",
-            lambda sizes=sizes, cap=cap: arena.call(fn, sizes, cap),
-            lambda ended, sizes=sizes, cap=cap, untried=untried: with_untried(
-                untried, _examine(ended.returned[0], sizes, cap)
-            ),
+            partial(arena.call, fn, sizes, cap),
+            partial(_examine, sizes=sizes, cap=cap, untried=untried),
         )
 
 
-def _examine(got: Any, sizes: Sequence[int], cap: int) -> dict[str, Complaint]:
-    order, closing = POINTS
-    if not isinstance(got, tuple) or not all(map(_is_bucket, got)):
-        return {order: f"expected a list of lists of tensor numbers, got {shown(got)}"}
-
-    complaint = _wrong_order(got, sizes)
-    if complaint:
-        return {order: complaint}
-    return {order: None, closing: _wrong_close(got, sizes, cap)}
-
-
-def _is_bucket(got: Any) -> bool:
-    return isinstance(got, tuple) and are_whole(*got)
+def _examine(ended: ArenaResult, sizes: Sequence[int], cap: int, untried: Iterable[str]) -> dict[str, Complaint]:
+    got = ended.returned[0]
+    if not isinstance(got, tuple) or not all(isinstance(bucket, tuple) and are_whole(*bucket) for bucket in got):
+        wrong = f"expected a list of lists of tensor numbers, got {shown(got)}"
+    else:
+        wrong = _wrong_order(got, sizes)
+    if wrong:
+        return with_untried(untried, {ORDER: wrong})
+    return {ORDER: None, CLOSING: _wrong_close(got, sizes, cap)}
 
 
 def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:

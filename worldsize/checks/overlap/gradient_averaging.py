@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.overlap import weights
 from worldsize.checks.overlap.graphs import kept, too_many
@@ -103,7 +104,7 @@ ON_ITS_WAY = (
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _sums_of(1, "one all-reduce of all gradients")}))
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _not_one_sum}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
@@ -135,7 +136,7 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
     )
 
     def not_one_a_bucket(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _sums_of(len(training.task["buckets"]), "one for each bucket")(trace, training)
+        return _not_sums(trace, training, len(training.task["buckets"]), "one for each bucket")
 
     return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: not_one_a_bucket}))
 
@@ -149,7 +150,7 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
     def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _wrong_bytes(trace, training) or _sums_of(1, "one all-reduce of all gradients")(trace, training)
+        return _wrong_bytes(trace, training) or _not_one_sum(trace, training)
 
     return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
 
@@ -163,28 +164,35 @@ def _cases(
     """Yield a case for each training. `everywhere` are the properties that all of them show."""
     seeds = [arena.draws.getrandbits(32) for _ in range(max(kind.world_size for kind in trainings))]
     for kind in trainings:
-        training = OverlapTraining(tuple(
-            task(sizes=SIZES, dtype="float64", seed=seed, **kind.given) for seed in seeds[: kind.world_size]
-        ))
+        of_kind = seeds[: kind.world_size]
+        training = OverlapTraining(tuple(task(sizes=SIZES, dtype="float64", seed=seed, **kind.given) for seed in of_kind))
         properties = (everywhere or {}) | kind.examine
+        in_turn = IN_TURN * bool(training.task["buckets"])
+        hints = [hint.format(in_turn) for name, hint in HINTS.items() if training.task[name]]
+        run = partial(arena.ranks, fn, list(training.tasks), link=kind.link)
         yield Case(
             f"{ranks_in_words(kind.world_size)}, {kind.name}",
-            lambda kind=kind, training=training: _run(arena, fn, kind, training),
-            lambda ended, training=training, properties=properties: _examine(ended, training, properties),
+            partial(run_until_right, kind, training, run, hints),
+            partial(_examine, training=training, properties=properties),
         )
 
 
-def _run(arena: Arena, fn: Callable, kind: TrainingKind, training: OverlapTraining) -> ArenaResult:
-    """Run up to `kind.tries` times, and return the first run that passes `kind.examine`, or the last."""
+def run_until_right(
+    kind: TrainingKind, training: OverlapTraining, run: Callable[[], ArenaResult], hints: Sequence[str] = ()
+) -> ArenaResult:
+    """Run up to `kind.tries` times, and return the first run that passes `kind.examine`, or the last, with its hint."""
     for _ in range(kind.tries):
-        ended = arena.ranks(fn, list(training.tasks), link=kind.link)
+        ended = run()
         if ended.state != "done" or not any(examine(ended.trace, training) for examine in kind.examine.values()):
             break
+    return hinted(ended, hints)
 
+
+def hinted(ended: ArenaResult, hints: Sequence[str]) -> ArenaResult:
+    """Return the result with advice after its message, if it broke off: the first of `hints`, unless the error tells more."""
     if ended.state == "raised" and "of its isend" in ended.message:
-        return replace(ended, message=f"{ended.message}\n{ON_ITS_WAY}")
-    hints = [hint.format(IN_TURN * bool(training.task["buckets"])) for kind, hint in HINTS.items() if training.task[kind]]
-    if not hints and "Receive into a tensor like the one" in ended.message:
+        hints = [ON_ITS_WAY]
+    elif not hints and "Receive into a tensor like the one" in ended.message:
         hints = [MIXED]
     if hints and ended.state in ("raised", "deadlock", "timeout"):
         return replace(ended, message=f"{ended.message}\n{hints[0]}")
@@ -196,7 +204,7 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
     wrong = weights.wrong_weights(ended.returned, training)
     found = {VALUES: wrong}
     for name, examine in properties.items():
-        complaint = _silent(ended.trace) or examine(ended.trace, training)
+        complaint = none_sent(ended.trace, "") or examine(ended.trace, training)
         if name in (INSIDE, GRAPHS):  # properties that declared work shows
             complaint = complaint or training.invented_work(wrong is None)
         if name == GRAPHS:
@@ -207,12 +215,6 @@ def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str
 
 
 # ---- messages --------------------------------------------------------------------------------
-
-
-def _silent(trace: Trace) -> Complaint:
-    if trace.world_size > 1 and not trace.transfers:
-        return "no message passed through the fabric."
-    return None
 
 
 def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
@@ -234,7 +236,9 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
             f"start and an all-reduce of each gradient at each step."
         )
 
-    known = _known_by_size(extra / (others * steps), training, sum(sizes), learning, shared) if others else None
+    known = None
+    if others:
+        known = _known_by_size(extra / (others * steps), training, sum(sizes), learning, shared)
     return known or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
@@ -251,20 +255,19 @@ def _known_by_size(each: float, training: OverlapTraining, every: int, learning:
     return mistakes.get(each)
 
 
-def _sums_of(expected: int, wanted: str) -> Examine:
-    """Return an examiner that complains about wrong bytes, or another number of all-reduces a step."""
+def _not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
+    return _not_sums(trace, training, 1, "one all-reduce of all gradients")
 
-    def examine(trace: Trace, training: OverlapTraining) -> Complaint:
-        n, steps = training.world_size, training.task["steps"]
-        sent = sent_by_each(trace)[n - 1]  # the last rank sends nothing in the initial broadcast
-        each = sent / max(1, 2 * (n - 1) * steps)
-        if n == 1 or each == expected:
-            return _wrong_bytes(trace, training)
 
-        tensors = sum(training.learns)
-        why = ""
-        if round(each) == tensors:
-            why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"
-        return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
+def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: str) -> Complaint:
+    """Return a complaint about wrong bytes, or about another number of all-reduces a step than `expected`; else None."""
+    n, steps = training.world_size, training.task["steps"]
+    sent = sent_by_each(trace)[n - 1]  # the last rank sends nothing in the initial broadcast
+    each = sent / max(1, 2 * (n - 1) * steps)
+    if n == 1 or each == expected:
+        return _wrong_bytes(trace, training)
 
-    return examine
+    tensors, why = sum(training.learns), ""
+    if round(each) == tensors:
+        why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"
+    return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"

@@ -164,37 +164,24 @@ def _gradient(parameter: torch.nn.Parameter) -> np.ndarray:
 
 def wrong_weights(returned: Sequence[Any], training: OverlapTraining) -> Complaint:
     """Return a complaint about the first rank and tensor that differ from one process's; None if all are right."""
+    shapes, held = [w.shape for w in training.expected], []
     for rank, result in enumerate(returned):
-        if not _has_weights(result, training):
+        weights = result.get("weights") if isinstance(result, dict) else None
+        if not isinstance(weights, tuple) or [getattr(w, "shape", None) for w in weights] != shapes:
             return f"rank {rank}: expected what `train` returns; leave the given last line as it is"
+        held.append(weights)
 
-    held = [result["weights"] for result in returned]
-    for k in sorted(range(len(training.expected)), key=lambda k: training.learns[k]):  # frozen first: they spoil the others
+    for k in sorted(range(len(shapes)), key=lambda k: training.learns[k]):  # frozen first: they spoil the others
         expected = training.expected[k]
         for rank, weights in enumerate(held):
             if not _same(weights[k], expected):
+                i = int(differing(weights[k], expected, near_zero=NEAR_ZERO)[0])
+                wanted, got = (x.reshape(-1)[i] for x in (expected, weights[k]))
+                where = f"rank {rank}, weight of layer {' and '.join(map(str, training.layers(k)))}, element {i}"
                 mistake = _mistake(held, training, rank, k)
-                return f"{_element(weights[k], expected, rank, training.layers(k))}. {mistake}"
+                return f"{where}: expected {wanted:.6g}, as in one process, got {got:.6g}. {mistake}"
 
     return None
-
-
-def _has_weights(result: Any, training: OverlapTraining) -> bool:
-    if not isinstance(result, dict):
-        return False
-
-    weights = result.get("weights")
-    shapes = [w.shape for w in training.expected]
-    return isinstance(weights, tuple) and [getattr(w, "shape", None) for w in weights] == shapes
-
-
-def _element(got: np.ndarray, expected: np.ndarray, rank: int, layers: list[int]) -> str:
-    i = int(differing(got, expected, near_zero=NEAR_ZERO)[0])
-    whose = " and ".join(map(str, layers))
-    return (
-        f"rank {rank}, weight of layer {whose}, element {i}: expected {expected.reshape(-1)[i]:.6g}, as in one process, got "
-        f"{got.reshape(-1)[i]:.6g}"
-    )
 
 
 # ---- mistakes --------------------------------------------------------------------------------
@@ -229,13 +216,12 @@ def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining
 
     n, starts = training.world_size, training.starts
     others = {f"rank {rank}'s weights": starts[rank] for rank in range(1, n)}
-    others |= {
-        "the mean of all ranks' weights": [np.mean(every, axis=0) for every in zip(*starts, strict=True)],
-        "the sum of all ranks' weights": [np.sum(every, axis=0) for every in zip(*starts, strict=True)],
-    }
+    sums = [np.sum(every, axis=0) for every in zip(*starts, strict=True)]
+    others |= {"the mean of all ranks' weights": [one / n for one in sums], "the sum of all ranks' weights": sums}
+
     for name, start in others.items():
         ends = training.from_start(start)
-        if all(_same(got, end) for weights in held for got, end in zip(weights, ends, strict=True)):
+        if all(all(map(_same, weights, ends)) for weights in held):
             return name
     return ""
 

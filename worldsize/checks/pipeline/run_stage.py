@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, sizes_on
 from worldsize.checks.kit.values import kind_in_words, same
@@ -29,12 +28,10 @@ from worldsize.pytorch.stages import build, cut
 from worldsize.trace import Trace
 from worldsize.units import count
 
-POINTS = {
-    "every stage returns the gradients of the unsplit model": 1.5,
-    "one activation and one gradient for each micro-batch and neighbour": 0.3,
-    "so it does in the order of its schedule": 0.7,
-}
-GRADIENTS, MESSAGES, ORDER = POINTS
+GRADIENTS = "every stage returns the gradients of the unsplit model"
+MESSAGES = "one activation and one gradient for each micro-batch and neighbour"
+ORDER = "so it does in the order of its schedule"
+POINTS = {GRADIENTS: 1.5, MESSAGES: 0.3, ORDER: 0.7}
 # (ranks, micro-batches, way, dtype). A `send` that blocks passes in one direction alone: EAGER with four micro-batches goes
 # forward four times before a backward, so `send` in both directions deadlocks in any draw. SHUFFLED has a backward that takes
 # neither the oldest nor the newest micro-batch in flight.
@@ -85,8 +82,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
             name += f" of {str(dtype).removeprefix('torch.')}"
         yield Case(
             name + ", with a declared time" * (size == TIMED),
-            lambda parts=parts, orders=orders: with_advice(arena.ranks(fn, parts, orders), _ADVICE),
+            partial(arena.ranks, fn, parts, orders),
             partial(_examine, parts=parts, orders=orders),
+            _ADVICE,
         )
 
 

@@ -8,7 +8,7 @@ training", ICML 2021, and Megatron-LM, SC 2021).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import accumulate, combinations, pairwise
@@ -279,17 +279,15 @@ def _cut_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(
             f"layers of {seconds} s, {count(stages, 'stage')}",
             partial(arena.call, fn, seconds, stages),
-            lambda ended, seconds=seconds, stages=stages, untried=untried: with_untried(
-                untried, _examine_cuts(ended, seconds, stages)
-            ),
+            partial(_examine_cuts, seconds=seconds, stages=stages, untried=untried),
         )
 
 
-def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int) -> dict[str, Complaint]:
+def _examine_cuts(ended: ArenaResult, seconds: list[float], stages: int, untried: Iterable[str]) -> dict[str, Complaint]:
     got = ended.returned[0]
     complaint = _no_cuts(got, len(seconds), stages)
     if complaint:
-        return {IN_ORDER: complaint}
+        return with_untried(untried, {IN_ORDER: complaint})
     spoilt = changed(ended.inputs[0], seconds, "seconds")
     return {IN_ORDER: spoilt, BALANCED: _unbalanced(list(map(int, got)), seconds, stages)}
 

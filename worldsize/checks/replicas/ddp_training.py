@@ -20,14 +20,12 @@ from worldsize.checks.kit.values import alike, first_slip, is_row, kind_in_words
 from worldsize.checks.replicas.sampler import library
 from worldsize.checks.verdict import Complaint, Verdict
 
-POINTS = {
-    "all ranks hold the same weights": 0.25,
-    "one step is that of all ranks' examples together": 0.5,
-    "every epoch has an order of its own": 0.5,
-    "build makes the model, loss judges it": 0.25,
-    "model and examples are moved to the device": 0.0,
-}
-ALIKE, TOGETHER, ORDERS, PARTS, MOVED = POINTS
+ALIKE = "all ranks hold the same weights"
+TOGETHER = "one step is that of all ranks' examples together"
+ORDERS = "every epoch has an order of its own"
+PARTS = "build makes the model, loss judges it"
+MOVED = "model and examples are moved to the device"
+POINTS = {ALIKE: 0.25, TOGETHER: 0.5, ORDERS: 0.5, PARTS: 0.25, MOVED: 0.0}
 SHIFT, SCALE = 0.37, 1.7  # the check's own build adds SHIFT to the weights; its loss is SCALE x the mean squared error
 PLANS = ((2, 11, 3), (2, 14, 2))  # (ranks, examples, a rank's batch size); two ranks, because DDP starts slowly
 EPOCHS, INPUTS = 3, 2

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import shown
@@ -23,11 +23,9 @@ from worldsize.formulas import parallelism
 from worldsize.links import Link
 from worldsize.units import number, size
 
-POINTS = {
-    "the way whose step is sooner over": 0.5,
-    "a way that does not fit is not chosen; None where neither fits": 0.5,
-}
-SOONER, FITS = POINTS
+SOONER = "the way whose step is sooner over"
+FITS = "a way that does not fit is not chosen; None where neither fits"
+POINTS = {SOONER: 0.5, FITS: 0.5}
 REPLICAS, STAGES = "replicas", "stages"
 CLEAR = 0.03  # of the longer step: the least gap between the two ways, by the right rule and by the slip's
 TIMES = 2  # questions for each slip
@@ -193,9 +191,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         yield Case(
             f"{len(asked)} settings, {'with a limit of memory' if limited else 'memory for all'}",
             partial(arena.ranks, fn, [given], driver=on_ranks.answers),
-            lambda ended, asked=asked, held=held, slips=slips: {
-                held: _wrong(ended.returned[0]["returned"], asked, slips) or _changed(ended.inputs[0], asked)
-            },
+            partial(_examine, asked=asked, slips=slips, held=held),
         )
 
 
@@ -220,14 +216,11 @@ def question_for(words: str, limited: bool, draws: random.Random, unlike: str | 
         if by_slip(q, words) == expected:  # most draws end here, so the cheap test comes first
             continue
         rules = [(replicas_s, stages_s), SLIPS.get(words), SLIPS.get(unlike)]
-        if all(_clear(replicas(q), stages(q)) for replicas, stages in filter(None, rules)):
+        seconds = [(replicas(q), stages(q)) for replicas, stages in filter(None, rules)]
+        if all(max(pair) - min(pair) > CLEAR * max(pair) for pair in seconds):
             return q
 
     raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
-
-
-def _clear(one: float, other: float) -> bool:
-    return abs(one - other) > CLEAR * max(one, other)
 
 
 def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
@@ -251,6 +244,17 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
 # ---- answers ---------------------------------------------------------------------------------
 
 
+def _examine(
+    ended: ArenaResult, asked: Sequence[SpreadSetting], slips: Sequence[str], held: str
+) -> dict[str, Complaint]:
+    answered = ended.returned[0]["returned"]
+    wrong = _wrong(answered, asked, slips)
+    for given, q in zip(ended.inputs[0], asked, strict=True):
+        if not wrong and (list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes)):
+            wrong = "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
+    return {held: wrong}
+
+
 def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:
     for got in answered:
         if got is not None and (not isinstance(got, str) or got not in (REPLICAS, STAGES)):
@@ -267,10 +271,3 @@ def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Seque
         needs = f"a replica needs {size(2 * q.model_bytes)}, the largest stage {size(2 * max(q.stage_bytes))}"
         seconds += f"; {needs}, a rank has {size(q.memory_bytes)}"
     return f"{q}: expected {right(q)!r}, got {got!r} ({len(wrong)} of {len(asked)} differ). {seconds}. {slip}".rstrip()
-
-
-def _changed(after: Sequence[Any], asked: Sequence[SpreadSetting]) -> Complaint:
-    for given, q in zip(after, asked, strict=True):
-        if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
-            return "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
-    return None

@@ -23,12 +23,10 @@ from worldsize.checks.kit.values import differing, kind_in_words
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count as counted
 
-POINTS = {
-    "rank 0 alone saves, a whole checkpoint after every epoch": 0.5,
-    "every rank waits until the file is there": 0.5,
-    "a new start goes on where the last one ended": 0.5,
-}
-SAVES, WAITS, RESUMES = POINTS
+SAVES = "rank 0 alone saves, a whole checkpoint after every epoch"
+WAITS = "every rank waits until the file is there"
+RESUMES = "a new start goes on where the last one ended"
+POINTS = {SAVES: 0.5, WAITS: 0.5, RESUMES: 0.5}
 KEYS = ("epoch", "model", "optimizer")
 PLANS = ((0, 3), (2, 5), (3, 4), (4, 4), (5, 3))  # (epochs in the file, epochs asked for)
 # float64 lists travel unchanged; the states of another training differ by far more
@@ -67,12 +65,6 @@ class RankScript:
 
     def load(self) -> Any:
         self.events.append(LOAD)
-        return copy.deepcopy(self._file())
-
-    def barrier(self) -> None:
-        self.events.append(WAIT)
-
-    def _file(self) -> Any:
         written = self.events
         if self.rank_0 is not None:  # only writes before rank 0's barrier of the same number are certain
             theirs, barriers = self.rank_0.events, len(self.all_of("wait"))
@@ -80,7 +72,10 @@ class RankScript:
             written = theirs[: waits[barriers - 1]] if 0 < barriers <= len(waits) else []
 
         saved = [self.begun, *(event.what for event in written if event.kind == "save")]
-        return saved[-1]
+        return copy.deepcopy(saved[-1])
+
+    def barrier(self) -> None:
+        self.events.append(WAIT)
 
     def all_of(self, *kinds: str) -> list[RankEvent]:
         return [event for event in self.events if event.kind in kinds]
@@ -258,8 +253,14 @@ def _doing(event: RankEvent) -> str:
 
 def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
     last = held[-1]
+    too_early = "read the file before rank 0 had written it for certain"
     if _lacks(got):
-        return f"rank {script.rank}: expected the last checkpoint, as load() returns it, got {_what_came(got, script)}"
+        came = kind_in_words(got)
+        if got is None and script.rank and script.loaded_last:
+            came = f"None. It {too_early}: call barrier() on all ranks after save, then load."
+        elif isinstance(got, dict):
+            came = "another dict"
+        return f"rank {script.rank}: expected the last checkpoint, as load() returns it, got {came}"
 
     if all(_same_numbers(got[key], last[key]) for key in KEYS):
         if script.loaded_last or len(held) == 1:
@@ -269,16 +270,6 @@ def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
         f"rank {script.rank} did not return the last checkpoint: got epoch {got['epoch']}, expected {last['epoch']}. Did it read "
         f"the file before rank 0 had written it for certain? Call barrier() on all ranks after save, then load."
     )
-
-
-def _what_came(got: Any, script: RankScript) -> str:
-    if got is None and script.rank and script.loaded_last:
-        return (
-            "None. It read the file before rank 0 had written it for certain: call barrier() on all ranks after save, then load."
-        )
-    if isinstance(got, dict):
-        return "another dict"
-    return kind_in_words(got)
 
 
 # ---- helpers ---------------------------------------------------------------------------------

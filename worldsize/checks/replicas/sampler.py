@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words
 from worldsize.checks.kit.values import alike, differing, first_slip, is_row, is_whole, kind_in_words, number
 from worldsize.checks.replicas.shards import resets
@@ -113,6 +112,9 @@ def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int
     return {EQUAL_SHARES: None, SHUFFLED: resets("my_share", answered["drawn"]), LIBRARYS: unlike}
 
 
+_ORDERS_DIFFER = "the ranks' orders differ"
+
+
 def _no_indices(got: Any, rank: int, count: int) -> Complaint:
     if not is_row(got):
         return f"rank {rank}: expected a list of indices, got {kind_in_words(got)}"
@@ -145,24 +147,17 @@ def _wrong_cover(shares: Epoch, count: int) -> Complaint:
 
     missing = set(range(count)).difference(*shares)
     if missing:
-        return f"example {min(missing)} is taken by no rank. {_why_missing(shares, lengths[0], each)}"
+        why = (
+            f"Others are taken twice, so {_ORDERS_DIFFER}: shuffle with the same seed on every rank, in a separate generator."
+        )
+        if lengths[0] < each:
+            why = "The rest was left out: take it, and pad with examples from the beginning of the order."
+        elif len({tuple(sorted(share)) for share in shares}) == 1:
+            why = "All ranks take the same examples."
+        return f"example {min(missing)} is taken by no rank. {why}"
     if lengths[0] != each:
         return f"every rank takes {lengths[0]} examples; expected {each}, the fewest that cover all examples."
     return None
-
-
-_ORDERS_DIFFER = "the ranks' orders differ"
-
-
-def _why_missing(shares: Epoch, got: int, each: int) -> str:
-    if got < each:
-        return "The rest was left out: take it, and pad with examples from the beginning of the order."
-    if len({tuple(sorted(share)) for share in shares}) == 1:
-        return "All ranks take the same examples."
-    return (
-        f"Others are taken twice, so {_ORDERS_DIFFER}: shuffle with the same seed on every rank, in a "
-        "separate generator."
-    )
 
 
 def _wrong_order(shares: Epoch, later: list[int], count: int, epoch: int) -> Complaint:
@@ -232,8 +227,9 @@ def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
         yield Case(
             f"{ranks_in_words(n)}, {count} examples",
-            lambda shares=shares, count=count: with_advice(arena.group(fn, shares, count, driver=on_ranks.on_each), _ALL_MEET),
-            lambda ended, told=told, n=n, held=held: {held: _wrong_in_some_set(ended.returned, told, n)},
+            partial(arena.group, fn, shares, count, driver=on_ranks.on_each),
+            partial(_examine_sets, told=told, held=held),
+            _ALL_MEET,
         )
 
 
@@ -241,13 +237,10 @@ def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
     return np.array([draws.randrange(2) for _ in range(count)], dtype=bool)
 
 
-def _wrong_in_some_set(returned: Sequence[Any], told: Sequence[np.ndarray], n: int) -> Complaint:
-    """Return the first complaint over all sets of outcomes, or None. `returned[rank]` has a value for each set.
-
-    The first set is the one that tells slips apart.
-    """
-    complaints = (_wrong_accuracy(values, right, n) for values, right in zip(zip(*returned, strict=True), told, strict=True))
-    return first_complaint(complaints)
+def _examine_sets(ended: ArenaResult, told: Sequence[np.ndarray], held: str) -> dict[str, Complaint]:
+    """Examine a value of each rank for each set of outcomes; the first set is the one that tells slips apart."""
+    by_set = zip(*ended.returned, strict=True)
+    return {held: first_complaint(_wrong_accuracy(values, right) for values, right in zip(by_set, told, strict=True))}
 
 
 _ALL_MEET = {
@@ -268,7 +261,9 @@ def _outcomes(n: int, count: int, draws: random.Random) -> np.ndarray:
         right = _any_outcomes(count, draws)
         exact, slips = [float(right.mean())] * n, list(_slips(right, n).values())
         same = [np.allclose(given, exact, atol=1e-3) for given in slips]
-        if exact[0] in (0, 1) or (exact[0] == 1 / 2 and not count % n) or (any(same) and n < count and count % n):
+        if exact[0] in (0, 1) or (exact[0] == 1 / 2 and not count % n):
+            continue
+        if any(same) and n < count and count % n:
             continue
 
         found = len({tuple(np.round(by_rank, 6)) for by_rank in (exact, *slips)})
@@ -284,8 +279,8 @@ def _order(count: int, n: int) -> np.ndarray:
     return np.arange(-(-count // n) * n) % count
 
 
-def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray, n: int) -> Complaint:
-    found = list(map(number, returned))
+def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
+    n, found = len(returned), list(map(number, returned))
     for rank, value in enumerate(found):
         if isinstance(value, str):
             return f"rank {rank}: expected the accuracy, one number, {value.replace('the function', 'every rank')}"

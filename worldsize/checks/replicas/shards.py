@@ -100,7 +100,10 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
     every = [_whole_numbers(steps) for steps in returned]
     epoch, alone, reseeded = every[:world_size], every[world_size], every[world_size + 1 :]
     lengths = _wrong_lengths(epoch)
-    same = lengths or _wrong_batches(epoch, alone, count, batch_size) or _not_shuffled(epoch, reseeded)
+    same = lengths or _wrong_batches(epoch, alone, count, batch_size)
+    many = _taken(epoch) >= ENOUGH and len(epoch[0]) > 1
+    if not same and many and _batches(epoch) == _batches(reseeded):
+        same = "two different seeds give the same batches: shuffle the examples by the seed."
 
     return {
         ONCE: _wrong_cover(epoch, count, batch_size),
@@ -170,21 +173,18 @@ def _wrong_cover(epoch: Epoch, count: int, batch_size: int) -> Complaint:
         if len(by) > 1:
             ranks = sorted(set(by))
             who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-            return f"example {example} is taken {len(by)} times in one epoch, by {who}. {_why_twice(epoch, count)}"
+            taken = _taken(epoch)
+            why = f"The ranks take {taken} examples in all, but there are {count}: do not pad."
+            if taken == count * len(epoch) > count:
+                why = "Every rank takes all examples: take only the rank's share of every batch."
+            elif taken == count:
+                why = "The ranks shuffle differently: all must shuffle with the same seed, in a separate generator."
+            return f"example {example} is taken {len(by)} times in one epoch, by {who}. {why}"
 
     missing = [example for example, by in enumerate(takers) if not by]
     if missing:
         return _missing(missing, epoch, count, batch_size)
     return None
-
-
-def _why_twice(epoch: Epoch, count: int) -> str:
-    taken = _taken(epoch)
-    if taken == count * len(epoch) > count:
-        return "Every rank takes all examples: take only the rank's share of every batch."
-    if taken == count:
-        return "The ranks shuffle differently: all must shuffle with the same seed, in a separate generator."
-    return f"The ranks take {taken} examples in all, but there are {count}: do not pad."
 
 
 def _taken(epoch: Epoch) -> int:
@@ -246,14 +246,6 @@ def _wrong_batches(epoch: Epoch, alone: list[list[int]], count: int, batch_size:
                 f"Cut the whole epoch into batches first, then each batch into shares."
             )
 
-    return None
-
-
-def _not_shuffled(epoch: Epoch, reseeded: Epoch) -> Complaint:
-    if _taken(epoch) < ENOUGH or len(epoch[0]) == 1:
-        return None
-    if _batches(epoch) == _batches(reseeded):
-        return "two different seeds give the same batches: shuffle the examples by the seed."
     return None
 
 

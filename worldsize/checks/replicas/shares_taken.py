@@ -80,7 +80,7 @@ class SharesTaken:
     @property
     def sizes(self) -> list[int]:
         """Return the number of examples in each step's batch."""
-        return [self._size(step) for step in range(self.steps)]
+        return [min(BATCH, COUNT - step % self.steps_in_epoch * BATCH) for step in range(self.steps)]
 
     def starts(self) -> list[list[np.ndarray]]:
         """Return every rank's [slope] and [intercept]."""
@@ -123,7 +123,7 @@ class SharesTaken:
             return FoundShares(self._no_mean(0))
 
         # another way's sum may be whole by luck, but hardly with the right number of examples
-        way, _ = next((one for one in whole if one[1] == self._size(0)), whole[0])
+        way, _ = next((one for one in whole if one[1] == self.sizes[0]), whole[0])
         return self._followed(returned[0], way)
 
     def _followed(self, history: np.ndarray, way: PartsUsed) -> FoundShares:
@@ -146,7 +146,11 @@ class SharesTaken:
 
         n = self.steps_in_epoch
         epochs = [batches[first : first + n] for first in range(0, self.steps, n)]
-        return FoundShares(_not_once(epochs), way.words, _alike(epochs))
+        alike = None
+        for a, b in combinations(range(EPOCHS), 2):
+            if epochs[a] == epochs[b] and not alike:
+                alike = f"epoch {b} has the batches of epoch {a}: give shards a new seed in every epoch."
+        return FoundShares(_not_once(epochs), way.words, alike)
 
     def _taken(self, history: np.ndarray, step: int, way: PartsUsed, rank: int, times: int = 1) -> np.ndarray | None:
         """Return 1 for each example of each rank in the step, else 0: shape [ranks, examples]. None if the step is no mean.
@@ -157,7 +161,7 @@ class SharesTaken:
         if step == 0:
             before = np.concatenate(self.starts()[rank]) + self.shift * way.shifted
 
-        size = self._size(step)
+        size = self.sizes[step]
         factor = 2 * self.learning_rate * (self.scale if way.scaled else 1.0)
 
         totals = times * (size * before.sum() - (before - history[step]) * size / factor)
@@ -166,14 +170,11 @@ class SharesTaken:
             return None
         return int(total) // self.targets().astype(int) % 2
 
-    def _size(self, step: int) -> int:
-        return min(BATCH, COUNT - step % self.steps_in_epoch * BATCH)
-
     # ---- complaints --------------------------------------------------------------------------
 
     def _wrong_shares(self, taken: np.ndarray, step: int) -> Complaint:
         shares = taken.sum(axis=1)
-        size = self._size(step)
+        size = self.sizes[step]
         if size > 1 and max(shares) == size == sum(shares):
             return f"in step {step} rank {int(np.argmax(shares))} alone took the whole batch. {SHARE}"
 
@@ -191,7 +192,7 @@ class SharesTaken:
             own = [self._taken(got, 0, way, rank) for rank, got in enumerate(returned)]
             shared = [self._taken(got, 0, way, 0) for got in returned]
             for taken in (own, shared):
-                if all(bits is not None and bits[rank].sum() == self._size(0) for rank, bits in enumerate(taken)):
+                if all(bits is not None and bits[rank].sum() == self.sizes[0] for rank, bits in enumerate(taken)):
                     return f"every rank trained on the whole batch by itself, whatever it sent. {SHARE}"
 
         gaps = [got - returned[0] for got in returned[1:]]
@@ -203,12 +204,12 @@ class SharesTaken:
     def _all_did_all(self, history: np.ndarray) -> Complaint:
         for way in WAYS:
             taken = self._taken(history, 0, way, 0, times=self.world_size)
-            if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self._size(0):
+            if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self.sizes[0]:
                 return f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}"
         return None
 
     def _no_mean(self, step: int) -> str:
-        return f"step {step} is not the mean over {self._size(step)} examples, each taken by one rank. {SHARE}"
+        return f"step {step} is not the mean over {self.sizes[step]} examples, each taken by one rank. {SHARE}"
 
     def __str__(self) -> str:
         return (
@@ -223,13 +224,6 @@ def _not_once(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
             times = sum(example in batch for batch in batches)
             if times != 1:
                 return f"example {example} is taken {times} times in epoch {epoch}; expected once."
-    return None
-
-
-def _alike(epochs: Sequence[Sequence[frozenset[int]]]) -> Complaint:
-    for a, b in combinations(range(len(epochs)), 2):
-        if epochs[a] == epochs[b]:
-            return f"epoch {b} has the batches of epoch {a}: give shards a new seed in every epoch."
     return None
 
 

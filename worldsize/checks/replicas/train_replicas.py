@@ -32,6 +32,7 @@ ORDERS = "every epoch has an order of its own"
 POINTS = {DESCENT: 0.25, TOGETHER: 0.75, PARTS: 0.25, ORDERS: 0.25}
 
 MORE_RANKS = (5, 8)  # range of the drawn world size
+LINE = "slope {:.6g} and intercept {:.6g}"
 LINE_BYTES = 16  # slope and intercept in float64, or their gradients
 
 
@@ -256,7 +257,7 @@ def _wrong_history(returned: Sequence[Any], lesson: TrainingRun, expected: np.nd
         where = differing(got, expected, **EXACT)
         if where.size:
             step = int(where[0]) // expected.shape[1]
-            lead = f"rank {rank}, after step {step}: expected {_line(expected[step])}, got {_line(got[step])}. "
+            lead = f"rank {rank}, after step {step}: expected {LINE.format(*expected[step])}, got {LINE.format(*got[step])}. "
             if same(got, expected, TOLERANCE, near_zero=TOLERANCE):
                 return f"{lead}The numbers are right, with half of their digits: keep all in float64, the result too."
             return lead + _training_mistake(returned, lesson, step)
@@ -312,7 +313,3 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
             "before begin? Until then each rank has weights of its own."
         )
     return None
-
-
-def _line(weights: np.ndarray) -> str:
-    return f"slope {weights[0]:.6g} and intercept {weights[1]:.6g}"
