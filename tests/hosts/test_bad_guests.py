@@ -15,7 +15,7 @@ from tests.support.bad_guest import ADDRESS, NAME, BadGuest, Bomb, change, hello
 from tests.support.open_hosts import launch_on
 from worldsize.engines.deadlock import RankMessages
 from worldsize.engines.host import HostFacts, Silence
-from worldsize.engines.hosts import messages
+from worldsize.engines.hosts import host_messages
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.line import MAX_MESSAGE_BYTES
 from worldsize.engines.job import Progress, Prompt
@@ -39,7 +39,7 @@ GREETINGS = {f"name {name[:24]!a}": hello(name=name) for name in ODD} | {
 }
 IN_SUITE = ("name '../../x'", "another version")
 FIRST = {
-    **{what: messages.encode(words) for what, words in GREETINGS.items()},
+    **{what: host_messages.encode(words) for what, words in GREETINGS.items()},
     "nothing at all": b"",
     "a pickle": b"",  # made in the test: it needs a folder
     "noise": os.urandom(2000),
@@ -107,7 +107,7 @@ HARM: dict[str, Callable[[BadGuest, int], None]] = {
     "reports too deep": lambda guest, rank: guest.send(b"\x94\xa4Told\xa8progress\x00" + b"\x91" * 100_000),
     "a message in parts": lambda guest, rank: guest.raw(lambda s: s.send_multipart([b"a"] * 1000)),
     "a message that is too long": lambda guest, rank: guest.raw(lambda s: s.send(bytes(MAX_MESSAGE_BYTES * 2))),
-    "a greeting, and the end": lambda guest, rank: (guest.send(messages.encode(hello())), guest.hang_up()),
+    "a greeting, and the end": lambda guest, rank: (guest.send(host_messages.encode(hello())), guest.hang_up()),
     "an answer that nobody asked for": lambda guest, rank: (
         guest.send(b"\x94\xa8Answered\xa4echo\x01\xa0"), guest.hang_up()
     ),

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from worldsize.engines.host import HostFacts
-from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.join import join
 from worldsize.engines.hosts.line import LineClosed
-from worldsize.engines.hosts.messages import Answered, Chunk, Greeting, Told
-from worldsize.engines.hosts.orders import HostChange
+from worldsize.engines.hosts.host_messages import Answered, Chunk, Greeting, Told
+from worldsize.engines.hosts.kernel_messages import HostChange
 from worldsize.engines.results import packed
 from worldsize.failures import Return, Standing
 
@@ -96,10 +96,10 @@ class BadGuest:
             self.carrier.do(lambda: send(self.carrier.carried[0].socket))
 
     def tell(self, kind: str, rank: int, content: Any = None) -> None:
-        self.send(messages.encode(Told(kind, rank, msgspec.Raw(messages.encode(content)))))
+        self.send(host_messages.encode(Told(kind, rank, msgspec.Raw(host_messages.encode(content)))))
 
     def chunk(self, kind: str, rank: int, data: bytes) -> None:
-        self.send(messages.encode(Chunk(kind, rank, data)))
+        self.send(host_messages.encode(Chunk(kind, rank, data)))
 
     def finish(self, rank: int, result: bytes | None = None) -> None:
         """End a rank as an honest host does."""
@@ -112,7 +112,7 @@ class BadGuest:
     # ---- as a host ---------------------------------------------------------------------------------
 
     def _serve(self, first: bytes | None) -> None:
-        self.send(messages.encode(hello()) if first is None else first)
+        self.send(host_messages.encode(hello()) if first is None else first)
         try:
             while not self.line.closed:
                 if self.line.poll(0.2):
@@ -127,9 +127,9 @@ class BadGuest:
         command, *arguments = pickle.loads(data)
         if command == "start" and self.attack is not None:
             self.attack(self, arguments[0])
-        elif command in messages.ANSWER_TYPES and command not in self.mute:
+        elif command in host_messages.ANSWER_TYPES and command not in self.mute:
             answer = self.answers[command] if command in self.answers else _honest(command, arguments)
-            self.send(messages.encode(Answered(command, msgspec.Raw(messages.encode(answer)))))
+            self.send(host_messages.encode(Answered(command, msgspec.Raw(host_messages.encode(answer)))))
         if command == "end":
             self.run_ended.set()
 

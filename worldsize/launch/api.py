@@ -60,7 +60,7 @@ def launch(
         raise TypeError(f"launch() got an unexpected keyword argument {name!r}")
 
     check_arguments(fn, args, timeout_s, seed)
-    _check(world_size, link, device)
+    check_run_arguments(world_size, link, device)
 
     job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(seed))
     engine = current_engine("torch")
@@ -77,13 +77,14 @@ def quiet_launch(
 ) -> Run:
     """Launch for a check or a sheet: always on this machine, without observers, and without changing `last_run`."""
     check_arguments(fn, args, timeout_s, None)
-    _check(world_size, link, device)
+    check_run_arguments(world_size, link, device)
 
     job = Job(world_size=world_size, timeout_s=timeout_s, device=device, link=link, **callers_state(None))
     return execute(local_engine("torch"), Payload(fn, tuple(args), {}), job, KernelLaunches())
 
 
-def _check(world_size: Any, link: Any, device: Any) -> None:
+def check_run_arguments(world_size: Any, link: Any, device: Any) -> None:
+    """Raise ValueError for a world size, link or device that no launch takes."""
     if not isinstance(world_size, int) or isinstance(world_size, bool) or not 1 <= world_size <= _MAX_WORLD_SIZE:
         raise ValueError(
             f"launch: expected a world_size from 1 to {_MAX_WORLD_SIZE} (the number of ranks), got {world_size!r}. "
@@ -93,15 +94,3 @@ def _check(world_size: Any, link: Any, device: Any) -> None:
         raise ValueError(f'launch: expected link=Link("1 Gbit/s", "50 us") or None, got {link!r}')
     if device not in get_args(Device):
         raise ValueError(f'launch: expected device "auto", "cpu" or "cuda", got {device!r}')
-
-
-def check_arguments_of_ranks(
-    what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None
-) -> None:
-    """Check the arguments of ranks that stay. Raises ValueError for an argument that no launch takes either."""
-    try:
-        check_arguments(callable, (), timeout_s, seed)
-        _check(world_size, link, device)
-    except ValueError as error:
-        said = str(error).removeprefix("launch: ").partition(" Write for example launch")[0]
-        raise ValueError(f"{what}: {said}") from None

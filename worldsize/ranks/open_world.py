@@ -25,8 +25,8 @@ from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Us
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value
 from worldsize.engines.ranks.tensor_rows import TensorPart, TensorRow, TensorRows
 from worldsize.failures import Outcome
-from worldsize.launch.api import check_arguments_of_ranks
-from worldsize.launch.execute import callers_state, cell_sources, close_order, execute_order
+from worldsize.launch.api import check_run_arguments
+from worldsize.launch.execute import callers_state, cell_sources, check_arguments, close_order, execute_order
 from worldsize.launch.run import STUDENTS_LAUNCHES, KernelLaunches, Run
 from worldsize.links import Link
 from worldsize.ranks.definitions import Along
@@ -227,7 +227,7 @@ class OpenRanks:
         with self._one_at_a_time:
             chosen = self._chosen(what, ranks)
             limit_s = timeout_s if timeout_s is not None else self.timeout_s
-            check_arguments_of_ranks(what, limit_s, link)
+            _check_arguments(what, limit_s, link)
 
             new_sources = tuple((file, text) for file, text in cell_sources() if file not in self._sent)
             job = Job(
@@ -326,7 +326,7 @@ def open_ranks(
     fabric; `timeout_s` limits each text that runs on the ranks. The ranks end after 60 minutes without work. Raises
     ValueError for a wrong argument, EngineLost, Interrupted.
     """
-    check_arguments_of_ranks("open_ranks", timeout_s, link, world_size, device, seed)
+    _check_arguments("open_ranks", timeout_s, link, world_size, device, seed)
     return OpenRanks(world_size, link, timeout_s, device, seed)
 
 
@@ -354,3 +354,13 @@ def _check_travels(name: str, value: Any) -> None:
             f"a value that can be pickled, got {type(error).__name__}: {said}. Create it in a cell on ranks, or push the plain "
             f"data that it is made from."
         ) from None
+
+
+def _check_arguments(what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None) -> None:
+    """Raise ValueError for an argument that no launch takes either; the message speaks of `what`, not of a launch."""
+    try:
+        check_arguments(callable, (), timeout_s, seed)
+        check_run_arguments(world_size, link, device)
+    except ValueError as error:
+        said = str(error).removeprefix("launch: ").partition(" Write for example launch")[0]
+        raise ValueError(f"{what}: {said}") from None

@@ -17,9 +17,9 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from worldsize.authoring import headless
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
+from worldsize.authoring.executed_solutions import executed
 from worldsize.authoring.site import pages, ways
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.thumbnails import thumbnail, with_card
@@ -32,31 +32,6 @@ if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
 OnLab = Callable[[str], None]
 
 INSTRUCTORS, TEACHING = "instructors.md", "teaching"  # a page of docs/, and the folder there with a page for each lab below it
-
-
-def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
-    """Return the executed solution of a lab's `source`, running it if need be (without `run`, None instead)."""
-    kept = root / "build" / "executed" / f"{source.stem}.ipynb"
-    text = notebooks(source)[0]
-    if kept.is_file():
-        notebook = nbformat.read(kept, as_version=4)
-        if _code(notebook) == _code(nbformat.reads(text, as_version=4)):
-            return notebook
-    if not run:
-        return None
-
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    fresh = kept.with_name(f"{source.stem}.new.ipynb")
-    fresh.write_text(text, encoding="utf-8")
-    try:
-        return nbformat.read(headless.run(fresh, kept, {}, knobs_beforehand=True).out, as_version=4)
-    finally:
-        fresh.unlink()
-
-
-def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
-    """Return each code cell's id and source; papermill adds a cell to a run with other parameters."""
-    return [(cell.id, cell.source) for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def build_site(root: Path, out: Path, numbers: Iterable[str] = (), progress: OnLab | None = None) -> list[Path]:

@@ -15,7 +15,7 @@ import nbformat
 
 from worldsize import pages
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.site.build import executed
+from worldsize.authoring.executed_solutions import executed
 from worldsize.authoring.slides.deck import deck
 from worldsize.lab.lab_list import LABS
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from worldsize.engines.agent_client import AgentProcess, LocalEngine, LocalRanks
-from worldsize.engines.hosts.orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.hosts.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.job import Job, Order, StartMethod
 from worldsize.engines.own_network import Network
 from worldsize.errors import EngineLost

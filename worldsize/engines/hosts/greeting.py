@@ -17,7 +17,7 @@ from pathlib import Path
 
 import worldsize
 from worldsize.engines.host import HostFacts
-from worldsize.engines.hosts.messages import Greeting
+from worldsize.engines.hosts.host_messages import Greeting
 
 _DISTRIBUTIONS = {
     "torch": ("torch",),

@@ -20,11 +20,11 @@ from urllib.parse import quote
 import zmq
 
 from worldsize.engines.agent import death_watch, leave
-from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import Door
 from worldsize.engines.hosts.line import HostLine, LineClosed
-from worldsize.engines.hosts.messages import BadMessage, Greeting
-from worldsize.engines.hosts.orders import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.hosts.host_messages import BadMessage, Greeting
+from worldsize.engines.hosts.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
 from worldsize.engines.job import Close, Framework, Job, Use
@@ -306,7 +306,7 @@ class Head:
     def _welcome(self, line: HostLine) -> Greeting:
         """Read a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
         try:
-            hello = messages.decode(line.receive())
+            hello = host_messages.decode(line.receive())
         except BadMessage as error:
             raise ValueError(f"its first message is not a greeting: {error}") from None
         if not isinstance(hello, Greeting):

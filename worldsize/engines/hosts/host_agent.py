@@ -27,10 +27,10 @@ from worldsize.engines import fork_server
 from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
-from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import user_name
 from worldsize.engines.hosts.line import HostLine, LineClosed
-from worldsize.engines.hosts.messages import (
+from worldsize.engines.hosts.host_messages import (
     MAX_CHUNK_BYTES,
     Answered,
     Chunk,
@@ -97,7 +97,7 @@ def _greet(line: HostLine, home: Home) -> None:
     hello = Greeting(socket.gethostname(), user_name(), home.address, cores(), versions, os.getpid())
 
     with suppress(LineClosed):  # `receive` raises it below, with the reason
-        line.send(messages.encode(hello))
+        line.send(host_messages.encode(hello))
     if not line.poll(_WELCOME_S):
         raise NotWelcome(f"the head did not answer within {_WELCOME_S:g} s")
 
@@ -173,8 +173,8 @@ class HostAgent:
             error = "".join(traceback.format_exception_only(raised)).strip()
             traceback.print_exc()
 
-        if command in messages.ANSWER_TYPES:
-            self._say(Answered(command, msgspec.Raw(messages.encode(answer)), error))
+        if command in host_messages.ANSWER_TYPES:
+            self._say(Answered(command, msgspec.Raw(host_messages.encode(answer)), error))
 
     def _begin(self, job: Job, offset_s: float) -> None:
         self.offset_s = offset_s
@@ -231,7 +231,7 @@ class HostAgent:
             path = files.record(rank)
             if path.exists() and path not in self.shipped:
                 self.shipped[path] = path.stat().st_size
-                data = messages.encode(pickle.loads(path.read_bytes()))
+                data = host_messages.encode(pickle.loads(path.read_bytes()))
                 for start in range(0, len(data), MAX_CHUNK_BYTES):
                     self._say(Chunk("record", rank, data[start : start + MAX_CHUNK_BYTES]))
 
@@ -297,7 +297,7 @@ class HostAgent:
     # ---- messages to the head --------------------------------------------------------------------
 
     def _say(self, message: FromHost) -> None:
-        self.line.send(messages.encode(message))
+        self.line.send(host_messages.encode(message))
 
     def _tell(self, news: RankNews) -> None:
         content = news.content
@@ -310,7 +310,7 @@ class HostAgent:
             content = replace(content, record=b"")
 
         for part in _parts(content):
-            self._say(Told(news.kind, news.rank, msgspec.Raw(messages.encode(part))))
+            self._say(Told(news.kind, news.rank, msgspec.Raw(host_messages.encode(part))))
 
 
 def _parts(content: Any) -> list[Any]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
-from worldsize.engines.hosts import greeting, messages
+from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.line import HostLine
-from worldsize.engines.hosts.messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
+from worldsize.engines.hosts.host_messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
 from worldsize.engines.job import Job, Progress, Prompt, Typed, Use
 from worldsize.engines.ranks.rank_channel import Published, Question
 from worldsize.failures import Failure, Return, Standing
@@ -173,7 +173,7 @@ class RemoteRanks(Host):
     def _write_records(self) -> None:
         for rank, record in self.records.items():
             with suppress(BadMessage):  # the trace then lacks this rank
-                write_whole(self.job.files.record(rank), pickle.dumps(messages.body(bytes(record), RankRecord)))
+                write_whole(self.job.files.record(rank), pickle.dumps(host_messages.body(bytes(record), RankRecord)))
         self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class RemoteRanks(Host):
     def _send(self, command: Command, *arguments: Any) -> None:
         """Send a command. A lost host is ignored here and noticed when its line is read."""
         with suppress(OSError):
-            self.line.send(messages.command(command, *arguments))
+            self.line.send(host_messages.command(command, *arguments))
 
     def _answer_to(self, command: Command, at_most_s: float, renewed: bool = False) -> Any:
         """Wait at most `at_most_s` for the answer to a command; with `renewed`, every message restarts the wait."""
@@ -212,7 +212,7 @@ class RemoteRanks(Host):
             if message.error:
                 raise ValueError(f"{self.name}: {message.error[:1000]!a}")
             try:
-                return messages.body(message.body, messages.ANSWER_TYPES[command])
+                return host_messages.body(message.body, host_messages.ANSWER_TYPES[command])
             except BadMessage as error:
                 self._lose(f"it sent an invalid answer: {error}")
 
@@ -222,7 +222,7 @@ class RemoteRanks(Host):
         if self.lost:
             raise HostLost(f"{self.name}: {self.lost}")
         try:
-            return messages.decode(self.line.receive())
+            return host_messages.decode(self.line.receive())
         except BadMessage as error:
             self._lose(f"it sent an invalid message: {error}")
         except OSError as error:
@@ -254,7 +254,7 @@ class RemoteRanks(Host):
     def _told(self, message: Told) -> RankNews:
         self._demand_own(message.rank)
         try:
-            content = messages.body(message.body, messages.NEWS_TYPES[message.kind])
+            content = host_messages.body(message.body, host_messages.NEWS_TYPES[message.kind])
         except BadMessage as error:
             self._lose(f"it sent invalid news: {error}")
 

@@ -1,4 +1,4 @@
-"""Orders of a kernel to its head beside launches, and the head's news of hosts.
+"""Messages between a kernel and its head, beside launches: orders one way, news of hosts the other.
 
 `engine.py` gives the orders, `head.py` carries them out.
 """
