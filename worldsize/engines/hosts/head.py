@@ -22,9 +22,9 @@ import zmq
 from worldsize.engines.agent import death_watch, leave
 from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import Door
-from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.host_messages import BadMessage, Greeting
 from worldsize.engines.hosts.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
+from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.pipes import line_over
 from worldsize.engines.hosts.remote_ranks import HostLost, RemoteRanks
 from worldsize.engines.job import Close, Framework, Job, Use

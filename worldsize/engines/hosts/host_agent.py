@@ -29,7 +29,6 @@ from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
 from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import user_name
-from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.hosts.host_messages import (
     MAX_CHUNK_BYTES,
     Answered,
@@ -40,6 +39,7 @@ from worldsize.engines.hosts.host_messages import (
     Greeting,
     Told,
 )
+from worldsize.engines.hosts.line import HostLine, LineClosed
 from worldsize.engines.job import Framework, Job, Progress, Use
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.engines.session import START_S

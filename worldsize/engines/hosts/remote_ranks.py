@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
-from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.host_messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
+from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.job import Job, Progress, Prompt, Typed, Use
 from worldsize.engines.ranks.rank_channel import Published, Question
 from worldsize.failures import Failure, Return, Standing
