@@ -26,6 +26,9 @@ from worldsize.authoring.slides.pictures import Shown, with_own_names
 Markup = markupsafe.Markup
 MOST = 20
 MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
+# in pixels at 1280 x 720: a picture's room, a line's height, the least text of a picture that the page can enlarge
+PICTURE_WIDTH, PICTURE_HEIGHT, LINE_HEIGHT, SMALL_TEXT = 1178, 550, 32, 13.5
+TOO_SMALL = 1000  # times the cost
 
 _COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\([^)]*\)\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -87,12 +90,14 @@ def _beside_the_picture(part: LabPart) -> list[str]:
 
 def _crowding(part: LabPart, what: str) -> float:
     """Return the cost of moving a text to its picture's slide: its length, a question's with its lead, times the picture's
-    steepness squared."""
+    steepness squared; far more if the picture's text would become small."""
     _, shown = part.picture
     if shown.is_player:
         return math.inf
     letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
-    return letters * shown.steepness**2
+    height = PICTURE_HEIGHT - LINE_HEIGHT * (1 + letters // LINE_LETTERS)
+    small = shown.smallest_text(PICTURE_WIDTH, height) < SMALL_TEXT
+    return letters * shown.steepness**2 * (TOO_SMALL if small else 1)
 
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
