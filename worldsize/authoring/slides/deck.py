@@ -73,12 +73,13 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
         closing = list(_closing(parts, chosen))
         content = [part for part in chosen if not part.is_summary]
         apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
-        too_many = 1 + len(content) + len(apart) + len(closing) - MOST
-        if too_many <= len(apart) / 3:
+        too_many = max(0, 1 + len(content) + len(apart) + len(closing) - MOST)
+        apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
+        moved = apart[:too_many]
+        if too_many <= len(apart) / 3 and not any(_becomes_small(content[place], what) for place, what in moved):
             break
 
-    apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
-    together = set(apart[: max(0, too_many)])
+    together = set(moved)
     middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
     return [_opening(opening, thumbnail(executed)), *middle, *closing]
 
@@ -94,10 +95,17 @@ def _crowding(part: LabPart, what: str) -> float:
     _, shown = part.picture
     if shown.is_player:
         return math.inf
-    letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
-    height = PICTURE_HEIGHT - LINE_HEIGHT * (1 + letters // LINE_LETTERS)
-    small = shown.smallest_text(PICTURE_WIDTH, height) < SMALL_TEXT
-    return letters * shown.steepness**2 * (TOO_SMALL if small else 1)
+    return _letters(part, what) * shown.steepness**2 * (TOO_SMALL if _becomes_small(part, what) else 1)
+
+
+def _letters(part: LabPart, what: str) -> int:
+    return len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
+
+
+def _becomes_small(part: LabPart, what: str) -> bool:
+    """Return whether the picture's text becomes too small for the page to enlarge if the text moves to its slide."""
+    height = PICTURE_HEIGHT - LINE_HEIGHT * (1 + _letters(part, what) // LINE_LETTERS)
+    return part.picture[1].smallest_text(PICTURE_WIDTH, height) < SMALL_TEXT
 
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:

@@ -6,6 +6,7 @@ const MOST_CLOSER = 2.5;
 const MARGIN = 5; // of a drawing, in its own units
 const SLACK = 0.02; // of a text's size: what rounding may take
 const TIGHT = 0.89; // of the least size is enough for a text that fills a mark: 16 pixels
+const HAIR = 4; // pixels; a text may meet a thinner mark, such as a line
 const BORDER = 2; // pixels by which a text may reach over its mark
 
 const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
@@ -30,8 +31,8 @@ function trim(svg) {
   svg.setAttribute("viewBox", [left, top, right - left, bottom - top].join(" "));
 }
 
-// Enlarge each small text to the least size, or as far as it meets no other text and stays in its mark, such as a bar or its
-// own ground. Return the smallest size that is left, as a share of the least.
+// Enlarge each small text to the least size, or as far as it meets no other text or mark and stays in its own mark, such as a
+// bar or its ground. Return the smallest size that is left, as a share of the least.
 function enlarge(svg, texts) {
   const least = (LEAST_REM * rem()) / scaleOf(svg);
   const frame = svg.getBoundingClientRect();
@@ -45,10 +46,11 @@ function enlarge(svg, texts) {
     const others = texts.filter((other) => other !== text).map((other) => other.getBoundingClientRect());
     const met = others.filter((other) => meet(other, small)).length;
     const bounds = marks.filter((mark) => mark.width < frame.width / 2 && inside(small, mark));
+    const free = marks.filter((mark) => Math.min(mark.width, mark.height) > HAIR && !meet(mark, small));
     for (const share of least <= MOST_GROWTH * before ? [1, 0.5, 0] : []) {
       text.style.fontSize = `${own * (1 + share * (least / before - 1))}px`;
       const now = text.getBoundingClientRect();
-      const held = bounds.every((mark) => inside(now, mark, BORDER));
+      const held = bounds.every((mark) => inside(now, mark, BORDER)) && !free.some((mark) => meet(mark, now));
       if (held && inside(now, frame) && others.filter((other) => meet(other, now)).length <= met) break;
     }
     if (bounds.length && sizeOf(text) >= TIGHT * least) text.dataset.tight = "";
@@ -102,7 +104,8 @@ function fitPlayer(slide) {
   for (let zoom = 1.6; zoom > 0.9; zoom -= 0.05) {
     player.style.zoom = zoom * (rem() / 16);
     const small = (LEAST_REM * 16) / zoom;
-    style.textContent = `text, .scene text, .track, .note { font-size: ${small}px; } .note { line-height: 1.2; } .band { margin-top: 4px; }`;
+    style.textContent = `text, .scene text, .track, .note { font-size: ${small}px; }
+      .note { line-height: 1.2; } .band { margin-top: 4px; }`;
     if (room.scrollHeight <= room.clientHeight + 1) break;
   }
 }
