@@ -192,7 +192,7 @@ SMALL = """() => [...document.querySelectorAll(".now *")].filter((part) => !part
   .filter((part) => parseFloat(getComputedStyle(part).fontSize) < 24).map((part) => part.textContent)"""
 
 
-# takes the shown slide's steps one by one; each text of its picture with the largest size at which most of it stood within the slide
+# takes the shown slide's steps one by one; each text of its picture with the largest size at which most of it was seen
 TEXTS = """() => {
   const slide = document.querySelector(".now");
   const [room, unit] = [slide.getBoundingClientRect(), slide.getBoundingClientRect().width / 1280];
