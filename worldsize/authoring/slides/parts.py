@@ -34,7 +34,8 @@ _WORDS = re.compile(r"(?!\* )[\w*`“\"(]")
 _NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
 # a sentence that only makes sense beside the notebook's cells
 _OF_THE_CELLS = re.compile(
-    r"\b[Bb]elow(?:[,.]|\s+(?:is|are)\b)|\b[Tt]he\s+\w+\s+(?:above|below)\b|\bprinted\s+above\b|\b(?:next|following)\s+cells?\b|\bclick\b|:$"
+    r"\b[Bb]elow(?:[,.]|\s+(?:is|are)\b)|\b[Tt]he\s+\w+\s+(?:above|below)\b|\bprinted\s+above\b"
+    r"|\b(?:next|following)\s+cells?\b|\bclick\b|\bHere\s+is\s+the\b|:$"
 )
 # the gap between two sentences
 _NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
