@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -146,6 +147,28 @@ def test_two_pictures_have_no_name_in_common():
     )
 
 
+@quick
+@pytest.mark.parametrize(
+    ("prose", "lead"),
+    [
+        ("Ranks add up. The cell below shows how.", "Ranks add up."),
+        ("Ranks add up.\n\nBelow, one waits. It fails.", "Ranks add up."),
+        ("Add up by ranks.\n\nRanks take turns.\nPyTorch lists all:", "Ranks take turns."), ("Then run the next cells.", ""),
+    ],
+)  # fmt: skip
+def test_a_lead_says_nothing_about_the_notebook_s_cells(prose, lead):
+    cells = [new_markdown_cell(OPENING), new_markdown_cell(f"## Part\n\n{prose}"), *part(1)[1:]]
+    notebook = new_notebook(cells=cells)
+    assert slides_of(notebook, notebook)[1].lead == lead
+
+
+@quick
+def test_a_steep_picture_s_text_is_smaller_in_the_same_room():
+    text = '<text style="font-size: 11px">a</text>'
+    steep, flat = (Shown(f'<svg viewBox="0 0 760 {height}">{text}</svg>') for height in (700, 200))
+    assert steep.smallest_text(1178, 400) < 7 and flat.smallest_text(1178, 400) > 17
+
+
 @each_run("quick", "solution", scope="module")
 @pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60)
 def test_slides_of_a_lab_are_ten_to_twenty_and_hold_no_answer(source, kind, execute):
@@ -169,14 +192,81 @@ SMALL = """() => [...document.querySelectorAll(".now *")].filter((part) => !part
   .filter((part) => parseFloat(getComputedStyle(part).fontSize) < 24).map((part) => part.textContent)"""
 
 
+# takes the shown slide's steps one by one; each text of its picture with the largest size at which most of it was seen
+TEXTS = """() => {
+  const slide = document.querySelector(".now");
+  const [room, unit] = [slide.getBoundingClientRect(), slide.getBoundingClientRect().width / 1280];
+  const sizes = new Map();
+  const player = slide.querySelector(".ws-steps, .ws-replay")?.shadowRoot;
+  const look = () => [slide, ...(player ? [player] : [])].flatMap((root) => [...root.querySelectorAll("svg text")])
+    .filter((text) => text.textContent.trim()).forEach((text) => {
+      const [box, matrix] = [text.getBoundingClientRect(), text.getScreenCTM()];
+      const frame = text.ownerSVGElement.getBoundingClientRect();
+      const width = Math.min(box.right, room.right) - Math.max(box.left, room.left);
+      const height = Math.min(box.bottom, frame.bottom) - Math.max(box.top, frame.top);
+      const seen = width > 0 && height > 0 && width * height > 0.6 * box.width * box.height; // an axis' label may be longer
+      const size = (parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b)) / unit;
+      const before = sizes.get(text)?.[0] ?? 0;
+      sizes.set(text, [Math.max(before, seen ? size : 0), text.textContent, "tight" in text.dataset]);
+    });
+  look();
+  while (slide.querySelector(".step:not(.seen)")) { forward(); look(); }
+  return [...sizes.values()];
+}"""
+LEAST_PX, TIGHT_PX, ROUNDED_PX = 18, 16, 0.4
+
+
+@contextmanager
+def opened(path, made):
+    path.write_text(made, encoding="utf-8")
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": 1280, "height": 720})
+        shown.goto(path.as_uri())
+        yield shown
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("slides") / "06_rings.html"
-    path.write_text(html(), encoding="utf-8")
-    with chromium() as browser:
-        opened = browser.new_page(viewport={"width": 1280, "height": 720})
-        opened.goto(path.as_uri())
-        yield opened
+    with opened(tmp_path_factory.mktemp("slides") / "06_rings.html", html()) as shown:
+        yield shown
+
+
+def faults(shown):
+    """What is wrong on each slide: beyond its edge, or smaller than the last row reads."""
+    wrong = {}
+    for number in range(shown.locator("section").count()):
+        shown.evaluate(f"show({number}, false)")
+        texts = shown.evaluate(TEXTS)
+        title = shown.evaluate("document.querySelector('.now').matches('.title')")
+        small = [] if title else [one for one in texts if one[0] < (TIGHT_PX if one[2] else LEAST_PX) - ROUNDED_PX]
+        if found := shown.evaluate(BEYOND) + shown.evaluate(SMALL) + small:
+            wrong[number + 1] = found
+    return wrong
+
+
+@each_run("quick", "solution", scope="module")
+@pytest.mark.browser
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S + 300)
+def test_on_no_slide_of_a_lab_is_a_text_small_or_beyond_the_edge(source, kind, execute, tmp_path):
+    lab, run = nbformat.reads(built(source)[1], as_version=4), nbformat.read(execute(source, kind).out, as_version=4)
+    with opened(tmp_path / "a.html", deck(lab, run)) as shown:
+        assert faults(shown) == {}
+
+
+STEEP = "".join(f'<text x="10" y="{20 * line}" style="font-size: 11px">line {line}</text>' for line in range(1, 40))
+
+
+@pytest.mark.browser
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_picture_too_steep_for_its_slide_is_shown_piece_by_piece_and_whole_on_paper(tmp_path):
+    steep = f'<section><figure><div class="picture"><svg viewBox="0 0 760 800">{STEEP}</svg></div></figure></section>'
+    with opened(tmp_path / "a.html", html().replace("<section", steep + "<section", 1)) as shown:
+        whole = shown.locator("svg").first.get_attribute("viewBox")
+        sizes = [size for size, *_ in shown.evaluate(TEXTS)]
+        assert min(sizes) >= LEAST_PX - ROUNDED_PX and shown.locator("section").first.locator(".closer.seen").count() > 1
+        shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert shown.locator("svg").first.get_attribute("viewBox") == whole
 
 
 @pytest.mark.browser
@@ -201,12 +291,7 @@ def test_keys_go_through_steps_and_slides_and_n_opens_the_notes(page):
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_nothing_reaches_beyond_its_slide_and_no_text_is_small(page):
-    wrong = {}
-    for number in range(page.locator("section").count()):
-        page.evaluate(f"show({number}, true)")
-        if found := page.evaluate(BEYOND) + page.evaluate(SMALL):
-            wrong[number + 1] = found
-    assert wrong == {}
+    assert faults(page) == {}
 
 
 @pytest.mark.browser

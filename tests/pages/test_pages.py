@@ -19,7 +19,8 @@ pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = sorted(path for path in (ROOT / "worldsize/pages/templates").iterdir() if path.suffix == ".html")
-FILES = [*TEMPLATES, *(ROOT / "worldsize/pages/templates" / name for name in ("style.css", "slides.css", "slides.js"))]
+BESIDE = ("style.css", "slides.css", "slides.js", "slides_pictures.js")
+FILES = [*TEMPLATES, *(ROOT / "worldsize/pages/templates" / name for name in BESIDE)]
 
 
 def verdict(**values: object) -> str:

@@ -26,6 +26,9 @@ from worldsize.authoring.slides.pictures import Shown, with_own_names
 Markup = markupsafe.Markup
 MOST = 20
 MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
+# in pixels at 1280 x 720: a picture's room, a line's height, the least text of a picture that the page can enlarge
+PICTURE_WIDTH, PICTURE_HEIGHT, LINE_HEIGHT, SMALL_TEXT = 1178, 550, 32, 13.5
+TOO_SMALL = 1000  # times the cost
 
 _COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\([^)]*\)\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -69,29 +72,40 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
     for chosen in (parts, needed, joined(needed)):
         closing = list(_closing(parts, chosen))
         content = [part for part in chosen if not part.is_summary]
-        apart = []  # texts beside a picture, which may have a slide of their own
-        for place, part in enumerate(content):
-            apart += [(place, what) for what in ("question", "sentence") if part.picture and getattr(part, what)]
-        too_many = 1 + len(content) + len(apart) + len(closing) - MOST
-        if too_many <= len(apart) / 3:
+        apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
+        too_many = max(0, 1 + len(content) + len(apart) + len(closing) - MOST)
+        apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
+        moved = apart[:too_many]
+        if too_many <= len(apart) / 3 and not any(_becomes_small(content[place], what) for place, what in moved):
             break
 
-    apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
-    together = set(apart[: max(0, too_many)])
-    slides = [_opening(opening, thumbnail(executed))]
-    for place, part in enumerate(content):
-        slides += _slides(part, {what for at, what in together if at == place})
-    return slides + closing
+    together = set(moved)
+    middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
+    return [_opening(opening, thumbnail(executed)), *middle, *closing]
+
+
+def _beside_the_picture(part: LabPart) -> list[str]:
+    """Return the texts of a part with a picture that may have a slide of their own."""
+    return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
 
 
 def _crowding(part: LabPart, what: str) -> float:
     """Return the cost of moving a text to its picture's slide: its length, a question's with its lead, times the picture's
-    steepness squared."""
+    steepness squared; far more if the picture's text would become small."""
     _, shown = part.picture
     if shown.is_player:
         return math.inf
-    letters = len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
-    return letters * shown.steepness**2
+    return _letters(part, what) * shown.steepness**2 * (TOO_SMALL if _becomes_small(part, what) else 1)
+
+
+def _letters(part: LabPart, what: str) -> int:
+    return len(part.lead + part.question.text) if what == "question" else len(part.sentence.text + part.sentence.compare)
+
+
+def _becomes_small(part: LabPart, what: str) -> bool:
+    """Return whether the picture's text becomes too small for the page to enlarge if the text moves to its slide."""
+    height = PICTURE_HEIGHT - LINE_HEIGHT * (1 + _letters(part, what) // LINE_LETTERS)
+    return part.picture[1].smallest_text(PICTURE_WIDTH, height) < SMALL_TEXT
 
 
 def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:

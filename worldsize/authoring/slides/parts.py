@@ -32,6 +32,11 @@ _FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
 _WORDS = re.compile(r"(?!\* )[\w*`“\"(]")
 # a launch's own line, and a prediction's result
 _NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
+# a sentence that only makes sense beside the notebook's cells
+_OF_THE_CELLS = re.compile(
+    r"\b[Bb]elow(?:[,.]|\s+(?:is|are)\b)|\b[Tt]he\s+\w+\s+(?:above|below)\b|\bprinted\s+above\b"
+    r"|\b(?:next|following)\s+cells?\b|\bclick\b|\bHere\s+is\s+the\b|:$"
+)
 # the gap between two sentences
 _NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
 
@@ -141,19 +146,16 @@ class LabPart:
 
     @property
     def lead(self) -> str:
-        """The first sentences of the last paragraph above the question, else of the first paragraph, Markdown; "" if none."""
+        """The first sentences of the last paragraph above the question, else of the first paragraph, Markdown; "" if none.
+
+        A sentence about the notebook's cells ends it; a paragraph that begins with one gives way to the next in that order.
+        """
         stop = self.question.place if self.question else len(self.cells)
         above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
         paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
-        if not paragraphs:
-            return ""
-
-        kept: list[str] = []
-        for sentence in _NEXT.split(paragraphs[-1 if self.question else 0]):
-            if kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS:
-                break
-            kept.append(sentence)
-        return " ".join(kept)
+        if self.question:
+            paragraphs.reverse()
+        return next(filter(None, map(_first_sentences, paragraphs)), "")
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:
         """Return the prose of the cells from `start` to `stop`, without folded text except sentences to compare with."""
@@ -208,3 +210,13 @@ def joined(parts: Sequence[LabPart]) -> list[LabPart]:
 
 def _unfolded(text: str) -> str:
     return _FOLDED.sub("", text).strip()
+
+
+def _first_sentences(paragraph: str) -> str:
+    kept: list[str] = []
+    for sentence in _NEXT.split(paragraph):
+        too_long = kept and len(" ".join([*kept, sentence]).split()) > MOST_LEAD_WORDS
+        if too_long or _OF_THE_CELLS.search(sentence):
+            break
+        kept.append(sentence)
+    return " ".join(kept)

@@ -6,6 +6,7 @@ Left out: pictures at a knob's other values.
 from __future__ import annotations
 
 import html
+import math
 import re
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ _TEXT = re.compile(
     r'<text (?P<said>class="ws-said" )?style="font-size: ?(?P<size>[\d.]+)px;'
     r'[^>]*?(?: y="(?P<y>[\d.]+)"|translate\([\d.]+ (?P<top>[\d.]+)\))'
 )
+_SIZE = re.compile(r'<text [^>]*?font-size: ?([\d.]+)px')
 _NAME = re.compile(r'(?<=\bid=")[^"]+(?=")')
 
 
@@ -53,6 +55,13 @@ class Shown:
         """The picture's height divided by its width, 1 if the HTML does not say: a steep picture loses more in less room."""
         view = _VIEW_BOX.search(self.html)
         return float(view["height"]) / float(view["width"]) if view else 1.0
+
+    def smallest_text(self, width: float, height: float) -> float:
+        """Return the size of the smallest text if the picture gets this room; infinite if the HTML does not say."""
+        view, sizes = _VIEW_BOX.search(self.html), _SIZE.findall(self.html)
+        if not view or not sizes:
+            return math.inf
+        return min(map(float, sizes)) * min(width / float(view["width"]), height / float(view["height"]))
 
 
 def shown_in(cell: NotebookNode) -> list[Shown]:

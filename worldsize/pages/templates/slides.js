@@ -12,20 +12,30 @@ function show(place, allSeen) {
   at = Math.max(0, Math.min(slides.length - 1, place));
   slides.forEach((slide, number) => slide.classList.toggle("now", number === at));
   stepsOf(slides[at]).forEach((step) => step.classList.toggle("seen", allSeen));
+  fitPlayer(slides[at]);
+  lookCloser(slides[at]);
   history.replaceState(null, "", `#${at + 1}`);
   write();
 }
 
 function forward() {
   const next = stepsOf(slides[at]).find((step) => !step.classList.contains("seen"));
-  if (next) next.classList.add("seen");
-  else if (at < slides.length - 1) show(at + 1, false);
+  if (!next) {
+    if (at < slides.length - 1) show(at + 1, false);
+    return;
+  }
+  next.classList.add("seen");
+  lookCloser(slides[at]);
 }
 
 function back() {
   const last = stepsOf(slides[at]).findLast((step) => step.classList.contains("seen"));
-  if (last) last.classList.remove("seen");
-  else if (at > 0) show(at - 1, true);
+  if (!last) {
+    if (at > 0) show(at - 1, true);
+    return;
+  }
+  last.classList.remove("seen");
+  lookCloser(slides[at]);
 }
 
 // the notes stand in a window of their own, for the speaker's screen; where none may open, below the slide
@@ -62,8 +72,15 @@ function press(event) {
   event.preventDefault();
 }
 
+document.querySelectorAll(".picture > svg").forEach(makeReadable); // while all slides have a layout
 document.documentElement.classList.add("playing");
 addEventListener("keydown", press);
+addEventListener("load", () => show(at, false)); // players have drawn themselves
+addEventListener("resize", () => fitPlayer(slides[at]));
+addEventListener("beforeprint", () => document.querySelectorAll(".picture > svg[data-whole]").forEach((svg) => {
+  svg.setAttribute("viewBox", svg.dataset.whole);
+}));
+addEventListener("afterprint", () => lookCloser(slides[at]));
 addEventListener("hashchange", () => show(Number(location.hash.slice(1)) - 1 || 0, false));
 addEventListener("click", (event) => {
   if (!event.target.closest("a, button, input, .ws-steps, .ws-replay, .notes")) forward();
