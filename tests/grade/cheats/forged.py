@@ -50,12 +50,12 @@ def pass_right(fabric, x):
 """, 0.0, reached="got a Verdict")
 code("patches_how_results_are_told", TITLE + """
 import worldsize.grade.box.broker_channel as line
-pack = line.pack
+framed = line.framed
 def forged(message, blob=b""):
     if message.get("op") == "done":
         message = {**message, "state": "pass", "points": 4.0, "passed": True, "verdict": {"points": 4}, "returned": "forged"}
-    return pack(message, blob)
-line.pack = forged
+    return framed(message, blob)
+line.framed = forged
 def pass_right(fabric, x):
     return x
 """, 0.0, reached="got a str")
