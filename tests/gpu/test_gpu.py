@@ -159,7 +159,7 @@ def test_the_meter_of_living_tensors_counts_what_the_allocator_counts(tmp_path: 
 # ---- any module ------------------------------------------------------------------------------
 
 
-def test_any_module_on_a_gpu_gets_the_weights_of_one_device_from_a_wrapper():
+def test_any_module_on_a_gpu_gets_the_weights_of_one_process_from_a_wrapper():
     run = launch(gpu_work.any_module_wrapped, GPUS + 1, args=("cuda",), device="cuda", timeout_s=120)
     for off in run.results:
         print(f"\nfarthest weight: {max(off.values()):.1e}")
