@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell
 
 from tests.support.sample_source import RING, course
 from worldsize.authoring.build import notebooks
-from worldsize.authoring.site.build import executed
+from worldsize.authoring.executed_solutions import executed
 
 pytestmark = pytest.mark.quick
 
