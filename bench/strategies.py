@@ -20,7 +20,7 @@ from pathlib import Path
 import report
 from peers import strategies
 
-from worldsize.engines.cluster import Cluster, tf_config
+from worldsize.engines.cluster_spec import Cluster, tf_config
 from worldsize.tf import launch
 
 _END_S = 120.0

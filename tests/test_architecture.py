@@ -44,7 +44,7 @@ FOR_CLUSTERS = ("worldsize/engines/hosts/ways/",)
 FOR_THE_SITE = ("worldsize/authoring/site/", "worldsize/authoring/slides/")
 FOR_INSTRUCTORS = (
     *("worldsize/authoring/", "worldsize/grade/nbgrader/"),
-    *("worldsize/grade/reports/similarity", "worldsize/grade/exam/writers"),
+    *("worldsize/grade/reports/similarity", "worldsize/grade/exam/formats"),
 )
 # Words that belong to one person's machine or network, not to the project.
 PRIVATE = ("/home/", "/root/", "pypi" ".org", "index-url", "find-links")

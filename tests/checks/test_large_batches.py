@@ -8,8 +8,8 @@ import pytest
 from tests.checks.mutants.noise_scale import plain as estimated
 from worldsize.arrays import tensors
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.large_batches import accumulation, batch_norm
-from worldsize.checks.large_batches.batch_norm import NormTask, reference
+from worldsize.checks.large_batches import accumulation, batch_norm_reference
+from worldsize.checks.large_batches.batch_norm_reference import NormTask, reference
 from worldsize.checks.large_batches.big_batch import BACKWARD_S, FORWARD_S, BigBatch
 from worldsize.checks.large_batches.noise import NoisySteps
 from worldsize.trace import Span, Trace, Transfer
@@ -113,8 +113,8 @@ def test_the_norm_of_all_rows_is_that_of_torch():
 def test_no_slip_of_a_norm_gives_what_is_right():
     task = NormTask.drawn(np.random.default_rng(4), (10, 14, 7), 3)
     right = reference(task)
-    for name in batch_norm.NAMES:
-        for words, given in batch_norm.slips(task, name).items():
+    for name in batch_norm_reference.NAMES:
+        for words, given in batch_norm_reference.slips(task, name).items():
             assert not np.allclose(np.concatenate(given), np.concatenate(right[name]), atol=1e-6), words
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from worldsize.engines.plain_values import BadFrame
+from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.engines.results import packed, unpacked
 
 pytestmark = pytest.mark.quick

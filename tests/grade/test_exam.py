@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from worldsize.grade.exam import QUESTIONS, exam, files, writers
+from worldsize.grade.exam import QUESTIONS, exam, files, formats
 from worldsize.grade.exam.question import APART, TOLERANCE, ExamQuestion, Given, variant
 from worldsize.links import Link
 from worldsize.simulate import simulate
@@ -130,7 +130,7 @@ def test_an_exam_shows_no_answer_and_its_sheet_shows_all(tmp_path):
     sheet = (tmp_path / "out" / "answers" / "ada.txt").read_text()
     for one in exam(("06",), None, "s", "ada"):
         assert one.text in asked and one.question.why not in asked
-        assert writers.answer_words(one) in sheet and one.question.why in sheet
+        assert formats.answer_words(one) in sheet and one.question.why in sheet
 
 
 def test_moodle_gets_a_category_a_question_and_a_variant_a_student(tmp_path):

@@ -21,7 +21,7 @@ from worldsize.checks.arena import ByRank
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import SimulatedArena
 from worldsize.checks.verdict import Property, Verdict
-from worldsize.engines.plain_values import BadFrame
+from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.grade import course
 from worldsize.grade.host import played_result
 from worldsize.grade.host.arena import SandboxArena, Submitted

@@ -16,7 +16,7 @@ from tests.support.submitted_code import missing_names
 from worldsize.checks.arena import LaunchArena
 from worldsize.checks.drivers.devices import answer, sums_and_moves
 from worldsize.checks.kit.values import same
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 from worldsize.grade.host.arena import SandboxArena, Submitted
 from worldsize.grade.isolation.limits import Limits, Meter
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tests.support.bad_guest import ADDRESS, LIMIT_S, change, invited
 from tests.support.daemons import until
 from worldsize import cli, hosts
-from worldsize.engines.hosts import joining
+from worldsize.engines.hosts import join_command
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.files import PRIVATE, write_whole
@@ -84,7 +84,7 @@ def test_it_says_who_will_run_code_here_and_a_no_ends_it(file: Path, monkeypatch
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     shown: list[str] = []
     asked: list[str] = []
-    assert joining.join(file, False, shown.append, lambda question: bool(asked.append(question))) == 1
+    assert join_command.join(file, False, shown.append, lambda question: bool(asked.append(question))) == 1
     assert "ada on lovelace (10.0.0.5)" in shown[-1] and "can run any code on this machine" in shown[-1]
     assert len(asked) == 1 and KEY not in " ".join(shown)
 

@@ -15,7 +15,7 @@ from worldsize import hosts
 from worldsize.engines.job import Prompt
 from worldsize.errors import Deadlock, RankFailed, RunTimedOut
 from worldsize.launch import launch
-from worldsize.ranks import OpenRanks, cell_output, open_ranks
+from worldsize.ranks import OpenRanks, open_ranks, output_groups
 from worldsize.ranks.debugger_prompts import DebuggerPrompts
 from worldsize.ranks.open_world import CELLS
 
@@ -78,7 +78,7 @@ def test_large_values_go_there_and_come_back(world):
 
 def test_figures_and_tables_of_a_host_come_along(world):
     run = world.run("import matplotlib.pyplot as plt\nplt.plot([1, rank])\nprint('drawn')", [3])
-    (group,) = cell_output.groups(run, [3])
+    (group,) = output_groups.groups(run, [3])
     assert [sorted(dict(piece.bundle)) for piece in group.pieces] == [[], ["image/png", "text/plain"]]
     world.run(
         "net = torch.nn.Linear(2, 2)\nwith torch.no_grad():\n    [p.fill_(1.5 if rank == 3 else 1.0) for p in net.parameters()]"
@@ -166,7 +166,7 @@ def test_what_an_invited_host_sends_is_plain_and_without_markup(network: Network
                 "    def __repr__(self):\n        return 'T'\nT()"
             )
             run = world.run(shown)
-            assert [piece.bundle for group in cell_output.groups(run, (0, 1)) for piece in group.pieces] == [
+            assert [piece.bundle for group in output_groups.groups(run, (0, 1)) for piece in group.pieces] == [
                 (("text/plain", "T"),)
             ]
             world.run("net = torch.nn.Linear(2, 2)")

@@ -21,7 +21,7 @@ from worldsize.engines.hosts import greeting, host_messages
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.host_messages import Answered, Chunk, Greeting, Told
-from worldsize.engines.hosts.join import join
+from worldsize.engines.hosts.join_connection import join
 from worldsize.engines.hosts.kernel_messages import HostChange
 from worldsize.engines.hosts.line import LineClosed
 from worldsize.engines.results import packed

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 from worldsize.tf import quiet_launch
 from worldsize.tf.sessions import together
 

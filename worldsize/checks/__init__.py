@@ -76,7 +76,7 @@ CHECKS = {
     "scaled_rate": "large_batches.rate",
     "big_batch_step": "large_batches.accumulation",
     "noise_scale": "large_batches.noise",
-    "synced_norm": "large_batches.normalisation",
+    "synced_norm": "large_batches.synced_norm",
     "one_bit_average": "less_communication.one_bit",
     "top_k_average": "less_communication.top_k",
     "power_sgd_average": "less_communication.power_sgd",

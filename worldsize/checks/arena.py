@@ -18,7 +18,7 @@ from worldsize import failures
 from worldsize.checks import in_rank, plain_call
 from worldsize.checks.drivers import killed_writer
 from worldsize.checks.noted_calls import NotedCalls, make_again
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 from worldsize.engines.ranks.rank_failure import failure_of
 from worldsize.errors import LaunchError
 from worldsize.failures import Failure, Wait

@@ -14,7 +14,7 @@ from typing import Any
 from worldsize.checks.arena import NOBODY, ArenaResult, PlayedRanks, called
 from worldsize.checks.drivers import big_batch
 from worldsize.checks.in_one_process import LIMIT_S, NotPlayable, PlayedCase, play
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving
 

@@ -225,8 +225,8 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before running code from that machine")] = False,
 ) -> None:
     """Join another machine's notebook as a host, by its invitation; stop with Ctrl-C, or when the notebook ends."""
-    from worldsize.engines.hosts import joining
+    from worldsize.engines.hosts import join_command
 
     with one_paragraph():
-        code = joining.join(invitation, yes, typer.echo, typer.confirm)
+        code = join_command.join(invitation, yes, typer.echo, typer.confirm)
     raise typer.Exit(code)

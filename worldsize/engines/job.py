@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 from worldsize.engines.own_network import Network
 from worldsize.failures import Failure, TaskNames, Wait
 from worldsize.links import Link

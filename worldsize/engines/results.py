@@ -2,7 +2,7 @@
 
 An invited host belongs to somebody else, so nothing from it is unpickled. Torch tensors, arrays, numbers, text, bytes,
 lists, tuples and dicts keep their type, TensorFlow tensors become arrays, and anything else becomes text that names its
-type. `plain_values.py` defines plain values.
+type. `json_and_bytes.py` defines plain values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 
 from worldsize import arrays
-from worldsize.engines.plain_values import HEADER, BadFrame, decode, encode, framed, text_of
+from worldsize.engines.json_and_bytes import HEADER, BadFrame, decode, encode, framed, text_of
 
 _MAX_JSON_BYTES = 256_000_000
 _MOST_TYPES = 20

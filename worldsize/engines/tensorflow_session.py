@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 
 from worldsize.engines import session
-from worldsize.engines.cluster import Cluster, fail_fast, tf_config
+from worldsize.engines.cluster_spec import Cluster, fail_fast, tf_config
 from worldsize.engines.job import Setup
 from worldsize.engines.ranks.rank_channel import Request
 

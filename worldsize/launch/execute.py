@@ -23,8 +23,8 @@ from worldsize import errors, failures
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine, LocalRanks
 from worldsize.engines.job import Close, Job, Order, Progress, Prompt, Setup
+from worldsize.engines.json_and_bytes import BadFrame
 from worldsize.engines.payload import Payload
-from worldsize.engines.plain_values import BadFrame
 from worldsize.engines.results import unpacked
 from worldsize.failures import Failure, Outcome
 from worldsize.launch.outcome_error import as_text_note, error_of, large_payload_note, notes_of

@@ -9,8 +9,8 @@ import time
 
 from worldsize.launch.run import Observer, Run
 from worldsize.live.text import last_words, say
-from worldsize.ranks import cell_output, cell_view
-from worldsize.ranks.cell_output import Group
+from worldsize.ranks import cell_view, output_groups
+from worldsize.ranks.output_groups import Group
 
 OPEN_AFTER_S = 0.3  # a cell that ends sooner shows its result only
 AGAIN_S = 0.1  # between two updates of the view
@@ -23,7 +23,7 @@ class CellText(Observer):
     ranks: tuple[int, ...] = ()  # the ranks that run the next cell
 
     def ended(self, run: Run) -> None:
-        self._put_out(cell_output.groups(run, self.ranks), cell_output.caption(run, self.ranks))
+        self._put_out(output_groups.groups(run, self.ranks), output_groups.caption(run, self.ranks))
         say(last_words(run))
 
     def _put_out(self, groups: list[Group], caption: str) -> None:

@@ -1,7 +1,7 @@
 """Rendering of a cell's output: as text, and as HTML with a tab for each group of ranks with the same output.
 
 Tabs are radio buttons and a style sheet: they need no kernel and no script, and work by keyboard. A running cell shows
-each rank's last lines. `cell_output.py` collects the output.
+each rank's last lines. `output_groups.py` collects the output.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 
-from worldsize.ranks.cell_output import Group, Piece, as_seen
+from worldsize.ranks.output_groups import Group, Piece, as_seen
 
 MOST_TABS = 32
 LIVE_LINES = 12

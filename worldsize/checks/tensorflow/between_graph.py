@@ -18,7 +18,7 @@ from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, same
 from worldsize.checks.verdict import Complaint, Verdict
-from worldsize.engines.cluster import Cluster
+from worldsize.engines.cluster_spec import Cluster
 
 POINTS = {
     "variables on all servers, the rest on the worker's own": 0.0,  # observable only in the worker's own process

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.replicas import trained
+from worldsize.checks.drivers.mirrored_strategy import trained
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, has_keys, number, same, size
 from worldsize.checks.verdict import Complaint, Verdict

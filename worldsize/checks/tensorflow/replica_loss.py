@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.drivers.replicas import losses_of_replicas
+from worldsize.checks.drivers.mirrored_strategy import losses_of_replicas
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, is_row, number, size
 from worldsize.checks.tensorflow.mirrored_step import TOLERANCE

@@ -1,7 +1,7 @@
 """The program on a host, `python -m worldsize.engines.hosts.member`, which a way to the host starts.
 
 The program reads an invitation from standard input, or from a file that only its user can read, or speaks over standard
-input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `joining.py` asks a person first.
+input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `join_command.py` asks a person first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.host_agent import Home, NotWelcome, serve
-from worldsize.engines.hosts.join import join
+from worldsize.engines.hosts.join_connection import join
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.pipes import line_of_this_process
 from worldsize.engines.job import Framework

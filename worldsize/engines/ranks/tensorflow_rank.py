@@ -12,7 +12,7 @@ import signal
 import threading
 
 from worldsize.engines import payload
-from worldsize.engines.cluster import Task, prepare_tensorflow, start_server
+from worldsize.engines.cluster_spec import Task, prepare_tensorflow, start_server
 from worldsize.engines.job import Job
 from worldsize.engines.ranks.last_seen import tell_stack_on_signal
 from worldsize.engines.ranks.rank_channel import RankChannel

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from worldsize.engines.plain_values import framed
-from worldsize.grade.frames import Reader
+from worldsize.engines.json_and_bytes import framed
+from worldsize.grade.frame_stream import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 

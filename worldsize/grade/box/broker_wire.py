@@ -15,7 +15,7 @@ from worldsize.fabric.gloo import CODES, raw
 from worldsize.fabric.tensor_kinds import TensorKind, kind_mismatch
 from worldsize.fabric.wire import Arrival
 from worldsize.grade.box.broker_channel import BrokerChannel
-from worldsize.grade.frames import MAX_BLOB_BYTES
+from worldsize.grade.frame_stream import MAX_BLOB_BYTES
 
 WEIGHED = (torch.float32, torch.float64)  # dtypes of declared work
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import ArenaResult, ByRank
 from worldsize.checks.in_one_process import NotPlayable, PlayedCase, play
-from worldsize.engines.plain_values import decode
+from worldsize.engines.json_and_bytes import decode
 from worldsize.grade.box import rank as box_rank
 from worldsize.links import Link
 from worldsize.simulate.interleaving import Interleaving

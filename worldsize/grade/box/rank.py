@@ -23,11 +23,11 @@ import numpy as np
 
 from worldsize.arrays import plain, tensors
 from worldsize.checks import in_rank
-from worldsize.engines.plain_values import decode, encode
+from worldsize.engines.json_and_bytes import decode, encode
 from worldsize.engines.ranks.rank_failure import failure_of, message_of
 from worldsize.grade.box import changed_objects
 from worldsize.grade.box.broker_channel import BrokerChannel
-from worldsize.grade.frames import JobMode
+from worldsize.grade.frame_stream import JobMode
 from worldsize.lab import python_cell
 
 _MOST_FRAMES = 12

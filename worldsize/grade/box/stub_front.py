@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import worldsize
-from worldsize.engines.cluster import Cluster, Task
+from worldsize.engines.cluster_spec import Cluster, Task
 
 _REAL = ("errors", "failures", "links", "report")  # modules whose names are plain data
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from worldsize.engines.cluster import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config
+from worldsize.engines.cluster_spec import Cluster, fail_fast, prepare_tensorflow, start_server, tf_config
 
 
 def prepare(job: dict, seed: int) -> bool:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from worldsize.checks.drivers.killed_writer import is_past_the_last_change
+from worldsize.engines.json_and_bytes import BadFrame, decode, encode, text_of
 from worldsize.engines.libc import KernelRefused
-from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
 from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
 from worldsize.grade.box.changed_objects import MOST_NAMES
 from worldsize.grade.box.writer_tree import WatchedWriter, WriterTree

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worldsize.engines.plain_values import decode
+from worldsize.engines.json_and_bytes import decode
 from worldsize.grade.box import changed_objects, rank
 from worldsize.grade.box.broker_channel import BrokerChannel
 

@@ -25,7 +25,7 @@ from worldsize.grade.box.broker_channel import BrokerChannel, write_frame
 from worldsize.grade.box.confinement import close_all_but, confine
 from worldsize.grade.box.folder_record import FolderRecord
 from worldsize.grade.box.rank import is_only_thread
-from worldsize.grade.frames import Reader
+from worldsize.grade.frame_stream import Reader
 from worldsize.grade.isolation import notifications, privileges
 from worldsize.grade.pipes import PipeEnds, pipe_line
 

@@ -1,18 +1,17 @@
 """Exam questions over all labs, with numbers drawn for each student and answers from the course's formulas.
 
-`exam` draws an exam. `writers` formats it as text, for Moodle, and as QTI for Canvas and others.
+`exam` draws an exam. `formats` writes it as text, for Moodle, and as QTI for Canvas and others.
 """
 
 from __future__ import annotations
 
 import random
 
-from worldsize.grade.exam import messages, scale, training
+from worldsize.grade.exam import questions_on_messages, questions_on_scale, questions_on_training
 from worldsize.grade.exam.question import ExamQuestion, Variant, variant
 
-QUESTIONS: tuple[ExamQuestion, ...] = tuple(
-    sorted((*messages.QUESTIONS, *training.QUESTIONS, *scale.QUESTIONS), key=lambda question: question.lab)
-)
+_QUESTIONS = (*questions_on_messages.QUESTIONS, *questions_on_training.QUESTIONS, *questions_on_scale.QUESTIONS)
+QUESTIONS: tuple[ExamQuestion, ...] = tuple(sorted(_QUESTIONS, key=lambda question: question.lab))
 
 __all__ = ["QUESTIONS", "ExamQuestion", "Variant", "exam", "variant"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.exam import exam, writers
+from worldsize.grade.exam import exam, formats
 
 Form = Literal["text", "moodle", "qti"]
 FORMS: tuple[Form, ...] = ("text", "moodle", "qti")
@@ -49,15 +49,15 @@ def write(
 
     exams = [exam(labs, count, seed, name) for name in names]
     if form == "moodle":
-        files = {"world_size.moodle.xml": writers.as_moodle(TITLE, exams)}
+        files = {"world_size.moodle.xml": formats.as_moodle(TITLE, exams)}
     elif form == "qti":
-        files = {"world_size.qti.zip": writers.as_qti(TITLE, exams)}
+        files = {"world_size.qti.zip": formats.as_qti(TITLE, exams)}
     else:
         files = {}
         for name, variants in zip(names, exams, strict=True):
             plain = re.sub(r"[^\w.-]+", "_", name).strip("._") or "student"
-            files[f"{plain}.txt"] = writers.as_text(f"{TITLE}: {name}", variants)
-            files[f"answers/{plain}.txt"] = writers.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
+            files[f"{plain}.txt"] = formats.as_text(f"{TITLE}: {name}", variants)
+            files[f"answers/{plain}.txt"] = formats.as_text(f"{TITLE}: {name}, answers", variants, answers=True)
         if len(files) < 2 * len(names):  # two names became one file name
             raise ValueError(
                 "--students: expected names that differ in letters and digits, got two that give the same file name."

@@ -16,10 +16,10 @@ from typing import Any
 
 from worldsize.checks.arena import FUNCTIONS_PROCESS, NOBODY, Arena, ArenaResult, PlayedRanks, expect_inputs, of_rank
 from worldsize.checks.drivers import killed_writer
-from worldsize.engines.cluster import Cluster, serving
-from worldsize.engines.plain_values import encode
+from worldsize.engines.cluster_spec import Cluster, serving
+from worldsize.engines.json_and_bytes import encode
 from worldsize.failures import TaskNames
-from worldsize.grade.frames import JobMode
+from worldsize.grade.frame_stream import JobMode
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
 from worldsize.grade.host.run import GradedRun, Incident, RankJob, RunResult, play
 from worldsize.grade.isolation.bubblewrap import UNSAFE

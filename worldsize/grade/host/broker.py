@@ -20,10 +20,10 @@ import numpy as np
 
 from worldsize.checks.weighed_work import WeighedWork
 from worldsize.engines.deadlock import RankMessages, deadlock
-from worldsize.engines.plain_values import BadFrame, sides
+from worldsize.engines.json_and_bytes import BadFrame, sides
 from worldsize.fabric.tensor_kinds import DTYPE_NAMES, TensorKind, kind_mismatch
 from worldsize.failures import Wait
-from worldsize.grade.frames import FabricOp
+from worldsize.grade.frame_stream import FabricOp
 from worldsize.grade.host.peer import Peer
 from worldsize.grade.isolation.limits import Meter
 from worldsize.links import Link, LinkClock

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from worldsize.engines.plain_values import framed
+from worldsize.engines.json_and_bytes import framed
 from worldsize.failures import Failure
-from worldsize.grade.frames import Reader
+from worldsize.grade.frame_stream import Reader
 from worldsize.grade.pipes import CHUNK, PipeEnds
 
 

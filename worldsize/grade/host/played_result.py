@@ -13,9 +13,9 @@ import numpy as np
 
 from worldsize.checks.arena import ArenaResult, ArenaState
 from worldsize.checks.in_one_process import NotPlayable
-from worldsize.engines.plain_values import BadFrame, text_of
+from worldsize.engines.json_and_bytes import BadFrame, text_of
 from worldsize.failures import Wait
-from worldsize.grade.frames import MAX_BLOB_BYTES
+from worldsize.grade.frame_stream import MAX_BLOB_BYTES
 from worldsize.trace import Span, Trace, Transfer
 
 MOST_MESSAGES = 60_000  # about as many as the frames of a run of real ranks can carry

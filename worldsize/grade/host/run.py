@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from worldsize.checks.arena import ArenaState
 from worldsize.checks.weighed_work import WeighedWork
-from worldsize.engines.plain_values import BadFrame, decode, encode, text_of
+from worldsize.engines.json_and_bytes import BadFrame, decode, encode, text_of
 from worldsize.failures import (
     Failure,
     Standing,
@@ -27,7 +27,7 @@ from worldsize.failures import (
     first_failure,
     unfinished_line,
 )
-from worldsize.grade.frames import RankOp
+from worldsize.grade.frame_stream import RankOp
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer

@@ -14,9 +14,9 @@ from typing import Any
 from worldsize.checks.arena import NOBODY, ArenaResult, ByRank, PlayedRanks
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.simulated_arena import KILLED, NEEDS
-from worldsize.engines.cluster import Cluster
-from worldsize.engines.plain_values import BadFrame
-from worldsize.grade.frames import MAX_BLOB_BYTES
+from worldsize.engines.cluster_spec import Cluster
+from worldsize.engines.json_and_bytes import BadFrame
+from worldsize.grade.frame_stream import MAX_BLOB_BYTES
 from worldsize.grade.host.arena import Cells, SandboxArena, path_of
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.played_result import arena_result

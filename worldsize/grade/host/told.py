@@ -1,6 +1,6 @@
 """Reports of a submission's process about itself, taken as text for a person and nothing more.
 
-`engines.plain_values` checks the form of values, and `checks` judges them.
+`engines.json_and_bytes` checks the form of values, and `checks` judges them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from worldsize.engines.plain_values import text_of
+from worldsize.engines.json_and_bytes import text_of
 from worldsize.failures import Failure, Frame, is_library
 
 _MOST_STACK_FRAMES = 12

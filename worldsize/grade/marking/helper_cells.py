@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from worldsize.engines.plain_values import text_of
+from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells
 from worldsize.grade.marking.submission import Submission

@@ -17,7 +17,7 @@ from pathlib import Path
 from worldsize.checks import run_check
 from worldsize.checks.in_one_process import NotPlayable
 from worldsize.checks.verdict import Verdict
-from worldsize.engines.plain_values import text_of
+from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from worldsize.checks.verdict import Property, Verdict
-from worldsize.engines.plain_values import text_of
+from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.marking.rows import ExerciseState, SimulatedRow
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from worldsize.engines.plain_values import text_of
+from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, text
 from worldsize.grade.marking import notebook_stream

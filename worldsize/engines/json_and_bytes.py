@@ -2,7 +2,7 @@
 
 Values are numbers, text, lists, tuples, dicts with plain keys, and NumPy arrays; anything else arrives as text that names
 its type. Decoding checks dtypes, shapes and depth, and makes text printable. A frame holds the JSON and the bytes: `results.py`
-reads one from a file, `grade.frames` many from a stream.
+reads one from a file, `grade.frame_stream` many from a stream.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stream of frames, the only data that crosses the wall of a sandbox. Nothing is ever unpickled.
 
-A frame is two lengths, a JSON object and bytes (`engines.plain_values` makes it); here both sizes are limited.
+A frame is two lengths, a JSON object and bytes (`engines.json_and_bytes` makes it); here both sizes are limited.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from worldsize.engines.plain_values import HEADER, BadFrame
+from worldsize.engines.json_and_bytes import HEADER, BadFrame
 
 JobMode = Literal["call", "ranks", "group", "tensorflow", "cells", "play"]  # the work asked of a rank
 FabricOp = Literal["post", "wait", "take", "compute"]  # from a rank to the broker

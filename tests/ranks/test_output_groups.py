@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from worldsize.ranks import cell_output, cell_view
-from worldsize.ranks.cell_output import Group, Piece
+from worldsize.ranks import cell_view, output_groups
+from worldsize.ranks.output_groups import Group, Piece
 
 SHOWN = """\
 class Table:
@@ -25,7 +25,7 @@ class Broken:
 
 def shown(world, text: str, ranks=(0, 1, 2, 3)):
     run = world.run(text, list(ranks))
-    return run, cell_output.groups(run, ranks)
+    return run, output_groups.groups(run, ranks)
 
 
 def test_ranks_that_put_out_the_same_are_one_group(four):
@@ -35,7 +35,7 @@ def test_ranks_that_put_out_the_same_are_one_group(four):
         ((1, 3), (Piece("odd\n"),)),
     ]
     assert cell_view.text_of(groups, range(4), "foot") == "[ranks 0, 2] even\n[ranks 1, 3] odd\nfoot"
-    assert re.fullmatch(r"4 ranks · [\d.]+ m?s", cell_output.caption(run, (0, 1, 2, 3)))
+    assert re.fullmatch(r"4 ranks · [\d.]+ m?s", output_groups.caption(run, (0, 1, 2, 3)))
 
 
 def test_text_and_what_is_shown_keep_their_order(four):
@@ -87,12 +87,12 @@ def test_a_progress_bar_is_its_last_state(four):
 def test_a_flood_is_cut_in_the_middle_and_the_log_has_all(four):
     run, groups = shown(four, "print('x' * 100_000)\nprint('end')", [0])
     (piece,) = groups[0].pieces
-    assert len(piece.text) < cell_output.MOST_CHARS + 200 and piece.text.endswith("end\n") and "left out" in piece.text
+    assert len(piece.text) < output_groups.MOST_CHARS + 200 and piece.text.endswith("end\n") and "left out" in piece.text
     assert len(run.log(0)) == 100_005
 
 
 def test_pictures_beyond_the_room_are_told_as_text(four, monkeypatch):
-    monkeypatch.setattr(cell_output, "MOST_RICH_BYTES", 100)
+    monkeypatch.setattr(output_groups, "MOST_RICH_BYTES", 100)
     _, groups = shown(
         four,
         f"{SHOWN}class Large(Table):\n    def _repr_html_(self):\n        return 'x' * 90\ndisplay(Large()); display(Large())",

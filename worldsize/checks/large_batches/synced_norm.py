@@ -20,8 +20,8 @@ from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, 
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
-from worldsize.checks.large_batches import batch_norm
-from worldsize.checks.large_batches.batch_norm import NAMES, NormTask
+from worldsize.checks.large_batches import batch_norm_reference
+from worldsize.checks.large_batches.batch_norm_reference import NAMES, NormTask
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count
@@ -89,7 +89,7 @@ def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
     if misshapen:
         return dict.fromkeys([FORWARD, BACKWARD, OWN, ONCE], misshapen)
 
-    right = batch_norm.reference(task)
+    right = batch_norm_reference.reference(task)
     wrong = {}
     for k, name in enumerate(NAMES):
         wrong[name] = _wrong([got[k] for got in ended.returned], right[name], name, task)
@@ -148,7 +148,7 @@ def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: No
         def is_slip(given: list[np.ndarray], got: Any = got, rank: int = rank, near_zero: float = near_zero) -> bool:
             return _alike(got, given[rank], near_zero)
 
-        slip = first_slip(is_slip, batch_norm.slips(task, name))
+        slip = first_slip(is_slip, batch_norm_reference.slips(task, name))
         if not slip and same(got, expected, 1e-4, 1e5 * near_zero):
             slip = "The numbers are right, but only to half of their digits: x is float64, so compute in float64."
         if not slip and 1 in task.rows and isinstance(got, np.ndarray) and np.isnan(got).all():
@@ -171,7 +171,7 @@ def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
     if misshapen:
         return misshapen
 
-    right = batch_norm.reference(task)
+    right = batch_norm_reference.reference(task)
     for k, name in enumerate(NAMES[:2]):
         for rank, expected in enumerate(right[name]):
             got = ended.returned[rank][k]
