@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from tests.support.lab_page import chromium
 from tests.support.notebook_runs import RUN_TIMEOUT_S, built, each_run
 from worldsize import figures
+from worldsize.authoring.executed_solutions import is_whole
 from worldsize.authoring.slides.build import BROWSERS, as_pdf
 from worldsize.authoring.slides.deck import MOST, deck, slides_of
 from worldsize.authoring.slides.pictures import Shown, with_own_names
@@ -105,7 +106,51 @@ def test_the_last_slide_says_what_the_run_measured():
 @quick
 def test_every_slide_of_a_part_has_its_prose_as_notes():
     notes = re.findall(r'<aside class="notes"[^>]*>(.*?)</aside>', html(), re.DOTALL)
-    assert "Ranks stand round a ring" in notes[1] and "<math" in notes[1] and "Compare:" in notes[2]
+    assert "Ranks stand round a ring" in notes[1] and "<math" in notes[1] and "Compare:" in notes[3]
+
+
+@quick
+@pytest.mark.parametrize("parts", [1, 8, 17])
+def test_no_two_slides_have_the_same_notes(parts):
+    notes = [slide.notes for slide in slides(parts)[1] if slide.heading == "Part 0"]
+    paragraphs = [text for one in notes for text in one.split("\n\n") if text]
+    assert paragraphs and len(paragraphs) == len(set(paragraphs))
+
+
+@quick
+def test_a_sentence_stands_apart_from_the_exercise_that_it_discusses():
+    cells = [new_markdown_cell(OPENING)]
+    for number in range(3):
+        prose, asked, exercise, measured, sentence = part(number)
+        measured.outputs = measured.outputs[:1]
+        cells += [prose, asked, exercise, measured, sentence]
+    made = slides_of(*[new_notebook(cells=cells)] * 2)
+    assert any(slide.exercises for slide in made) and not any(slide.exercises and slide.sentence for slide in made)
+
+
+@quick
+def test_a_picture_that_asks_goes_before_the_record_of_a_run():
+    cells = [new_markdown_cell(OPENING), *part(0)]
+    record = drawn().copy()
+    record.data = {"text/html": re.sub(r"<span>Does it grow\?</span>", "", record.data["text/html"]), "text/plain": "a run"}
+    cells.insert(4, ran("run = launch(ring, 4)", record))
+    (shown,) = [slide.shown for slide in slides_of(*[new_notebook(cells=cells)] * 2)[1:] if slide.shown]
+    assert shown.asks == "Does it grow?"
+
+
+@quick
+def test_what_was_printed_before_a_question_is_no_answer_to_it():
+    cells = [new_markdown_cell(OPENING), *part(0)[:3], part(0)[-1]]
+    cells.insert(2, ran("first()", said("two lines\nof another cell\n")))
+    assert not any(slide.printed for slide in slides_of(*[new_notebook(cells=cells)] * 2))
+
+
+@quick
+def test_a_run_that_was_stopped_is_not_shown():
+    whole, stopped, partly = (new_notebook(cells=[ran("a = 1", execution_count=1), ran("b = 2")]) for _ in range(3))
+    whole.cells[1].execution_count = stopped.cells[1].execution_count = 2
+    stopped.cells[1].outputs = [new_output("error", ename="Interrupted", evalue="", traceback=[])]
+    assert [is_whole(one) for one in (whole, stopped, partly)] == [True, False, False]
 
 
 @quick
@@ -136,7 +181,12 @@ def test_a_picture_s_head_is_the_slide_s_text_and_no_longer_in_the_svg():
 def test_a_long_finding_is_cut_after_a_clause():
     clauses = [f"clause {number} says as much as that" for number in range(9)]
     caption = Shown("", "Why?", "; ".join(clauses)).caption
-    assert len(caption) < 170 and caption.split("; ") == clauses[: caption.count(";") + 1]
+    assert len(caption) < 260 and caption.split("; ") == clauses[: caption.count(";") + 1]
+
+
+@quick
+def test_a_caption_has_both_sides_of_a_comparison():
+    assert Shown("", "Why?", f"{'a' * 150}; {'b' * 150}; c").caption == f"{'a' * 150}; {'b' * 150}"
 
 
 @quick
@@ -153,7 +203,8 @@ def test_two_pictures_have_no_name_in_common():
     [
         ("Ranks add up. The cell below shows how.", "Ranks add up."),
         ("Ranks add up.\n\nBelow, one waits. It fails.", "Ranks add up."),
-        ("Add up by ranks.\n\nRanks take turns.\nPyTorch lists all:", "Ranks take turns."), ("Then run the next cells.", ""),
+        ("Add up by ranks.\n\nRanks take turns.\nPyTorch lists all:", "Add up by ranks."),
+        ("PyTorch lists all:\n\nRanks take turns.", "Ranks take turns."), ("Then run the next cells.", ""),
     ],
 )  # fmt: skip
 def test_a_lead_says_nothing_about_the_notebook_s_cells(prose, lead):

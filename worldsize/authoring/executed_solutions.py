@@ -17,7 +17,7 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
     text = notebooks(source)[0]
     if kept.is_file():
         notebook = nbformat.read(kept, as_version=4)
-        if _code(notebook) == _code(nbformat.reads(text, as_version=4)):
+        if is_whole(notebook) and _code(notebook) == _code(nbformat.reads(text, as_version=4)):
             return notebook
     if not run:
         return None
@@ -29,6 +29,16 @@ def executed(root: Path, source: Path, run: bool = True) -> NotebookNode | None:
         return nbformat.read(headless.run(fresh, kept, {}, knobs_beforehand=True).out, as_version=4)
     finally:
         fresh.unlink()
+
+
+def is_whole(notebook: NotebookNode) -> bool:
+    """Return whether every code cell was run, and none ended in an error: a run that was stopped leaves a notebook too."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or not cell.source.strip():
+            continue
+        if cell.execution_count is None or any(output.output_type == "error" for output in cell.outputs):
+            return False
+    return True
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:

@@ -26,9 +26,10 @@ from worldsize.authoring.slides.pictures import Shown, with_own_names
 Markup = markupsafe.Markup
 MOST = 20
 MOST_LINES, LINE_LETTERS = 14, 84  # of a slide of answers
+MOST_WORDS = 85  # of a slide without a picture; with more its sentence stands apart, or its lead is left to the notes
 # in pixels at 1280 x 720: a picture's room, a line's height, the least text of a picture that the page can enlarge
 PICTURE_WIDTH, PICTURE_HEIGHT, LINE_HEIGHT, SMALL_TEXT = 1178, 550, 32, 13.5
-TOO_SMALL = 1000  # times the cost
+TOO_SMALL, AFTER_EXERCISE = 1000, 4  # times the cost
 
 _COVER = re.compile(r"^!\[(?P<alt>[^\n]*)\]\([^)]*\)\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -72,7 +73,7 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
     for chosen in (parts, needed, joined(needed)):
         closing = list(_closing(parts, chosen))
         content = [part for part in chosen if not part.is_summary]
-        apart = [(place, what) for place, part in enumerate(content) for what in _beside_the_picture(part)]
+        apart = [(place, what) for place, part in enumerate(content) for what in _movable(part)]
         too_many = max(0, 1 + len(content) + len(apart) + len(closing) - MOST)
         apart.sort(key=lambda one: _crowding(content[one[0]], one[1]))
         moved = apart[:too_many]
@@ -84,18 +85,41 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
     return [_opening(opening, thumbnail(executed)), *middle, *closing]
 
 
-def _beside_the_picture(part: LabPart) -> list[str]:
-    """Return the texts of a part with a picture that may have a slide of their own."""
-    return [what for what in ("question", "sentence") if part.picture and getattr(part, what)]
+def _movable(part: LabPart) -> list[str]:
+    """Return the texts of a part that may have a slide of their own: beside a picture, or where one slide would be crowded."""
+    if part.picture:
+        return [what for what in ("question", "sentence") if getattr(part, what)]
+    if not part.sentence or not part.question:
+        return []
+    return ["sentence"] if part.exercises or _words(part) > MOST_WORDS else []
+
+
+def _words(part: LabPart) -> int:
+    """Return the number of words of a slide without a picture that has all texts of the part."""
+    texts = [part.lead, *part.exercises]
+    if part.question:
+        texts.append(part.question.text)
+    if part.sentence:
+        texts += [part.sentence.text, part.sentence.compare]
+    return len(" ".join(texts).split())
 
 
 def _crowding(part: LabPart, what: str) -> float:
-    """Return the cost of moving a text to its picture's slide: its length, a question's with its lead, times the picture's
-    steepness squared; far more if the picture's text would become small."""
+    """Return the cost of keeping a text on a slide with others: its length, a question's with its lead; more where a sentence
+    would stand beside the exercise that it discusses.
+
+    Beside a picture, times its steepness squared, and far more if the picture's text would become small.
+    """
+    cost = _letters(part, what)
+    if what == "sentence" and part.exercises:
+        cost *= AFTER_EXERCISE
+    if part.picture is None:
+        return cost
+
     _, shown = part.picture
     if shown.is_player:
         return math.inf
-    return _letters(part, what) * shown.steepness**2 * (TOO_SMALL if _becomes_small(part, what) else 1)
+    return cost * shown.steepness**2 * (TOO_SMALL if _becomes_small(part, what) else 1)
 
 
 def _letters(part: LabPart, what: str) -> int:
@@ -104,6 +128,8 @@ def _letters(part: LabPart, what: str) -> int:
 
 def _becomes_small(part: LabPart, what: str) -> bool:
     """Return whether the picture's text becomes too small for the page to enlarge if the text moves to its slide."""
+    if part.picture is None:
+        return False
     height = PICTURE_HEIGHT - LINE_HEIGHT * (1 + _letters(part, what) // LINE_LETTERS)
     return part.picture[1].smallest_text(PICTURE_WIDTH, height) < SMALL_TEXT
 
@@ -123,31 +149,33 @@ def _opening(cells: Sequence[NotebookNode], picture: str | None) -> Slide:
 
 
 def _slides(part: LabPart, together: set[str]) -> Iterator[Slide]:
-    """Yield the slides of a part: question, picture, sentence; the texts in `together` stand on the picture's slide."""
+    """Yield the slides of a part: question, picture, sentence; the texts in `together` stand on the slide of the others."""
     question, picture, sentence = part.question, part.picture, part.sentence
     asks = {"question": question.text, "measured": question.measured} if question else {}
     says = {"sentence": sentence.text, "compare": sentence.compare} if sentence else {}
-    if picture is None:
-        yield Slide(
-            part.heading, lead=part.lead, printed="" if says else part.printed, answer_waits=bool(asks), exercises=part.exercises,
-            notes=part.notes(), **asks, **says,
-        )  # fmt: skip
-        return
+    apart = sentence is not None and "sentence" in set(_movable(part)) - together
+    after = sentence.place if apart else None
+    beside = {} if apart else dict(says)
 
-    above = question.place if question and "question" not in together else 0
-    beside: dict[str, str] = {}
-    if above:
-        yield Slide(part.heading, lead=part.lead, exercises=part.exercises, notes=part.notes(stop=above), **asks)
+    if picture is None:
+        crowded = bool(beside) and _words(part) > MOST_WORDS
+        yield Slide(
+            part.heading, lead="" if crowded else part.lead, printed="" if beside else part.printed, answer_waits=bool(asks),
+            exercises=part.exercises, notes=part.notes(stop=after), **asks, **beside,
+        )  # fmt: skip
     else:
-        beside |= asks
-    if "sentence" in together:
-        beside |= says
-    yield Slide(
-        part.heading, shown=picture[1], answer_waits="question" in beside, exercises=() if above else part.exercises,
-        notes=part.notes(above), **beside,
-    )  # fmt: skip
-    if says and "sentence" not in together:
-        yield Slide(part.heading, notes=part.notes(picture[0]), **says)
+        above = question.place if question and "question" not in together else 0
+        if above:
+            yield Slide(part.heading, lead=part.lead, exercises=part.exercises, notes=part.notes(stop=above), **asks)
+        else:
+            beside |= asks
+        yield Slide(
+            part.heading, shown=picture[1], answer_waits="question" in beside, exercises=() if above else part.exercises,
+            notes=part.notes(above, after), **beside,
+        )  # fmt: skip
+
+    if apart:
+        yield Slide(part.heading, notes=part.notes(sentence.place), **says)
 
 
 def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Slide]:
@@ -172,8 +200,8 @@ def _closing(parts: Sequence[LabPart], chosen: Sequence[LabPart]) -> Iterator[Sl
         pages_of[-1].append(asked)
         room -= lines
 
-    for answers in pages_of:
-        yield Slide(heading, "summary", answers=answers, notes=notes)
+    for number, answers in enumerate(pages_of, 1):
+        yield Slide(heading, "summary", answers=answers, notes=notes if number == len(pages_of) else "")
 
 
 def _title(cells: Sequence[NotebookNode]) -> str:

@@ -35,7 +35,8 @@ _NOT_A_TABLE = re.compile(r"^.* · .*\n?|^.*\n  it was .*\n?", re.MULTILINE)
 # a sentence that only makes sense beside the notebook's cells
 _OF_THE_CELLS = re.compile(
     r"\b[Bb]elow(?:[,.]|\s+(?:is|are)\b)|\b[Tt]he\s+\w+\s+(?:above|below)\b|\bprinted\s+above\b"
-    r"|\b(?:next|following)\s+cells?\b|\bclick\b|\bHere\s+is\s+the\b|:$"
+    r"|\b(?:next|following)\s+cells?\b|\bclick\b|\bHere\s+(?:is\s+the|are)\b|:$"
+    r"|\b[Tt]his\s+notebook\b|\bof\s+the\s+last\s+section\b|\bjust\s+now\b|\b[Tt]hat\s+arrow\b|^Write\b"
 )
 # the gap between two sentences
 _NEXT = re.compile(r"(?<=[.?!])\s+(?=[A-Z*`“])")
@@ -52,8 +53,9 @@ class AskedInClass:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A one-sentence explanation asked of a student, and a sentence to compare it with; Markdown."""
+    """A one-sentence explanation asked of a student in the cell at `place`, and a sentence to compare it with; Markdown."""
 
+    place: int
     text: str
     compare: str
 
@@ -82,17 +84,26 @@ class LabPart:
 
     @property
     def picture(self) -> tuple[int, Shown] | None:
-        """The tagged picture, else the first below the first question, else the last; a player if there is no still picture."""
+        """The picture tagged as slide, else the lab's cover unless it stands above the first question, else the first below
+        that question, else the last.
+
+        A picture whose head asks a question goes before one without, such as a run's own record, and a still picture before a
+        player.
+        """
         pictures = self.pictures
-        for tag in (TAG, COVER):
+        first = self.asked[0].place if self.asked else 0
+        for tag, above in ((TAG, 0), (COVER, first)):
             for place, shown in pictures:
-                if tag in self.cells[place].metadata.get("tags", []):
+                if place >= above and tag in self.cells[place].metadata.get("tags", []):
                     return place, shown
 
         found = [(place, shown) for place, shown in pictures if not shown.is_player] or pictures
-        for place, shown in found:
-            if self.asked and place > self.asked[0].place:
+        below = [(place, shown) for place, shown in found if self.asked and place > first]
+        for place, shown in below or reversed(found):
+            if shown.asks:
                 return place, shown
+        if below:
+            return below[0]
         return found[-1] if found else None
 
     @property
@@ -115,19 +126,20 @@ class LabPart:
         for place, cell in self._prose():
             for asked in _SENTENCE.finditer(cell.source):
                 compare = _COMPARE.search(cell.source, asked.end())
-                found.append((place, Sentence(asked["asked"], compare["said"].strip() if compare else "")))
+                found.append(Sentence(place, asked["asked"], compare["said"].strip() if compare else ""))
 
         at = self.picture[0] if self.picture else 0
-        for place, sentence in found:
-            if place > at:
+        for sentence in found:
+            if sentence.place > at:
                 return sentence
-        return found[-1][1] if found else None
+        return found[-1] if found else None
 
     @property
     def printed(self) -> str:
-        """The last printed lines of a cell, at least two and at most as many as fit below a question; "" if there are none."""
+        """The last lines that a cell below the question printed, at least two and at most as many as fit; "" if none."""
         most_lines = MOST_PRINTED_LINES // 2 if self.asked else MOST_PRINTED_LINES
-        for cell in reversed(self.cells):
+        below = self.cells[self.question.place :] if self.question else self.cells
+        for cell in reversed(below):
             lines = _NOT_A_TABLE.sub("", printed(cell)).strip("\n").splitlines()
             if 2 <= len(lines) <= most_lines and max(map(len, lines)) <= MOST_PRINTED_LETTERS:
                 return "\n".join(lines)
@@ -146,15 +158,13 @@ class LabPart:
 
     @property
     def lead(self) -> str:
-        """The first sentences of the last paragraph above the question, else of the first paragraph, Markdown; "" if none.
+        """The first sentences of the first paragraph above the question, Markdown; "" if there are none.
 
-        A sentence about the notebook's cells ends it; a paragraph that begins with one gives way to the next in that order.
+        A sentence about the notebook's cells ends it; a paragraph that begins with one gives way to the next.
         """
         stop = self.question.place if self.question else len(self.cells)
         above = "\n\n".join(_unfolded(_HEADING.sub("", cell.source)) for place, cell in self._prose() if place < stop)
         paragraphs = [text for text in above.split("\n\n") if _WORDS.match(text) and not _SENTENCE.match(text)]
-        if self.question:
-            paragraphs.reverse()
         return next(filter(None, map(_first_sentences, paragraphs)), "")
 
     def notes(self, start: int = 0, stop: int | None = None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
-MOST_CAPTION_LETTERS = 170
+MOST_CAPTION_LETTERS, LEAST_CLAUSES = 260, 2
 
 _SVG = re.compile(
     r'<div class="worldsize-picture">.*?(?:<p class="ws-head"[^>]*>(?P<head>.*?)</p>)?(?P<svg><svg .*?</svg>)', re.DOTALL
@@ -42,13 +42,12 @@ class Shown:
 
     @property
     def caption(self) -> str:
-        """As much of the finding as fits beside the question, clause by clause."""
-        kept, *more = self.finds.split("; ")
-        for clause in more:
-            if len(f"{self.asks} {kept}; {clause}") > MOST_CAPTION_LETTERS:
-                break
-            kept = f"{kept}; {clause}"
-        return kept
+        """As much of the finding as fits beside the question, clause by clause; at least two clauses."""
+        clauses = self.finds.split("; ")
+        kept = len(clauses)
+        while kept > LEAST_CLAUSES and len(f"{self.asks} {'; '.join(clauses[:kept])}") > MOST_CAPTION_LETTERS:
+            kept -= 1
+        return "; ".join(clauses[:kept])
 
     @property
     def steepness(self) -> float:
