@@ -188,7 +188,7 @@ for count, seconds in middle_s.items():
     print(f"{count:>9,} × float32: {seconds * 1e6:>7,.0f} us, {seconds / middle_s[1]:.1f} times as long as one")
 
 arrow = run.trace.transfers[0]
-print(f"the arrow above, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
+print(f"one arrow, 1,000 numbers one way: {(arrow.end_s - arrow.start_s) * 1e6:,.0f} us")
 
 # %% [markdown]
 # If a thousand times the bytes take about the same time, then bytes are not what costs time. A rank that waits

@@ -945,7 +945,7 @@ figures.race(
 )
 
 # %% [markdown]
-# **In one sentence:** the latency of the links may be left out of this decision. Why?
+# **In one sentence:** the choice between replicas and stages may leave out the links' latency. Why?
 #
 # <details><summary>Compare</summary>A ring of n ranks has 2 (n − 1) messages one after the other, and n stages have n − 1
 # boundaries, each passed twice: the same number. Without micro-batches both ways wait for the latency equally

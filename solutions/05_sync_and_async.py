@@ -236,7 +236,7 @@ def async_server(fabric, weights, updates, rate, scaled=False):
 check.async_server(async_server)
 
 # %%
-lab.predict("async", f"The same {few} workers, asynchronous. Updates a second?", "updates/s")
+lab.predict("async", f"The same {few} workers and {work_s * 1e3:g} ms, asynchronous. Updates a second?", "updates/s")
 
 # %%
 def speed(run, gradients=1):

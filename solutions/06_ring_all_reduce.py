@@ -701,7 +701,7 @@ lab.predict(
 # %%
 lab.predict(
     "crossing",
-    f"{n} ranks over these links: from how many kB on is the ring faster than one server?",
+    f"{n} ranks, 20 MB/s, 20 ms: from how many kB on is the ring faster than one server?",
     "kB",
 )
 

@@ -106,6 +106,7 @@ moving_s = bucketing.moving_s(ranks, big_bytes, link)
 print(f"T = {backward_s * 1e3:.0f} ms: backward")
 print(f"A = {fixed_s * 1e3:.0f} ms: one all-reduce, however small")
 print(f"W = {moving_s * 1e3:.0f} ms: the bytes of all gradients")
+known = f"T {backward_s * 1e3:.0f}, A {fixed_s * 1e3:.0f}, W {moving_s * 1e3:.0f} ms"
 
 # %% [markdown]
 # Remember these three numbers; every prediction below is built from them. An all-reduce of part of the gradients costs
@@ -133,7 +134,7 @@ def one_by_one(fabric, task):
     return train(fabric, task, model, gradients)
 
 # %%
-lab.predict("naive", f"{layers} all-reduces after backward. How long is a step, from T, A and W?", "ms")
+lab.predict("naive", f"{layers} all-reduces after backward: how long is a step, from {known}?", "ms")
 
 # %%
 # Helper: step times of a run
@@ -257,7 +258,7 @@ def overlapped(fabric, task):
 check.overlapped(overlapped)
 
 # %%
-lab.predict("hooks", f"{layers} all-reduces, begun inside backward. How long is a step now?", "ms")
+lab.predict("hooks", f"{layers} all-reduces, begun inside backward: how long is a step, from {known}?", "ms")
 
 # %%
 forms["in hooks"] = launch(overlapped, ranks, args=(big,), link=link)
@@ -267,7 +268,7 @@ figures.overlaps(forms, layers, "In hooks: does the network start earlier, and i
 # %% [markdown]
 # Compare this step with the flat tensor's.
 #
-# **In one sentence:** why can it be longer, although more is hidden?
+# **In one sentence:** why can a step with hooks be longer, although more is hidden?
 #
 # <details><summary>Compare</summary>Every tensor pays A. The network is the bottleneck, and overlap hides no more than
 # the length of backward.</details>
@@ -371,7 +372,7 @@ sweep = {count: launch(filled, ranks, args=(big, count), link=link) for count in
 # nothing can travel.
 
 # %%
-lab.predict("best", "For which b is T/b + bA + W smallest? (Differentiate, or try.)", "buckets")
+lab.predict("best", f"For which b is T/b + bA + W smallest, with {known}?", "buckets")
 
 # %%
 best = bucketing.best_buckets(backward_s, fixed_s, moving_s)

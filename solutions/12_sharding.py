@@ -54,7 +54,7 @@ lab, check = open_lab("12")
 # the weights, the mean of the gradients and the mean of their squares in 32 bits.
 
 # %%
-lab.predict("whole", "A model of 7.5 billion parameters, trained like this. How many GB does a rank keep?", "GB")
+lab.predict("whole", "7.5 billion parameters, gradients in 16 bits, Adam in 32: how many GB does a rank keep?", "GB")
 
 # %%
 big, many = 7.5e9, 64
@@ -306,7 +306,7 @@ figures.predicted(lab, ["pair", "turn"])
 # would rank 0 get?
 
 # %%
-lab.predict("heads", f"{ranks} ranks, qkv cut like this: what part of the key rows that it needs would rank 0 get? (0 to 1)", "")
+lab.predict("heads", f"{ranks} ranks, qkv.tensor_split: what part of the key rows that it needs does rank 0 get? (0 to 1)", "")
 
 # %%
 names = ["q"] * width + ["k"] * width + ["v"] * width

@@ -395,7 +395,7 @@ check.big_batch_step(big_batch_step)
 # images?
 
 # %%
-lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: which share of that peak is left? (0 to 1)", "")
+lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: what share of the peak memory is left? (0 to 1)", "")
 
 # %%
 def big_step(fabric, count):
@@ -614,7 +614,7 @@ foretold = middle(foretold) if written else None
 lab.predict("saved", f"From a batch of {sweep[0]} to one of {sweep[-1]}: how many times fewer steps to the goal?", "times")
 
 # %%
-lab.predict("knee", "At which batch is it twice the fewest steps? (You have the noise scale.)", "examples")
+lab.predict("knee", "At which batch does the goal take twice the fewest steps? (You have the noise scale.)", "examples")
 
 # %%
 # Helper: the search for the best rate of every batch

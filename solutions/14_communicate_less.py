@@ -1044,7 +1044,7 @@ def pays_below(plain, other):
 check.pays_below(pays_below)
 
 # %%
-lab.predict("pays", "From the numbers above: below which bandwidth does top 1 % win against plain?", "MB/s")
+lab.predict("pays", "From steps, work and bytes: below which bandwidth does top 1 % win against plain?", "MB/s")
 
 # %%
 def below(name, plain="plain"):

@@ -90,7 +90,7 @@ print(f"measured on jobs of 1,024: one in 7.9 hours, {formulas.mtbf_hours(1024, 
 # more than 90 % of the time was training. How does one get there?
 
 # %% [markdown]
-# **In one sentence:** the last line comes from the same paper as the rate. What may have ended jobs of 1,024 GPUs more often?
+# **In one sentence:** the paper measured more failures of jobs on 1,024 GPUs than it projects. What may have ended them?
 #
 # <details><summary>Compare</summary>The projection assumes that nodes are equally good and failures independent. But a job of
 # many nodes is only as good as its worst one, a broken network or file system stops all nodes at once, and what broke once may
@@ -987,7 +987,7 @@ if rows:
 # **In one sentence:** with which of the three intervals does a day depend most on luck, and why?
 #
 # <details><summary>Compare</summary>The long interval: a whole one is a large part of the day, and a few seconds decide
-# whether a failure comes before or after its save. The lanes of the random days above show how wide the spread is.</details>
+# whether a failure comes before or after its save. The lanes of the random days show how wide the spread is.</details>
 
 # %% [markdown]
 # Turn the knob: another interval, as a multiple of Young's, with the same failures. Each choice is a day of live ranks; again
@@ -1211,7 +1211,7 @@ def one_step(rank, state, quorum):
 # %%
 part_s = day_s / 3
 early = tuple((at, rank) for at, rank in failures if at < part_s)
-asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} minutes away after each"
+asks = f"{cluster} ranks, {len(early)} kills in 8 hours, {60 * cost['restart_s'] / hour_s:.0f} min away after each"
 lab.predict("no_restarts", f"{asks}, no restarts: what share of the work is kept?", "%")
 
 # %%

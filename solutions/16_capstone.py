@@ -213,11 +213,11 @@ figures.intervals(
 # %% [markdown]
 # ## From 8 to 10,240
 #
-# The same two unknowns give every T(n). How far may one go? Two forecasters: the formula, with $\alpha$ and $\frac mB$ from
+# $\alpha$ and $\frac mB$ give every T(n). How far may one go? Two forecasters: the formula, with $\alpha$ and $\frac mB$ from
 # two and four ranks; and `simulate`, which runs the same function on n simulated ranks, with the link as specified.
 
 # %%
-lab.predict("far", "The same ring on 10,240 ranks over these links: how many seconds for one step?", "s")
+lab.predict("far", "The same ring on 10,240 ranks, 20 MB/s and 10 ms: how many seconds for one step?", "s")
 
 # %%
 def by_formula(n, on_two, on_four):
@@ -393,7 +393,7 @@ for (n, ring_s), (_, two_s), times in zip(*raced.values(), ratio):
 
 # %% [markdown]
 # There need not be a single number of ranks from which two levels pay off. **In one sentence:** with two nodes, with eight,
-# with a thousand: what do they win or lose, each time?
+# with a thousand: what do two levels win or lose, each time?
 #
 # <details><summary>Compare</summary>Two nodes: bytes. A node's tensor leaves once instead of nearly twice. Thousands of ranks:
 # steps, and with them latencies: between nodes there are an eighth as many. In between they may lose (a ratio below 1): the
@@ -667,7 +667,7 @@ if ready:
           f"{width[len(few):].mean():.1f} % on average, {width.max():.0f} % at most")
 
 # %% [markdown]
-# **In one sentence:** your 26 fit equally well with each draw. What does your interval know about the draws?
+# **In one sentence:** your forecasts of the 26 stay as good with each draw of the single node. What does your interval know?
 #
 # <details><summary>Compare</summary>Nothing, if it comes from the 26 alone: there the constant of the matrix products makes up
 # for another one for memory traffic. On wider models it does not.</details>

@@ -624,7 +624,7 @@ x = F.avg_pool2d(x[:, None] / 255, 4).flatten(1)
 x = (x - x.mean()) / x.std()
 labels = torch.from_numpy(images.train_labels[:images_count]).long()
 trained = {}
-for name, balance in (("no balancing loss", 0.0), ("balancing loss, times 0.1", 0.1)):
+for name, balance in (("no balancing loss", 0.0), ("0.1 × the balancing loss", 0.1)):
     run = launch(train_mixture, ranks, args=(balance, x, labels))
     trained[name] = run[0] if run.state == "done" else None
 lab.measure("router", trained["no balancing loss"][-1][1] if trained["no balancing loss"] else None)

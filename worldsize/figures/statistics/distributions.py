@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from statistics import median
 
@@ -23,6 +24,7 @@ from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
 from worldsize.figures.frame.ends import reach, standing
+from worldsize.figures.frame.findings import Text
 
 MOST_BARS = 60  # across a lane; with more values, a bar covers several
 LANE_IN = 0.62
@@ -66,14 +68,15 @@ def spreads(rows: Iterable[Sample], asks: str = "", *, x: str, mean: bool = Fals
     ax.set_xlabel(x, fontsize=tokens.LABEL_PT, color=base.INK)
     _legend(ax, rows)
 
-    found = finding(rows, mean)
+    found = finding(rows, mean, "%" if "(%" in x else "")
     heading.head(picture, asks, found, "grey number: the largest value")
     picture.alt = heading.alt(asks, found, *map(_words, rows))
     return picture
 
 
-def finding(rows: Sequence[Sample], mean: bool = False) -> str:
-    """Say which tail reaches farthest, whether the means tie, and how far they are from the predictions."""
+def finding(rows: Sequence[Sample], mean: bool = False, unit: str = "") -> str:
+    """Say which tail reaches farthest, whether the means tie, and how far they are from the predictions; values in `unit`."""
+    text = partial(units.number, unit=unit)
     means, largest, foretold = {}, {}, {}
     for row in rows:
         if row.values:
@@ -84,29 +87,30 @@ def finding(rows: Sequence[Sample], mean: bool = False) -> str:
     if not means:
         return "Nothing was measured"
 
-    said = [_foretold(foretold)]
+    said = [_foretold(foretold, text)]
     if len(means) > 1:
-        said.insert(0, _means(means))
-    return findings.line(*said, _reach(largest)) if mean else findings.line(_reach(largest), *said)
+        said.insert(0, _means(means, text))
+    reaches = _reach(largest, text)
+    return findings.line(*said, reaches) if mean else findings.line(reaches, *said)
 
 
-def _reach(largest: dict[str, int]) -> str:
+def _reach(largest: dict[str, int], text: Text) -> str:
     """Say how far the tails go, at most and at least."""
     high, low = findings.leaders(largest), findings.leaders(largest, largest=False)
-    said = f"the tail reaches {largest[high[0]]} with {findings.both(high, len(largest))}"
+    said = f"the tail reaches {text(largest[high[0]])} with {findings.both(high, len(largest))}"
     if high == low:
         return said
-    return f"{said}, {largest[low[0]]} with {findings.both(low, len(largest))}"
+    return f"{said}, {text(largest[low[0]])} with {findings.both(low, len(largest))}"
 
 
-def _means(means: dict[str, float]) -> str:
+def _means(means: dict[str, float], text: Text) -> str:
     if len(findings.leaders(means)) == len(means):
-        return f"the means tie at about {units.number(np.mean(list(means.values())))}"
+        return f"the means tie at about {text(np.mean(list(means.values())))}"
     low, high = min(means, key=means.get), max(means, key=means.get)
-    return f"the mean is {units.number(means[low])} with {low}, {units.number(means[high])} with {high}"
+    return f"the mean is {text(means[low])} with {low}, {text(means[high])} with {high}"
 
 
-def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
+def _foretold(pairs: dict[str, tuple[float, float]], text: Text) -> str:
     """Say how far the means, each (measured, predicted), are from their predictions at worst."""
     if not pairs:
         return ""
@@ -116,7 +120,7 @@ def _foretold(pairs: dict[str, tuple[float, float]]) -> str:
     worst = max(pairs, key=lambda name: abs(pairs[name][0] - pairs[name][1]))
     measured, predicted = pairs[worst]
     way = "below" if measured < predicted else "above"
-    return f"the mean of {worst}, {units.number(measured)}, is {way} the prediction, {units.number(predicted)}"
+    return f"the mean of {worst}, {text(measured)}, is {way} the prediction, {text(predicted)}"
 
 
 def _lane(ax: Axes, index: int, row: Sample, width: int, largest: int) -> None:
