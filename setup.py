@@ -1,6 +1,6 @@
 """Put the course beside the package in a wheel; an editable installation has it in the checkout. pyproject.toml says the rest.
 
-What goes along is the allow-list of `worldsize/course/carried.py`: no solutions, no tests.
+What goes along is the allow-list of `worldsize/course/shipped_files.py`: no solutions, no tests.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from worldsize.course.carried import carry  # noqa: E402  (the line above finds it)
+from worldsize.course.shipped_files import carry  # noqa: E402  (the line above finds it)
 
 
 class BuildWithCourse(build_py):

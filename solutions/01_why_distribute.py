@@ -522,8 +522,8 @@ knobs(cap, serial=[0.001, 0.01, serial_part, 0.2, 0.5])
 # %% [markdown]
 # ## The same job, or a larger one
 #
-# By Amdahl's law it sounds hopeless. **Gustafson** (1988) asked whether we want the same job at all. With more workers people take *more
-# data*: every worker keeps its full share, and the job grows. That is **weak scaling**. The *scaled* speedup says what
+# By Amdahl's law it sounds hopeless. **Gustafson** (1988) asked whether we want the same job at all. With more workers people
+# take *more data*: every worker keeps its full share, and the job grows. That is **weak scaling**. The *scaled* speedup says what
 # it is worth: the seconds that **one** worker would need for the whole grown job, over the seconds of n.
 
 # %% [markdown]

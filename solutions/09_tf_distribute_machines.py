@@ -700,7 +700,7 @@ lab.predict("join", "20 closures of 100 ms, 2 workers: after how long does join 
 def queued(count):
     """Seconds until all closures are scheduled, and until all have run."""
     import tensorflow as tf
-    from worldsize.tf.pause import pause
+    from worldsize.tf.declared_time import pause
 
     coordinator, closure = coordinator_of(), tf.function(lambda: pause(0.1))
     for repeat in (4, count):  # the first few only make the workers know the closure
@@ -788,7 +788,7 @@ def accident(task, begun, events, began):
 def counting(begun, log, began):
     """The closure: it counts itself, pauses, counts right answers, and notes who it was and when."""
     import tensorflow as tf
-    from worldsize.tf.pause import pause
+    from worldsize.tf.declared_time import pause
 
     size, images, labels = len(truth) // closures, tf.constant(pictures), tf.constant(truth)
 

@@ -395,7 +395,7 @@ check.big_batch_step(big_batch_step)
 # images?
 
 # %%
-lab.predict("memory", f"{large // ranks} images a rank in 8 parts, not in one: what share of the peak memory is left? (0 to 1)", "")
+lab.predict("memory", f"{large // ranks} images a rank in 8 parts: what share of the peak with one part is left? (0 to 1)", "")
 
 # %%
 def big_step(fabric, count):

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 from worldsize.fabric.collectives import all_gather, all_reduce, reduce_scatter
-from worldsize.fabric.many_routes import double_tree_all_reduce, ring_orders, rings_all_reduce, two_trees
+from worldsize.fabric.multi_ring import double_tree_all_reduce, ring_orders, rings_all_reduce, two_trees
 from worldsize.formulas import cost, goodput, plan_search, robust_fit, schedules, sharding, training_step
 from worldsize.formulas.training_step import Plan, Transformer
 from worldsize.pytorch.rehearsal import Gradients, rehearse

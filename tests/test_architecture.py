@@ -31,7 +31,7 @@ MOST_AT_THE_TOP, MOST_IN_A_ROOM = 16, 24
 # What a lab may import; a name with a dot and a star stands for the modules below it.
 FACES = re.compile(
     r"worldsize\.(notebook|ranks|tf|launch|machine|data|simulate|hosts|fabric)|"
-    r"worldsize\.(formulas|pytorch|tf)\.\w+|worldsize\.fabric\.(watched|collectives|background|many_routes)"
+    r"worldsize\.(formulas|pytorch|tf)\.\w+|worldsize\.fabric\.(watched|collectives|background|multi_ring)"
 )
 # Tests that belong to no single room: a browser, GPUs, hosts, long campaigns, the course's notebooks; and what tests share.
 OF_NO_ROOM = {"browser", "gpu", "soak", "labs", "support", "hosts"}

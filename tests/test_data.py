@@ -21,7 +21,7 @@ import pytest
 
 from worldsize import data
 from worldsize.authoring import fashion_mnist
-from worldsize.course import carried
+from worldsize.course import shipped_files
 from worldsize.course.record import CourseRecord, write_record
 
 pytestmark = pytest.mark.quick
@@ -234,7 +234,7 @@ def test_in_a_laid_course_its_own_folder_comes_before_the_packages(
 def test_an_installed_package_has_the_data_that_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(data.CHECKOUT_FOLDER, tmp_path / "datasets", ignore=shutil.ignore_patterns(data.CIFAR10.name))
     monkeypatch.setattr(data, "CHECKOUT_FOLDER", tmp_path / "absent")
-    monkeypatch.setattr(carried, "CARRIED_FOLDER", tmp_path)
+    monkeypatch.setattr(shipped_files, "CARRIED_FOLDER", tmp_path)
     monkeypatch.delenv("WORLDSIZE_DATA", raising=False)
     assert data.data_folders() == [tmp_path / "datasets"]
     assert len(data.load("fashion-mnist").train_images) == 10_000 and data.bandwidths()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from worldsize import doctor, machine
-from worldsize.course import carried
+from worldsize.course import shipped_files
 from worldsize.doctor import Capability, CapabilitySheet, examine
 from worldsize.engines import host_ranks
 
@@ -258,6 +258,6 @@ def test_what_is_missing_comes_as_the_course_came(
         raise importlib.metadata.PackageNotFoundError(distribution)
 
     monkeypatch.setattr(doctor.importlib.metadata, "version", missing)
-    monkeypatch.setattr(carried, "CARRIED_FOLDER", tmp_path if in_a_wheel else tmp_path / "absent")
+    monkeypatch.setattr(shipped_files, "CARRIED_FOLDER", tmp_path if in_a_wheel else tmp_path / "absent")
     rows = examine(launch_with())
     assert all(f"`{command}" in rows[name].remark for name in ("PyTorch", "TensorFlow"))

@@ -33,7 +33,7 @@ from worldsize import hosts
 
 def join(text):
     for line in lines_of(text):
-        command = [sys.executable, "-m", "worldsize.engines.hosts.member"]
+        command = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
         guest = subprocess.Popen(command, stdin=subprocess.PIPE)
         guest.stdin.write(line.encode() + b"\\n")
         guest.stdin.flush()

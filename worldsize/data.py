@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from worldsize.course import carried
+from worldsize.course import shipped_files
 from worldsize.course.record import course_above
 
-CHECKOUT_FOLDER = carried.CHECKOUT / "datasets"
+CHECKOUT_FOLDER = shipped_files.CHECKOUT / "datasets"
 DOWNLOAD_STALL_S = 30.0
 RESTORE = (
     "Restore it in the checkout with: git checkout -- datasets/{}; in a folder that `worldsize start` made, delete it and "
@@ -187,8 +187,8 @@ def data_folders() -> list[Path]:
     # Our README identifies the folder: beside an installed package, `datasets` may be another package.
     if (CHECKOUT_FOLDER / "README.md").is_file():
         folders.append(CHECKOUT_FOLDER)
-    if carried.CARRIED_FOLDER.is_dir():
-        folders.append(carried.CARRIED_FOLDER / "datasets")
+    if shipped_files.CARRIED_FOLDER.is_dir():
+        folders.append(shipped_files.CARRIED_FOLDER / "datasets")
     return folders
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from worldsize import machine
-from worldsize.course import carried
+from worldsize.course import shipped_files
 
 LaunchFunction = Callable[..., Any]
 CapabilityState = Literal["ok", "note", "fails"]
@@ -142,7 +142,7 @@ def _version(name: str, distribution: str) -> Capability:
 
 def _install() -> str:
     """Return the command that installs missing packages: make in a checkout, pip for a course from a wheel."""
-    if carried.CARRIED_FOLDER.is_dir():
+    if shipped_files.CARRIED_FOLDER.is_dir():
         return "`pip install` with the course's wheel"
     return "`make setup` in the course's folder"
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worldsize.engines import current
+from worldsize.engines import current_engine
 from worldsize.engines.hosts.ways.dask import Dask
 from worldsize.engines.hosts.ways.from_text import IDLE_MIN
 from worldsize.engines.hosts.ways.invited import Invited
@@ -52,18 +52,18 @@ def open(  # noqa: A001 - hosts.open, as webbrowser.open
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
             raise ValueError(f"hosts.open: expected {name} as a number above 0, got {value!r}")
 
-    current.close()
-    current.use(open_hosts(way, env, trusted_network, timeout_s, idle_min))
+    current_engine.close()
+    current_engine.use(open_hosts(way, env, trusted_network, timeout_s, idle_min))
 
 
 def close() -> None:
     """End the agents on all hosts; later launches run on this machine. Does nothing if no host is open."""
-    current.close()
+    current_engine.close()
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the open hosts; () if launches run on this machine."""
-    opened = current.opened_hosts()
+    opened = current_engine.opened_hosts()
     if opened is None:
         return ()
     opened.engine.note_changes()

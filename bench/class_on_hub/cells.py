@@ -32,7 +32,7 @@ def ports(pid):
     return sorted({int(line.split()[1].split(":")[1], 16) for line in lines if line.split()[3] == "0A"})
 agent = next(p for p in below if "worldsize.engines.agent" in " ".join(p.cmdline()))
 ranks = [p.pid for p in below if os.getsid(p.pid) == p.pid and p.pid != agent.pid]
-from worldsize.engines.current import local_engine
+from worldsize.engines.current_engine import local_engine
 print(json.dumps({
     "network": run.network, "why": run.why_shared, "dir": str(run.dir),
     "sockets": [str(p) for p in run.dir.parent.glob("*/agent.sock")],

@@ -24,6 +24,8 @@ def keep(source: Path, *more: nbformat.NotebookNode) -> None:
     """Leave a run of the `source` where the site looks for one, with `more` cells after the parameters."""
     run = nbformat.reads(notebooks(source)[0], as_version=4)
     run.cells[2:2] = more
+    for number, cell in enumerate(cell for cell in run.cells if cell.cell_type == "code"):
+        cell.execution_count = number + 1
     kept = source.parents[1] / "build" / "executed" / f"{source.stem}.ipynb"
     kept.parent.mkdir(parents=True)
     nbformat.write(run, kept)
@@ -43,3 +45,12 @@ def test_a_run_of_another_source_is_not_taken(source: Path) -> None:
 def test_a_run_with_other_parameters_is_not_taken(source: Path) -> None:
     keep(source, new_code_cell("# Parameters\nranks = 2", metadata={"tags": ["injected-parameters"]}))
     assert executed(source.parents[1], source, run=False) is None
+
+
+def test_a_run_that_was_stopped_is_not_taken(source: Path) -> None:
+    keep(source)
+    kept = source.parents[1] / "build" / "executed" / f"{source.stem}.ipynb"
+    run = nbformat.read(kept, as_version=4)
+    run.cells[-1].execution_count = None
+    nbformat.write(run, kept)
+    assert run.cells[-1].cell_type == "code" and executed(source.parents[1], source, run=False) is None

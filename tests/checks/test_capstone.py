@@ -10,7 +10,7 @@ from scipy import stats
 
 from tests.checks.mutants.forecast import two_parts_and_students_quantile
 from worldsize import data
-from worldsize.checks.capstone import clusters, forecasts, made_up, plans
+from worldsize.checks.capstone import clusters, forecasts, made_up_cluster, plans
 from worldsize.formulas import measured_clusters
 
 STAYS_WITHIN = (  # as the docstring says, rounded outwards
@@ -34,19 +34,21 @@ def test_the_factor_that_the_lab_gives_is_students_t_within_two_percent():
 
 
 PARTS = {
-    made_up.SIXTEEN: "off node", made_up.GRADIENTS: "data parallel", made_up.HOPS: "point to point", made_up.HEAD: "head",
+    made_up_cluster.SIXTEEN: "off node", made_up_cluster.GRADIENTS: "data parallel",
+    made_up_cluster.HOPS: "point to point", made_up_cluster.HEAD: "head",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_on_a_made_up_cluster_the_model_is_near_in_each_group_and_without_a_part_far_in_one(seed):
     measured = data.measured_iterations("single"), data.measured_iterations("multi")
-    single, multi, more = made_up.cluster(*measured, np.random.default_rng(seed))
+    single, multi, more = made_up_cluster.cluster(*measured, np.random.default_rng(seed))
     few = [row for row in multi if row.gpus == clusters.FEW_GPUS]
 
     def farthest(without=""):
         fit = measured_clusters.fit(few, measured_clusters.fit_memory(single, without), without)
-        return max(measured_clusters.error(fit, [row for row in more if made_up.group(row) == name]) for name in made_up.GROUPS)
+        rows_of = {name: [row for row in more if made_up_cluster.group(row) == name] for name in made_up_cluster.GROUPS}
+        return max(measured_clusters.error(fit, rows) for rows in rows_of.values())
 
     assert farthest() < clusters.MADE_UP - 0.01
     assert min(farthest(part) for part in PARTS.values()) > clusters.MADE_UP + 0.02
@@ -54,9 +56,9 @@ def test_on_a_made_up_cluster_the_model_is_near_in_each_group_and_without_a_part
 
 def test_no_measured_step_is_of_a_made_up_group():
     rows = data.measured_iterations("multi")
-    assert {made_up.group(row) for row in rows} == {None}
-    drawn = made_up.cluster([], rows, np.random.default_rng(1))[2]
-    assert sorted(map(made_up.group, drawn)) == sorted(3 * list(made_up.GROUPS))
+    assert {made_up_cluster.group(row) for row in rows} == {None}
+    drawn = made_up_cluster.cluster([], rows, np.random.default_rng(1))[2]
+    assert sorted(map(made_up_cluster.group, drawn)) == sorted(3 * list(made_up_cluster.GROUPS))
 
 
 def test_a_step_on_eight_ranks_follows_from_those_on_two_and_four():

@@ -9,8 +9,8 @@ import pytest
 from tests.checks.mutants import overlapped
 from worldsize.checks import run_check
 from worldsize.checks.arena import ArenaResult, LaunchArena
-from worldsize.checks.overlap import gradient_averaging, graphs
-from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.overlap import gradient_averaging, live_graphs
+from worldsize.checks.overlap.wrong_weights import OverlapTraining
 from worldsize.pytorch.timed_network import task
 from worldsize.trace import Span, Trace
 
@@ -52,7 +52,7 @@ def words(order: str) -> str | None:
     training = OverlapTraining((task(sizes=[2, 2], parts=3, forward_s=0.001, backward_s=0.002),))
     labels = {"f": "0.001 s declared", "b": "0.002 s declared"}
     spans = tuple(Span(0, "compute", at, at + 0.5, label=labels[way], declared=True) for at, way in enumerate(order))
-    return graphs.too_many(Trace(1, spans=spans), training)
+    return live_graphs.too_many(Trace(1, spans=spans), training)
 
 
 def test_each_backward_before_the_next_forward_is_right():

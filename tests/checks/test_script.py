@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from worldsize.checks.asynchronous.script import script
+from worldsize.checks.asynchronous.scripted_workers import script
 from worldsize.checks.asynchronous.servers import any_order, gated_order, hurried_order
 from worldsize.checks.asynchronous.update_plan import first_of_each, one_by_one, shares, weights_at
 

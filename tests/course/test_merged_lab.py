@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_course import cells_of, code, exercise, notebook, prose, sources
-from worldsize.course.carried import LABS
 from worldsize.course.merged_lab import MergedLab, cell_digests, merged_lab
+from worldsize.course.shipped_files import LABS
 
 pytestmark = pytest.mark.quick
 

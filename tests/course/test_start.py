@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 import worldsize
 from tests.support.small_course import FIRST, RING, answered, exercise, notebook, prose, small_release
 from worldsize import cli, doctor
-from worldsize.course import carried, opening
+from worldsize.course import opening, shipped_files
 from worldsize.doctor import Capability, CapabilitySheet
 
 pytestmark = pytest.mark.quick
@@ -37,7 +37,7 @@ class Desk:
 
     def publish(self, release: Path, version: str) -> None:
         """Let the installed package be `version`, which carries `release`."""
-        self._monkeypatch.setattr(carried, "source", lambda: release)
+        self._monkeypatch.setattr(shipped_files, "source", lambda: release)
         self._monkeypatch.setattr(worldsize, "__version__", version)
 
     def start(self, *words: str) -> Result:
@@ -122,13 +122,13 @@ def test_windows_is_told_of_wsl2_before_anything_is_written(desk: Desk, monkeypa
 
 
 def test_a_package_without_the_course_says_how_one_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(carried, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(shipped_files, "CHECKOUT", tmp_path)
     answer = CliRunner().invoke(cli.app, ["start", str(tmp_path / "course")])
     assert answer.exit_code == 1 and "pip wheel --no-deps -w dist ." in said(answer) and not (tmp_path / "course").exists()
 
 
 def test_an_editable_installation_lays_the_checkouts_files(root: Path) -> None:
-    assert carried.source() == root and len(carried.course_files(root)) > 40
+    assert shipped_files.source() == root and len(shipped_files.course_files(root)) > 40
 
 
 def test_jupyterlab_gets_the_courses_quiet_settings_before_those_that_were_there() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from worldsize.fabric.many_routes import double_tree_all_reduce, ring_orders, rings_all_reduce, two_trees
+from worldsize.fabric.multi_ring import double_tree_all_reduce, ring_orders, rings_all_reduce, two_trees
 from worldsize.formulas import cost
 from worldsize.links import Link
 from worldsize.simulate import Nodes, simulate

@@ -102,7 +102,7 @@ def test_a_pause_in_a_graph_takes_its_time_once():
 def _paused(seconds):
     import tensorflow as tf
 
-    from worldsize.tf.pause import pause
+    from worldsize.tf.declared_time import pause
 
     step = tf.function(lambda: pause(seconds))
     step()

@@ -19,7 +19,7 @@ from worldsize.grade.marking import by_hand
 from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.rows import GradeRow, write
 from worldsize.grade.nbgrader import hand_points, scores
-from worldsize.grade.reports import appeal, attention, canvas_csv
+from worldsize.grade.reports import appeal, canvas_csv, needs_a_person
 from worldsize.grade.reports.feedback_page import appeal_number
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def test_points_of_the_file_go_out_and_the_row_stays(grades):
     assert answer.exit_code == 0 and "points given by hand: 2" in answer.output
     lines = canvas_lines(grades)
     assert [lines[name][-2:] for name in ("anna", "ben", "noa")] == [["0.5", "5.5"], ["", "2.5"], ["3", ""]]
-    assert "noa_6" not in (grades / attention.FILE).read_text()  # somebody has looked at it
+    assert "noa_6" not in (grades / needs_a_person.FILE).read_text()  # somebody has looked at it
     worldsize("export", grades, "--lab", "06", "--course", ROOT)
     sheet = list(csv.reader((grades / f"moodle.{RING}.csv").read_text().splitlines()))
     assert sheet[1][:4] == ["Participant 1", "anna", "5.5", "6"] and "6 points. the check, was wrong" in sheet[1][5]
@@ -118,7 +118,7 @@ def test_every_command_goes_on_without_a_bad_line_and_lists_it(grades, tmp_path,
     (grades / "overrides.csv").write_text(f"{HEADS}dora,06,5,x\nben_2,06,3,late bus\n")
     answer = worldsize(*filled(command, grades))
     assert answer.exit_code == 0, answer.output
-    rows = csv.reader((grades / attention.FILE).read_text().splitlines())
+    rows = csv.reader((grades / needs_a_person.FILE).read_text().splitlines())
     assert ["bad line"] == [row[2] for row in rows if "got 'dora': none in this grading" in row[3]]
 
 
@@ -292,7 +292,7 @@ def test_whom_canvas_has_and_who_handed_in_nothing_is_named_in_the_list_and_in_i
     answer = worldsize("export", grades, "--canvas", tmp_path / "theirs.csv", "--course", ROOT)
     words = f"Cem, in {tmp_path / 'theirs.csv'}: no file in the graded folder has the student's number"
     assert words in " ".join(answer.stderr.split())
-    assert words in (grades / attention.FILE).read_text()
+    assert words in (grades / needs_a_person.FILE).read_text()
     assert "Ann, Doe, in" not in answer.stderr and "Ben, in" not in answer.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper, sentence
-from worldsize.grade.reports import attention, canvas_csv, moodle_csv
+from worldsize.grade.reports import canvas_csv, moodle_csv, needs_a_person
 from worldsize.grade.reports.mark_sheet import MarkSheet
 
 pytestmark = pytest.mark.quick
@@ -90,7 +90,7 @@ def test_what_could_not_be_graded_stays_empty():
 
 
 def unsure(*rows: GradeRow) -> list[str]:
-    return [need.words for need in attention.unsure(rows)]
+    return [need.words for need in needs_a_person.unsure(rows)]
 
 
 LOST = Tamper("exercise missing", "Exercise 6.1", "parameter_server")

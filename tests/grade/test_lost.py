@@ -26,7 +26,7 @@ from worldsize.grade.marking.grade_folder import FolderGrading, grade
 from worldsize.grade.marking.grading_record import GradedFolder, read_graded
 from worldsize.grade.marking.mark_submission import BrokenRelease, MarkingTask
 from worldsize.grade.marking.rows import GradeRow
-from worldsize.grade.reports import attention, canvas_csv
+from worldsize.grade.reports import canvas_csv, needs_a_person
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -111,7 +111,7 @@ def test_what_is_lost_three_times_is_no_mark_and_costs_the_others_nothing(lost_o
     assert (rows["ben_2"].possible, rows["ben_2"].digest != "") == (4, True)
     sheet = canvas_csv.export(lost_once.folder.rows)
     assert '"ben","2","","","",""' in sheet.text
-    assert [(need.kind, need.student) for need in attention.needs(lost_once.folder)] == [("lost", "ben_2")]
+    assert [(need.kind, need.student) for need in needs_a_person.needs(lost_once.folder)] == [("lost", "ben_2")]
 
 
 def test_what_was_lost_is_graded_in_the_next_run(lost_once):

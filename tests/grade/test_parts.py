@@ -19,7 +19,7 @@ from worldsize.grade.marking.grading_record import read_graded
 from worldsize.grade.marking.lateness import due_dates
 from worldsize.grade.marking.rows import file_name
 from worldsize.grade.marking.selection import Selection, Shard, shard_of
-from worldsize.grade.reports import attention
+from worldsize.grade.reports import needs_a_person
 
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,19 +87,19 @@ def test_one_who_handed_in_again_and_is_passed_over_is_named_until_graded(graded
     graded()
     path = tmp_path / "submitted" / EVERYBODY[1]
     path.write_text(path.read_text() + " ")
-    found = attention.needs(graded(Selection(labs=(LAB,))).folder)
+    found = needs_a_person.needs(graded(Selection(labs=(LAB,))).folder)
     assert [(need.kind, need.student, need.lab) for need in found] == [("changed since", "anna_1", RING)]
-    assert attention.needs(graded().folder) == []
+    assert needs_a_person.needs(graded().folder) == []
 
 
 def test_rows_of_another_release_that_are_passed_over_are_one_line_a_lab(graded, monkeypatch):
     graded()
     monkeypatch.setattr(grade_folder, "release_digests", lambda labs: {lab: "mended" for lab in [*labs, ""]})
-    found = [need for need in attention.needs(graded(Selection(labs=(LAB,))).folder) if need.kind == "changed since"]
+    found = [need for need in needs_a_person.needs(graded(Selection(labs=(LAB,))).folder) if need.kind == "changed since"]
     assert [need.words for need in found] == [
         f"{RING}: 3 rows from another release, seed or sandbox than the last grading: grade all again"
     ]
-    assert attention.needs(graded().folder) == []
+    assert needs_a_person.needs(graded().folder) == []
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from worldsize.grade.marking.grading_record import GradedFolder
 from worldsize.grade.marking.mark_submission import MarkingTask, mark
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow, SimulatedRow
 from worldsize.grade.marking.simulated_check import Checked, confirmed
-from worldsize.grade.reports import attention
+from worldsize.grade.reports import needs_a_person
 from worldsize.links import Link
 
 BODY = RIGHT.split("\n", 2)[2]
@@ -275,13 +275,13 @@ def test_what_needs_a_process_of_its_own_is_not_playable(sandbox, act):
 # ---- two verdicts ----------------------------------------------------------------------------
 
 
-def marked(sandbox, tmp_path: Path, source: str) -> tuple[ExerciseRow, list[attention.Need]]:
+def marked(sandbox, tmp_path: Path, source: str) -> tuple[ExerciseRow, list[needs_a_person.Need]]:
     path = tmp_path / f"{LAB}.ipynb"
     path.write_text(json.dumps(with_cell(source)))
     row = mark(MarkingTask("anna_1", LAB, str(path), path.name, sound=True), course.load(ROOT), sandbox, seed=3)
     assert rows.from_dict(json.loads(json.dumps(rows.asdict(row)))) == row
     (exercise,) = row.exercises
-    return exercise, attention.needs(GradedFolder((row,)))
+    return exercise, needs_a_person.needs(GradedFolder((row,)))
 
 
 def test_a_right_answer_is_confirmed_and_needs_nobody(sandbox, tmp_path):
@@ -367,5 +367,5 @@ def test_points_given_by_hand_settle_two_verdicts():
     about = SimulatedRow("differs", "rank 1: expected 12", 0.0, 1.0)
     exercise = ExerciseRow("ring", "Exercise 6.5", "fail", 0.0, 1.0, simulated=about)
     row = GradeRow("anna_1", LAB, "x.ipynb", "graded", possible=1.0, exercises=(exercise,))
-    assert [need.kind for need in attention.needs(GradedFolder((row,)))] == ["differs"]
-    assert attention.needs(GradedFolder((row,)), {("anna_1", LAB): object()}) == []
+    assert [need.kind for need in needs_a_person.needs(GradedFolder((row,)))] == ["differs"]
+    assert needs_a_person.needs(GradedFolder((row,)), {("anna_1", LAB): object()}) == []

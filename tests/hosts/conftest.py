@@ -57,7 +57,7 @@ def invited_hosts() -> Iterator[Invited]:
         def join(text: str) -> None:
             shown.extend(lines_of(text))
             for line in shown:
-                command = [sys.executable, "-m", "worldsize.engines.hosts.member"]
+                command = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
                 guest = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
                 stack.callback(guest.kill)
                 guest.stdin.write(line.encode() + b"\n")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from worldsize.engines import current
+from worldsize.engines import current_engine
 from worldsize.engines.hosts.ways.from_text import hosts_from_text
 from worldsize.engines.hosts.ways.programs import Ssh
 from worldsize.engines.hosts.ways.slurm import Slurm, import_submitit
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_named_with_what_was_expected(text: str, part: str, exp
 
 def test_a_wrong_variable_is_told_by_each_launch_and_none_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLDSIZE_HOSTS", "slurm:nodes=none")
-    monkeypatch.setattr(current, "_decided", [])
+    monkeypatch.setattr(current_engine, "_decided", [])
     for _ in range(2):
         with pytest.raises(NoHosts, match="nodes=none"):
             launch(print, 2)
@@ -80,9 +80,9 @@ def test_a_wrong_variable_is_told_by_each_launch_and_none_runs_here(monkeypatch:
 
 def test_who_closed_hosts_decided_launches_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLDSIZE_HOSTS", "slurm:nodes=none")
-    monkeypatch.setattr(current, "_decided", [])
-    current.close()
-    assert current.current_engine("torch") is current.local_engine("torch")
+    monkeypatch.setattr(current_engine, "_decided", [])
+    current_engine.close()
+    assert current_engine.current_engine("torch") is current_engine.local_engine("torch")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import zmq
 
 from tests.support.bad_guest import ADDRESS, LIMIT_S, VALID_S, BadGuest, change, invited
 from tests.support.daemons import until
-from worldsize.engines.hosts.door import Door, Invitation
 from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.head_listener import Door, Invitation
 
 SOAK = pytest.mark.soak
 

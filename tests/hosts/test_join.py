@@ -18,8 +18,8 @@ from tests.support.bad_guest import ADDRESS, LIMIT_S, change, invited
 from tests.support.daemons import until
 from worldsize import cli, hosts
 from worldsize.engines.hosts import join_command
-from worldsize.engines.hosts.door import Invitation
 from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.head_listener import Invitation
 from worldsize.files import PRIVATE, write_whole
 
 KEY = "k" * 40

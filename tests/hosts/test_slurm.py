@@ -24,7 +24,7 @@ from tests.support.daemons import until
 from tests.support.namespaces import INTERFACE
 from tests.support.slurm import CLOSED, Slurm
 from worldsize import hosts, tf
-from worldsize.engines import current
+from worldsize.engines import current_engine
 from worldsize.engines.hosts.ways.opening import open_hosts
 from worldsize.errors import EngineLost, RankFailed
 from worldsize.launch import launch
@@ -275,7 +275,7 @@ def test_the_variable_brings_tensorflows_tasks_to_both_nodes(
     in_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLDSIZE_HOSTS", f"slurm:nodes=2,trusted_network=1,folder={tmp_path}")
-    monkeypatch.setattr(current, "_decided", [])
+    monkeypatch.setattr(current_engine, "_decided", [])
     run = tf.launch(where, cluster=tf.Cluster(worker=2))
     addresses = [host.address for host in in_slurm.hosts]
     assert run.results == [(addresses, "n1"), (addresses, "n2")]

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 from tests.support.lab_page import chromium
 from worldsize.authoring.site.questions import Question
 from worldsize.figures.base import notice
-from worldsize.lab import beforehand
+from worldsize.lab import knob_positions
 from worldsize.lab.summary import SummaryRow
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -45,7 +45,7 @@ def knobs_of_two() -> str:
     def draw(ranks: int = 2) -> Any:
         return notice(f"{ranks} ranks")
 
-    kept = beforehand.bundle(draw(), draw, {"ranks": [2, 4]}, {"ranks": 2}, str, "in simulated time")
+    kept = knob_positions.bundle(draw(), draw, {"ranks": [2, 4]}, {"ranks": 2}, str, "in simulated time")
     return cell("knobs(…)", kept["text/html"])
 
 

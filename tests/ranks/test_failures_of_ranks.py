@@ -264,7 +264,7 @@ def test_an_answer_that_swallows_the_stop_goes_on_to_its_own_end(opened, tmp_pat
 
 
 def test_an_engine_that_is_lost_is_said_and_a_restart_opens_new_ranks(opened):
-    from worldsize.engines.current import local_engine
+    from worldsize.engines.current_engine import local_engine
 
     world = opened(2)
     local_engine("torch").abandon()

@@ -99,7 +99,7 @@ def test_a_kernel_that_is_killed_leaves_nothing(doomed_kernel, text):
 
 
 def test_ranks_that_ended_with_their_engine_open_anew_at_the_next_cell(kernel):
-    kernel.run("from worldsize.engines.current import local_engine\nlocal_engine('torch').abandon()")
+    kernel.run("from worldsize.engines.current_engine import local_engine\nlocal_engine('torch').abandon()")
     text = printed(kernel.run("%%ranks\n'kept' in dir()"))
     assert (
         "were no longer open (they ended with the process that started them)" in text

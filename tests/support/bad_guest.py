@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from worldsize.engines.host import HostFacts
-from worldsize.engines.hosts import greeting, host_messages
-from worldsize.engines.hosts.door import Invitation
+from worldsize.engines.hosts import host_checks, host_messages
 from worldsize.engines.hosts.engine import HostsEngine
+from worldsize.engines.hosts.head_listener import Invitation
 from worldsize.engines.hosts.host_messages import Answered, Chunk, Greeting, Told
 from worldsize.engines.hosts.join_connection import join
 from worldsize.engines.hosts.kernel_messages import HostChange
@@ -36,7 +36,7 @@ Raw = Callable[["BadGuest", int], None]  # gets the rank that it is to run
 
 def hello(**words: Any) -> Greeting:
     """What an honest host says of itself, but for `words`."""
-    honest = {"name": NAME, "user": "u", "address": ADDRESS, "cores": 2, "versions": greeting.own_versions(), "pid": 1}
+    honest = {"name": NAME, "user": "u", "address": ADDRESS, "cores": 2, "versions": host_checks.own_versions(), "pid": 1}
     return Greeting(**{**honest, **words})
 
 

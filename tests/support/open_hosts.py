@@ -78,7 +78,7 @@ class Guests:
 
 def join(host: Host, invitation: str, folder: Path) -> subprocess.Popen:
     """A host that joins, over sockets."""
-    member = [sys.executable, "-m", "worldsize.engines.hosts.member"]
+    member = [sys.executable, "-m", "worldsize.engines.hosts.host_program"]
     with open(folder / "said.log", "ab") as log:
         process = subprocess.Popen(on_host(host, member, folder), stdin=subprocess.PIPE, stdout=log, stderr=log)
     process.stdin.write(invitation.encode() + b"\n")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from worldsize.course import carried
+from worldsize.course import shipped_files
 
 Cell = dict[str, Any]
 FIRST, RING = "labs/00_start_here.ipynb", "labs/06_ring_all_reduce.ipynb"
@@ -54,7 +54,7 @@ def answered(path: Path, name: str, text: str) -> None:
 def small_release(folder: Path, **changed: bytes | None) -> Path:
     """Write a release into `folder`: `changed` has other contents by name, or None for a file that it lacks."""
     lab = notebook(prose("opening", "# A lab"), exercise("ring", "# Exercise 6.1: a ring\nraise NotImplementedError"))
-    content: dict[str, bytes | None] = {name: f"{name}\n".encode() for name in carried.NAMED}
+    content: dict[str, bytes | None] = {name: f"{name}\n".encode() for name in shipped_files.NAMED}
     content |= {"CHANGELOG.md": b"# Changelog\n\n## 0.2.0\n\n- **A ring**, new.\n- Small things.\n\n## 0.1.0\n\n- The first.\n"}
     content |= {FIRST: notebook(prose("hello", "# Lab 00")), RING: lab, "labs/scratch.ipynb": notebook(prose("here", "Try."))}
     content |= {"labs/covers/06.png": b"a picture", "datasets/bandwidths.json": b"[]"}

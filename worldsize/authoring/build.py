@@ -19,7 +19,7 @@ from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolution
 from worldsize.authoring import folding
 from worldsize.authoring.minutes import true_minutes
 from worldsize.authoring.source import BEGIN, END, BuildError, Source, SourceCell, read_source, set_ups, stub
-from worldsize.course.carried import BY_HAND
+from worldsize.course.shipped_files import BY_HAND
 from worldsize.files import write_whole
 from worldsize.lab.graded_cells import digest
 

@@ -16,15 +16,15 @@ import nbformat
 
 from worldsize.authoring import build
 from worldsize.authoring.source import answer_lines, given_lines
-from worldsize.course import carried
+from worldsize.course import shipped_files
 from worldsize.files import write_whole
 
 NAMED = (
-    *(*carried.NAMED, "Makefile", "README.md", "apt.txt", "constraints.txt"),
+    *(*shipped_files.NAMED, "Makefile", "README.md", "apt.txt", "constraints.txt"),
     *("environment.yml", "pyproject.toml", "setup.py"),
 )
 PATTERNS = (
-    *(*carried.PATTERNS, "worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
+    *(*shipped_files.PATTERNS, "worldsize/**/*.py", "worldsize/**/*.js", "worldsize/**/*.html", "worldsize/**/*.css"),
     "worldsize/course/jupyter/**/*.json",
 )
 Three = tuple[str, str, str]  # consecutive lines
@@ -50,7 +50,7 @@ def release(root: Path, out: Path) -> list[str]:
             package[path] = set(_threes([_squeezed(line) for line in text.splitlines() if line.strip()]))
 
     wrong = stale(root)
-    wrong += [f"{name} has been run: clear its outputs" for name in carried.BY_HAND if build.has_been_run(root / name)]
+    wrong += [f"{name} has been run: clear its outputs" for name in shipped_files.BY_HAND if build.has_been_run(root / name)]
     for source in sorted((root / "solutions").glob("*.py")):
         wrong += _given_away(root, source, package)
     if wrong:
@@ -88,7 +88,7 @@ def bundle_files(root: Path) -> list[Path]:
     Raises Refused if a required file is missing.
     """
     missing = [name for name in NAMED if not (root / name).is_file()]
-    if not missing and not any(root.glob(carried.LABS)):
+    if not missing and not any(root.glob(shipped_files.LABS)):
         missing.append("labs/NN_topic.ipynb")
     if missing:
         raise Refused(
@@ -96,7 +96,7 @@ def bundle_files(root: Path) -> list[Path]:
             f"Run it from the root of the repository, or name the root with --course."
         )
 
-    return sorted(root / name for name in carried.found(root, (*NAMED, *PATTERNS)))
+    return sorted(root / name for name in shipped_files.found(root, (*NAMED, *PATTERNS)))
 
 
 def leaks(notebook: nbformat.NotebookNode, answers: dict[str, list[str]], given: list[str]) -> list[str]:

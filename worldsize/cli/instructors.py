@@ -12,7 +12,7 @@ from worldsize.cli.common import CourseFolder, app, bar, course_folder, need_ext
 
 if TYPE_CHECKING:
     from worldsize.grade.marking.grading_record import GradedFolder
-    from worldsize.grade.reports.attention import Need
+    from worldsize.grade.reports.needs_a_person import Need
 
 GROUP = "Instructors"
 
@@ -120,23 +120,23 @@ def need_submissions(submissions: Path) -> None:
 
 def _show(graded: GradedFolder, out: Path) -> None:
     """Print the table of a folder of grades, and list the rows that need a person."""
-    from worldsize.grade.reports import attention, table
+    from worldsize.grade.reports import needs_a_person, table
 
     table.write(graded.rows, out)
     typer.echo(table.table(graded.rows))
     typer.echo(f"\n{table.summary(graded.rows)}\n")
-    _look_at(attention.needs(graded), out)
+    _look_at(needs_a_person.needs(graded), out)
 
 
 def _look_at(found: list[Need], grades: Path) -> None:
     """Print the first things that need a person, and write all of them beside the rows."""
-    from worldsize.grade.reports import attention
+    from worldsize.grade.reports import needs_a_person
 
-    path = attention.write(found, grades)
-    for need in found[: attention.MOST_SHOWN]:
+    path = needs_a_person.write(found, grades)
+    for need in found[: needs_a_person.MOST_SHOWN]:
         typer.echo(f"needs a person ({need.kind}): {need.words!r}", err=True)
-    if len(found) > attention.MOST_SHOWN:
-        typer.echo(f"and {len(found) - attention.MOST_SHOWN} more: {path}", err=True)
+    if len(found) > needs_a_person.MOST_SHOWN:
+        typer.echo(f"and {len(found) - needs_a_person.MOST_SHOWN} more: {path}", err=True)
 
 
 @app.command(rich_help_panel=GROUP)
@@ -153,7 +153,7 @@ def export(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention, canvas_csv, mark_sheet, moodle_csv
+    from worldsize.grade.reports import canvas_csv, mark_sheet, moodle_csv, needs_a_person
 
     with one_paragraph():
         if (canvas and (lab or moodle)) or (moodle and not lab):
@@ -180,12 +180,12 @@ def export(
 
         where = canvas or moodle or "the name"
         unknown = [f"{student}, no such number in {where}: left out of the sheet" for student in sheet.unknown]
-        found = attention.with_more(attention.needs(graded, given), "left out", unknown)
+        found = needs_a_person.with_more(needs_a_person.needs(graded, given), "left out", unknown)
         nothing = "no file in the graded folder has the student's number"
         none = [f"{student}, in {where}: {nothing}" for student in sheet.absent]
-        found = attention.with_more(found, "nothing handed in", none)
-        found = attention.with_more(found, "by hand", [*differing, *sheet.looked_at])
-        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
+        found = needs_a_person.with_more(found, "nothing handed in", none)
+        found = needs_a_person.with_more(found, "by hand", [*differing, *sheet.looked_at])
+        _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
     if given:
         typer.echo(f"points given by hand: {len(given)}")
     typer.echo(f"wrote {path}")
@@ -222,7 +222,7 @@ def books(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention
+    from worldsize.grade.reports import needs_a_person
 
     with one_paragraph():
         need_extra("books", "nbgrader", "instructor")
@@ -246,9 +246,9 @@ def books(
         given = overrides.given
         placed = {(row.student, row.lab) for row, _ in done.placed}
         absent = by_hand.for_formgrader({place: points for place, points in given.items() if place not in placed})
-        found = attention.with_more(attention.needs(graded, given), "left out", [*done.left_out, *written[1]])
-        found = attention.with_more(found, "by hand", [*absent, *done.not_given, *done.to_look_at])
-        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
+        found = needs_a_person.with_more(needs_a_person.needs(graded, given), "left out", [*done.left_out, *written[1]])
+        found = needs_a_person.with_more(found, "by hand", [*absent, *done.not_given, *done.to_look_at])
+        _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
     if submissions:
         typer.echo(f"wrote {written[0]} notebooks for formgrader: {folder}")
 
@@ -276,8 +276,8 @@ def feedback(
     from worldsize.grade import course as release
     from worldsize.grade.marking import by_hand
     from worldsize.grade.marking.grading_record import read_graded
-    from worldsize.grade.reports import attention
     from worldsize.grade.reports import feedback as pages
+    from worldsize.grade.reports import needs_a_person
 
     with one_paragraph(), bar(MofNCompleteColumn(), BarColumn(), TimeRemainingColumn()) as step:
         graded = read_graded(grades, messages=True)
@@ -296,8 +296,8 @@ def feedback(
             progress=lambda done, total, _: step(done, total),
         )  # fmt: skip
     with one_paragraph():
-        found = attention.with_more(attention.needs(graded, given), "by hand", differing)
-        _look_at(attention.with_more(found, "bad line", overrides.bad), grades)
+        found = needs_a_person.with_more(needs_a_person.needs(graded, given), "by hand", differing)
+        _look_at(needs_a_person.with_more(found, "bad line", overrides.bad), grades)
     typer.echo(f"wrote {len(places)} pages: {to}")
 
 

@@ -13,7 +13,7 @@ from worldsize.cli.common import app, bar, need_folder_of, one_paragraph
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from worldsize.course.laying import LaidCourse
+    from worldsize.course.start_and_update import LaidCourse
     from worldsize.lab.progress import CourseProgress
 
 GROUP = "Students"
@@ -30,16 +30,20 @@ def start(
 
     import worldsize
     from worldsize import doctor
-    from worldsize.course import carried, laying, opening
+    from worldsize.course import opening, shipped_files, start_and_update
     from worldsize.lab.course_folder import notebook_of
 
     shown = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}", markup=False))
     with one_paragraph():
         if (system := doctor.system()).state == "fails":
             raise ValueError(f"start: expected Linux, macOS or WSL2, got {system.value}: {system.remark}.")
-        source, place = carried.source(), laying.place_for(folder)
-        with bar(*shown) as step:  # its last step names no file
-            laid = laying.lay(place, source, worldsize.__version__, lambda done, of, name: step(done, of, name * (done < of)))
+        source, place = shipped_files.source(), start_and_update.place_for(folder)
+        with bar(*shown) as step:
+
+            def progress(done: int, of: int, name: str) -> None:
+                step(done, of, name if done < of else "")
+
+            laid = start_and_update.lay(place, source, worldsize.__version__, progress)
         _say_of_laying(laid)
         typer.echo(f"to come back: worldsize start {place}")
         notebook = notebook_of(lab, place)
@@ -47,7 +51,7 @@ def start(
     if laid.checked != worldsize.__version__:  # once for each release
         _show_sheet()
         with one_paragraph():
-            laying.mark_checked(place, worldsize.__version__)
+            start_and_update.mark_checked(place, worldsize.__version__)
     if not no_open:
         with one_paragraph():
             opening.open_lab(place, notebook)
@@ -149,7 +153,7 @@ def answers(
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
 ) -> None:
     """Write a lab's answers as a Python module, for torchrun or a program of your own; the notebook is not run."""
-    from worldsize.course import carried
+    from worldsize.course import shipped_files
     from worldsize.files import write_whole
     from worldsize.grade.marking.answers_module import answers_module
     from worldsize.lab import course_folder
@@ -167,7 +171,7 @@ def answers(
         if course_folder.is_lab_name(notebook) and not path.exists():
             path = course_folder.notebook_of(notebook)
 
-        made = answers_module(path, carried.source())
+        made = answers_module(path, shipped_files.source())
         write_whole(out, made.text)
     for note in made.notes:
         typer.echo(note, err=True)

@@ -1,7 +1,7 @@
 """A student's notebook merged with a newer release of its lab, cell by cell: no answer is lost, all text is new.
 
 A cell is known by its id. The digests of the cells as laid tell what the student has changed: a three-way merge without the
-oldest text. `laying.py` handles the files.
+oldest text. `start_and_update.py` handles the files.
 """
 
 from __future__ import annotations

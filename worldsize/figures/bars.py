@@ -22,7 +22,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import NothingDrawn, Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.frame.ends import less_time
+from worldsize.figures.frame.curve_ends import less_time
 from worldsize.units import number
 
 ROOM_FOR_TEXT = 1.4  # of the longest bar

@@ -22,8 +22,8 @@ from matplotlib.ticker import NullLocator
 from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
-from worldsize.figures.frame import answers, crossings, findings, heading, predictions, scales
-from worldsize.figures.frame.ends import settled, standing
+from worldsize.figures.frame import crossings, curve_answers, findings, heading, predictions, scales
+from worldsize.figures.frame.curve_ends import settled, standing
 
 PREDICTED = (0, (4, 2))  # dashes
 LEAST_STEP = 0.045  # of the axis, from label to label
@@ -171,11 +171,11 @@ def finding(
         said += [_among(names, rows, drawn, at, words, value) for names in beside]
     elif limits:
         for row, limit in product(known, limits):
-            said.append(answers.within(row.name, row.known, limit.name, limit.predicted, at, value))
+            said.append(curve_answers.within(row.name, row.known, limit.name, limit.predicted, at, value))
     elif least:
-        said += [answers.least(row.name, row.known, at, value) for row in known]
+        said += [curve_answers.least(row.name, row.known, at, value) for row in known]
     elif bulk:
-        said += [answers.bulk(row.name, row.known, at) for row in known]
+        said += [curve_answers.bulk(row.name, row.known, at) for row in known]
     elif growth or len(known) == 1:
         plain = partial(_text, name=x)  # only the first curve's places carry the axis' noun
         said += [findings.course(row.name, row.known, plain if k else at, value) for k, row in enumerate(known)]

@@ -21,7 +21,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading, scales
-from worldsize.figures.frame.ends import farthest_off
+from worldsize.figures.frame.curve_ends import farthest_off
 from worldsize.units import number
 
 MARKERS_A_LINE, MARKERS_A_LOSS = 12, 8

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from worldsize.figures.base import notice
-from worldsize.lab import beforehand
+from worldsize.lab import knob_positions
 from worldsize.launch.run import unobserved
 from worldsize.pages.fallback import WidgetWithFallback
 
@@ -29,13 +29,13 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     that `draw` does not take, or without such a default.
     """
     values = _starting_values(draw, choices)
-    picture, how = beforehand.drawn_first(draw, values)
+    picture, how = knob_positions.drawn_first(draw, values)
 
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
         from IPython.display import display
 
         if how:
-            display(beforehand.bundle(picture, draw, choices, values, _said, how), raw=True)
+            display(knob_positions.bundle(picture, draw, choices, values, _said, how), raw=True)
         else:
             display(picture)
         return

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from worldsize.engines.current import current_engine, local_engine
+from worldsize.engines.current_engine import current_engine, local_engine
 from worldsize.engines.job import Device, Job
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute

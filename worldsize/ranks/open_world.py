@@ -19,7 +19,7 @@ from typing import Any
 import cloudpickle
 
 from worldsize import errors, failures
-from worldsize.engines.current import current_engine
+from worldsize.engines.current_engine import current_engine
 from worldsize.engines.idle_end import IdleEnd
 from worldsize.engines.job import SMALL_BYTES, Close, Device, Job, NewGroups, Use
 from worldsize.engines.ranks.cell_work import NOBODY, LookBack, Push, RunCell, Value

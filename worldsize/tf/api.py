@@ -18,7 +18,7 @@ from typing import Any
 from worldsize.engines import payload
 from worldsize.engines.agent_client import LocalEngine
 from worldsize.engines.cluster_spec import Cluster, serving
-from worldsize.engines.current import current_engine, local_engine
+from worldsize.engines.current_engine import current_engine, local_engine
 from worldsize.engines.job import Job, TensorFlowTasks
 from worldsize.engines.payload import Payload
 from worldsize.launch.execute import callers_state, check_arguments, execute

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from worldsize.authoring.build import notebooks
 from worldsize.authoring.covers import FILM_TAG, players
 from worldsize.authoring.executed_solutions import executed
-from worldsize.authoring.site import pages, ways
+from worldsize.authoring.site import open_buttons, pages
 from worldsize.authoring.site.lab_page import lab_page
 from worldsize.authoring.site.thumbnails import thumbnail, with_card
 
@@ -70,12 +70,12 @@ def stage(root: Path, staged: Path, runs: dict[Path, NotebookNode]) -> None:
 
     students = {source.stem: notebooks(source)[1] for source in runs}
     labs = {stem: nbformat.reads(text, as_version=4) for stem, text in students.items()}
-    repository = ways.repository(root, os.environ)
+    repository = open_buttons.repository(root, os.environ)
     glossary = (staged / "glossary.md").read_text(encoding="utf-8")
     for source, run in runs.items():
         page = lab_page(labs[source.stem], run, glossary_terms(glossary))
-        page.cells.insert(1, ways.buttons(source.stem, repository))
-        _write(staged / "_extra" / ways.FOLDER / f"{source.stem}.ipynb", students[source.stem])
+        page.cells.insert(1, open_buttons.buttons(source.stem, repository))
+        _write(staged / "_extra" / open_buttons.FOLDER / f"{source.stem}.ipynb", students[source.stem])
         number, card = source.stem[:2], thumbnail(run)
         if card:
             _write(staged / "_extra" / "cards" / f"{number}.svg", card)

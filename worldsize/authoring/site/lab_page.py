@@ -14,8 +14,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from worldsize.authoring.folding import PREDICTION
+from worldsize.authoring.site.picture_widths import with_least_widths
 from worldsize.authoring.site.questions import UNANSWERED, questions_of
-from worldsize.authoring.site.readable import with_least_widths
 from worldsize.titles import title_of
 
 # places in which no link may begin: code, formulas, other links and pictures, headings

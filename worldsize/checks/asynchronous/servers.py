@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.asynchronous import answers
-from worldsize.checks.asynchronous.answers import stuck
-from worldsize.checks.asynchronous.script import WorkerScript, played_worker, script
+from worldsize.checks.asynchronous import server_mistakes
+from worldsize.checks.asynchronous.scripted_workers import WorkerScript, played_worker, script
+from worldsize.checks.asynchronous.server_mistakes import stuck
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, first_of_each, one_by_one
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Complaint, Verdict
@@ -116,15 +116,18 @@ def _case(
         return replace(ended, message=stuck(ended, play, plan), waits=())  # the message already has the advice
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        versions = answers.wrong_versions(ended, play, plan)
-        weights = answers.wrong_weights(ended, play, plan, RATE)
+        versions = server_mistakes.wrong_versions(ended, play, plan)
+        weights = server_mistakes.wrong_weights(ended, play, plan, RATE)
 
         # complain about weights in the letters only where the final weights and the letters' versions are right
         sent = versions
         if not versions and not weights:
-            sent = answers.wrong_weights_sent(ended, play, plan, RATE)
+            sent = server_mistakes.wrong_weights_sent(ended, play, plan, RATE)
 
-        second = answers.wrong_ages(ended, play, plan) if plan.need is None else answers.wrong_dropped(ended, plan)
+        if plan.need is None:
+            second = server_mistakes.wrong_ages(ended, play, plan)
+        else:
+            second = server_mistakes.wrong_dropped(ended, plan)
         return {answered: sent, counted: weights, told: second}
 
     return Case(name, run, examine)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from worldsize.checks.asynchronous.script import WorkerScript
+from worldsize.checks.asynchronous.scripted_workers import WorkerScript
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Check predicted steps of real clusters: fitted to 64 GPUs and to a single node, asked for 256 and 512.
 
 The steps are measured: 26 and 1,440 to fit to, 83 to be judged by. They are public, so an answer might know them; the
-function is therefore asked again for a made-up cluster (`made_up.py`) with drawn constants. A grade's sandbox hides the 83
-and the course's model of them (`grade.isolation.bubblewrap`).
+function is therefore asked again for a made-up cluster (`made_up_cluster.py`) with drawn constants. A grade's sandbox hides the
+83 and the course's model of them (`grade.isolation.bubblewrap`).
 J. Bang et al., "vTrain", MICRO 2024: the measured steps.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize import data, units
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.capstone import made_up
+from worldsize.checks.capstone import made_up_cluster
 from worldsize.checks.kit.intervals import as_seconds, no_intervals, one_factor
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.verdict import Complaint, Verdict
@@ -52,7 +52,7 @@ def predict_steps(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
     single, multi = data.measured_iterations("single"), data.measured_iterations("multi")
     here = _task(single, multi, [], generator)
-    there = _task(*made_up.cluster(single, multi, generator), generator)
+    there = _task(*made_up_cluster.cluster(single, multi, generator), generator)
     yield Case(
         f"{len(multi)} rows",
         lambda: _called(arena, fn, [here, there]),
@@ -79,7 +79,7 @@ class ClusterTask:
     @property
     def groups(self) -> np.ndarray:
         """Return each row's group of the made-up cluster, "" for the shape of a measured row."""
-        return np.array([made_up.group(row) or "" for row in self.asked])
+        return np.array([made_up_cluster.group(row) or "" for row in self.asked])
 
     def off(self, found: np.ndarray) -> np.ndarray:
         """Return how far the middles of `found` `[rows, 3]` are off, relative to the measured seconds: below 0 is too short."""
@@ -177,7 +177,7 @@ def _not_fitted(found: np.ndarray, task: ClusterTask) -> Complaint:
 
 def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
     off, group = task.off(found), task.groups
-    means = {name: float(off[group == name].mean()) for name in made_up.GROUPS}
+    means = {name: float(off[group == name].mean()) for name in made_up_cluster.GROUPS}
     farthest = max(means, key=lambda one: abs(means[one]))
     if abs(means[farthest]) <= MADE_UP:
         return None
@@ -185,14 +185,14 @@ def _missing_part(found: np.ndarray, task: ClusterTask) -> Complaint:
     # without a part, rows where it is much of a step are too short; rows of one layer a stage have a head too
     shortest = min(means, key=means.__getitem__)
     name = shortest if means[shortest] < -MADE_UP else farthest
-    if means[made_up.SIXTEEN] < -0.3:  # no other part is so much of these rows
-        name = made_up.SIXTEEN
-    if name == made_up.HOPS and means[made_up.HEAD] < -MADE_UP:
-        name = made_up.HEAD
+    if means[made_up_cluster.SIXTEEN] < -0.3:  # no other part is so much of these rows
+        name = made_up_cluster.SIXTEEN
+    if name == made_up_cluster.HOPS and means[made_up_cluster.HEAD] < -MADE_UP:
+        name = made_up_cluster.HEAD
     way = "long" if means[name] > 0 else "short"
     return (
         f"on another cluster, made up of the five kinds of parts, the {(group == name).sum()} rows {name} are "
-        f"{_percent(abs(means[name]))} too {way}: {made_up.GROUPS[name]}"
+        f"{_percent(abs(means[name]))} too {way}: {made_up_cluster.GROUPS[name]}"
     )
 
 
@@ -201,8 +201,8 @@ def _given_width(found: np.ndarray, task: ClusterTask) -> Complaint:
     if wide <= MOST_WIDE_MADE_UP:
         return None
     return (
-        f"on another cluster, whose steps scatter by {_percent(made_up.SCATTER)}, your intervals are ± {_percent(wide)} wide on "
-        f"average; expected at most ± {_percent(MOST_WIDE_MADE_UP)} there: take the width from the rows."
+        f"on another cluster, whose steps scatter by {_percent(made_up_cluster.SCATTER)}, your intervals are ± {_percent(wide)} "
+        f"wide on average; expected at most ± {_percent(MOST_WIDE_MADE_UP)} there: take the width from the rows."
     )
 
 

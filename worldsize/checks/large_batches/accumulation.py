@@ -18,7 +18,7 @@ from worldsize.checks.kit.judge import Case, first_complaint, judge, though_righ
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import differing, first_slip, same
 from worldsize.checks.large_batches.big_batch import BigBatch
-from worldsize.checks.overlap.graphs import passes, too_many
+from worldsize.checks.overlap.live_graphs import passes, too_many
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
 from worldsize.units import count, number

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.returned import ByRank, all_differ
+from worldsize.checks.less_communication.compared_steps import ByRank, all_differ
 
 TRIES = 1000
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units

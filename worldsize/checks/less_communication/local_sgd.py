@@ -22,7 +22,7 @@ from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
-from worldsize.checks.less_communication.returned import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
+from worldsize.checks.less_communication.compared_steps import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.returned import NO_WEIGHT, ByRank
+from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, ByRank
 
 WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
 

@@ -18,7 +18,7 @@ from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.less_communication.coded_steps import CodedStep, average_slips, draw_steps, residual_slips
-from worldsize.checks.less_communication.returned import (
+from worldsize.checks.less_communication.compared_steps import (
     Awaited,
     Needed,
     changed_arguments,

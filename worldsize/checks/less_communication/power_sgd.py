@@ -17,15 +17,7 @@ from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.values import first_slip, kind_in_words
-from worldsize.checks.less_communication.low_rank_steps import (
-    LowRankStep,
-    average_slips,
-    draw_steps,
-    q_slips,
-    residual_slips,
-    with_own_residuals,
-)
-from worldsize.checks.less_communication.returned import (
+from worldsize.checks.less_communication.compared_steps import (
     TOO_FEW,
     Awaited,
     ByRank,
@@ -36,6 +28,14 @@ from worldsize.checks.less_communication.returned import (
     not_as_asked,
     wrong,
     wrong_bytes,
+)
+from worldsize.checks.less_communication.low_rank_steps import (
+    LowRankStep,
+    average_slips,
+    draw_steps,
+    q_slips,
+    residual_slips,
+    with_own_residuals,
 )
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count

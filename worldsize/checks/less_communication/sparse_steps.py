@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.returned import ByRank, all_differ
+from worldsize.checks.less_communication.compared_steps import ByRank, all_differ
 
 TRIES, LARGEST_TOLD = 1000, 100  # draws; the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not

@@ -20,7 +20,7 @@ from worldsize.checks.drivers import less_communication
 from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
-from worldsize.checks.less_communication.returned import (
+from worldsize.checks.less_communication.compared_steps import (
     Awaited,
     Needed,
     changed_arguments,

@@ -20,9 +20,9 @@ from worldsize.checks.drivers import any_module
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.values import first_difference, first_slip, same
-from worldsize.checks.overlap import gradient_averaging, weights
+from worldsize.checks.overlap import gradient_averaging, wrong_weights
 from worldsize.checks.overlap.gradient_averaging import EARLY, INSIDE, SIZES, STEADY, TrainingKind, hinted
-from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.overlap.wrong_weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.pytorch import torch_modules
 from worldsize.pytorch.timed_network import task as timed_task
@@ -317,7 +317,7 @@ def _known_bytes(extra: float, each: float, twice: float, trainings: Sequence[Mo
 
 def _examine_timed(ended: ArenaResult, kind: TrainingKind, training: OverlapTraining) -> dict[str, Complaint]:
     training = replace(training, work=ended.work)
-    wrong = weights.wrong_weights(ended.returned, training)
+    wrong = wrong_weights.wrong_weights(ended.returned, training)
     (examine,) = kind.examine.values()
     late = examine(ended.trace, training) or training.invented_work(wrong is None)
     return {VALUES: wrong, INSIDE: late if wrong else though_right("the weights", late)}

@@ -17,10 +17,10 @@ from typing import Any
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
-from worldsize.checks.overlap import weights
-from worldsize.checks.overlap.graphs import kept, too_many
+from worldsize.checks.overlap import wrong_weights
 from worldsize.checks.overlap.inside_backward import TRIES, held_up, late
-from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.overlap.live_graphs import kept, too_many
+from worldsize.checks.overlap.wrong_weights import OverlapTraining
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.links import Link
 from worldsize.pytorch.timed_network import task
@@ -201,7 +201,7 @@ def hinted(ended: ArenaResult, hints: Sequence[str]) -> ArenaResult:
 
 def _examine(ended: ArenaResult, training: OverlapTraining, properties: dict[str, Examine]) -> dict[str, Complaint]:
     training = replace(training, work=ended.work)
-    wrong = weights.wrong_weights(ended.returned, training)
+    wrong = wrong_weights.wrong_weights(ended.returned, training)
     found = {VALUES: wrong}
     for name, examine in properties.items():
         complaint = none_sent(ended.trace, "") or examine(ended.trace, training)

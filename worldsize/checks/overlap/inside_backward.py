@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate, compress, pairwise
 
 from worldsize.checks.kit.transfers import declared_work
-from worldsize.checks.overlap.weights import OverlapTraining
+from worldsize.checks.overlap.wrong_weights import OverlapTraining
 from worldsize.checks.verdict import Complaint
 from worldsize.trace import Span, Trace, Transfer
 

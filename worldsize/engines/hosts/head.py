@@ -20,8 +20,8 @@ from urllib.parse import quote
 import zmq
 
 from worldsize.engines.agent import death_watch, leave
-from worldsize.engines.hosts import greeting, host_messages
-from worldsize.engines.hosts.door import Door
+from worldsize.engines.hosts import host_checks, host_messages
+from worldsize.engines.hosts.head_listener import Door
 from worldsize.engines.hosts.host_messages import BadMessage, Greeting
 from worldsize.engines.hosts.kernel_messages import HostChange, Invite, OpenDoor, OrderFailed, StartProgram, TryNetwork
 from worldsize.engines.hosts.line import HostLine, LineClosed
@@ -312,9 +312,9 @@ class Head:
         if not isinstance(hello, Greeting):
             raise ValueError(f"its first message is not a greeting but a {type(hello).__name__}")
 
-        greeting.check_words(hello)
+        host_checks.check_words(hello)
 
-        unlike = greeting.differences(hello.versions)
+        unlike = host_checks.differences(hello.versions)
         if unlike:
             line.send(f"this host does not match its head (\"there\" is this host): {'; '.join(unlike)}".encode())
             raise ValueError(

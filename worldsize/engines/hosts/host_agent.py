@@ -27,8 +27,8 @@ from worldsize.engines import fork_server
 from worldsize.engines.agent_client import short_base
 from worldsize.engines.host import RankNews, Silence
 from worldsize.engines.host_ranks import HostRanks, cores
-from worldsize.engines.hosts import greeting, host_messages
-from worldsize.engines.hosts.door import user_name
+from worldsize.engines.hosts import host_checks, host_messages
+from worldsize.engines.hosts.head_listener import user_name
 from worldsize.engines.hosts.host_messages import (
     MAX_CHUNK_BYTES,
     Answered,
@@ -93,7 +93,7 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
 
 def _greet(line: HostLine, home: Home) -> None:
     """Send the greeting and wait for "welcome". Raises NotWelcome for any other answer."""
-    versions = greeting.own_versions()
+    versions = host_checks.own_versions()
     hello = Greeting(socket.gethostname(), user_name(), home.address, cores(), versions, os.getpid())
 
     with suppress(LineClosed):  # `receive` raises it below, with the reason
@@ -260,7 +260,7 @@ class HostAgent:
 
     def _also(self, framework: Framework, invitation: str) -> None:
         """Start the agent of another framework on this host; it joins with its own invitation."""
-        command = [sys.executable, "-m", "worldsize.engines.hosts.member", "--framework", framework]
+        command = [sys.executable, "-m", "worldsize.engines.hosts.host_program", "--framework", framework]
         self.other = subprocess.Popen(command, stdin=subprocess.PIPE, env=self.home.env, cwd=self.home.cwd)
         self.other.stdin.write(invitation.encode() + b"\n")
         self.other.stdin.close()

@@ -1,7 +1,7 @@
 """`worldsize join`: make this machine a host of the notebook that invited it, if a person agrees.
 
 It stays one until Ctrl-C or until the head hangs up.
-The host is a separate process (`member.py`), which gets the invitation over a pipe and ends with that pipe.
+The host is a separate process (`host_program.py`), which gets the invitation over a pipe and ends with that pipe.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worldsize.engines.hosts.door import Invitation, user_name
-from worldsize.engines.hosts.member import read_invitation
+from worldsize.engines.hosts.head_listener import Invitation, user_name
+from worldsize.engines.hosts.host_program import read_invitation
 
 INTERRUPTED = 130  # a shell's exit code after Ctrl-C
 _END_S = 10.0  # for the host to end before it is killed
@@ -54,7 +54,7 @@ def who_comes(invitation: Invitation) -> str:
 
 
 def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
-    command = [sys.executable, "-m", "worldsize.engines.hosts.member", "--held"]
+    command = [sys.executable, "-m", "worldsize.engines.hosts.host_program", "--held"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as member:
         try:
             with suppress(BrokenPipeError):

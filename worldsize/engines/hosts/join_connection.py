@@ -7,7 +7,7 @@ import time
 
 import zmq
 
-from worldsize.engines.hosts.door import Invitation
+from worldsize.engines.hosts.head_listener import Invitation
 from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.sockets import Carried, Carrier, set_options
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from worldsize.engines.host import Host, HostFacts, RankNews, Silence
-from worldsize.engines.hosts import greeting, host_messages
+from worldsize.engines.hosts import host_checks, host_messages
 from worldsize.engines.hosts.clock import ClockOffset, measured
 from worldsize.engines.hosts.host_messages import MAX_CHUNK_BYTES, Answered, BadMessage, Chunk, Command, FromHost, Told
 from worldsize.engines.hosts.line import HostLine
@@ -58,7 +58,7 @@ class RemoteRanks(Host):
         if with_gpus not in self._facts:
             told = self.call("facts", with_gpus)
             try:
-                greeting.check_facts(told)
+                host_checks.check_facts(told)
             except ValueError as error:
                 self._lose(str(error))
             self._facts[with_gpus] = replace(told, name=self.name)

@@ -23,7 +23,7 @@ from worldsize import units
 from worldsize.figures import base, tokens
 from worldsize.figures.base import Picture
 from worldsize.figures.frame import findings, heading
-from worldsize.figures.frame.ends import reach, standing
+from worldsize.figures.frame.curve_ends import reach, standing
 from worldsize.figures.frame.findings import Text
 
 MOST_BARS = 60  # across a lane; with more values, a bar covers several

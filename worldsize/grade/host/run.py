@@ -31,7 +31,7 @@ from worldsize.grade.frame_stream import RankOp
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.host.broker import Broker
 from worldsize.grade.host.peer import Peer
-from worldsize.grade.host.told import changed_of, failure_of
+from worldsize.grade.host.self_reports import changed_of, failure_of
 from worldsize.grade.isolation.bubblewrap import Framework
 from worldsize.grade.isolation.limits import LimitsWatch, Meter, usage
 from worldsize.grade.isolation.shared_time import SharedTime

@@ -26,8 +26,8 @@ from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
 from worldsize.grade.marking import submission
-from worldsize.grade.marking.elsewhere import no_python
 from worldsize.grade.marking.helper_cells import HelperCells
+from worldsize.grade.marking.misplaced_answers import no_python
 from worldsize.grade.marking.rows import (
     ExerciseRow,
     ExerciseState,

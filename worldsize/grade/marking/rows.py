@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from worldsize.files import PRIVATE, write_whole
-from worldsize.grade.marking.elsewhere import AnswerElsewhere, elsewhere_from_json
+from worldsize.grade.marking.misplaced_answers import AnswerElsewhere, elsewhere_from_json
 from worldsize.grade.marking.tamper import Tamper, tamper_from_json
 from worldsize.lab.own_cells import LeftBehind
 from worldsize.trace import Trace, Transfer

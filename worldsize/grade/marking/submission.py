@@ -20,8 +20,8 @@ from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.box import stub_front
 from worldsize.grade.course import CourseLab, Exercise, text
 from worldsize.grade.marking import notebook_stream
-from worldsize.grade.marking.elsewhere import AnswerElsewhere, answers_elsewhere
 from worldsize.grade.marking.exercise_cell import FoundCell, NotebookCell, found_cell, title_text
+from worldsize.grade.marking.misplaced_answers import AnswerElsewhere, answers_elsewhere
 from worldsize.grade.marking.notebook_stream import NoNotebook
 from worldsize.grade.marking.tamper import MOST_LINES, Tamper
 from worldsize.lab.graded_cells import SETUP, lines_of, setup_lines

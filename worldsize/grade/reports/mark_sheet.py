@@ -16,7 +16,7 @@ from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import NO_MARK, GradeRow
 from worldsize.grade.marking.submissions_folder import numbered
 from worldsize.grade.reports import safe_csv
-from worldsize.grade.reports.attention import doubled
+from worldsize.grade.reports.needs_a_person import doubled
 
 
 @dataclass(frozen=True)

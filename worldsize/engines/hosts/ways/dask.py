@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.on_node import run_member
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 

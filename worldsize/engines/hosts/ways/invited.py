@@ -1,7 +1,7 @@
 """Invited hosts: a person on another machine runs `worldsize join` and pastes one line.
 
 An invitation needs only a network, such as between two laptops in a room. Invited hosts may be anybody's: results are
-plain values, and nothing that such a host sends is unpickled. `door.py` admits them.
+plain values, and nothing that such a host sends is unpickled. `head_listener.py` admits them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.programs import member_command
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 

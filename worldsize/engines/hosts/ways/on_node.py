@@ -1,6 +1,6 @@
 """The program that Slurm or Dask runs on a host: the member, with its invitation hidden from process lists.
 
-Programs outside this package import this module, so it imports only Python's own modules. `member.py` does the rest.
+Programs outside this package import this module, so it imports only Python's own modules. `host_program.py` does the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
-_COMMAND = ("-m", "worldsize.engines.hosts.member")
+_COMMAND = ("-m", "worldsize.engines.hosts.host_program")
 _LAST_WORDS = 1500
 
 

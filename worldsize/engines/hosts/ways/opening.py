@@ -1,6 +1,6 @@
 """Opening hosts: from a way to joined hosts, with status lines for the waiting user; and closing them again.
 
-`programs.py` and its neighbours are the ways; `engines/current.py` chooses a launch's engine.
+`programs.py` and its neighbours are the ways; `engines/current_engine.py` chooses a launch's engine.
 """
 
 from __future__ import annotations

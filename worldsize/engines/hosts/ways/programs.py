@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from worldsize.engines.hosts.engine import HostsEngine
 from worldsize.engines.hosts.ways.way import NoHosts, Way
 
-_MEMBER = ("-m", "worldsize.engines.hosts.member", "--stdio")
+_MEMBER = ("-m", "worldsize.engines.hosts.host_program", "--stdio")
 # ssh ends if the other machine stops answering, and never prompts
 _SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=2")
 

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from worldsize.engines.hosts.engine import HostsEngine
-from worldsize.engines.hosts.member import address_towards
+from worldsize.engines.hosts.host_program import address_towards
 from worldsize.engines.hosts.ways.on_node import PACKAGE_PATH, become_member
 from worldsize.engines.hosts.ways.slurm_reasons import advice
 from worldsize.engines.hosts.ways.way import NoHosts, Way

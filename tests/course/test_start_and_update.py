@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.small_course import FIRST, RING, answered, exercise, notebook, prose, small_release, sources
-from worldsize.course import laying
-from worldsize.course.carried import carry, course_files
-from worldsize.course.laying import lay, mark_checked, place_for
+from worldsize.course import start_and_update
 from worldsize.course.record import RECORD, course_above, read_record, release_number
+from worldsize.course.shipped_files import carry, course_files
+from worldsize.course.start_and_update import lay, mark_checked, place_for
 
 pytestmark = pytest.mark.quick
 
@@ -47,7 +47,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 def full_disk_after(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
     """Let laying write so many files, and then find the disk full."""
     written: list[Path] = []
-    write = laying.write_whole
+    write = start_and_update.write_whole
 
     def until_full(path: Path, content: bytes) -> None:
         if len(written) == files:
@@ -55,7 +55,7 @@ def full_disk_after(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
         written.append(path)
         write(path, content)
 
-    monkeypatch.setattr(laying, "write_whole", until_full)
+    monkeypatch.setattr(start_and_update, "write_whole", until_full)
 
 
 # ---- a new folder ----------------------------------------------------------------------------
@@ -90,8 +90,8 @@ def test_where_the_disk_is_full_half_way_nothing_is_left(
 def test_a_disk_without_room_is_refused_before_anything_is_written(
     tmp_path: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laying.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_000_000))
-    monkeypatch.setattr(laying, "_make", lambda *given: pytest.fail("it would write"))
+    monkeypatch.setattr(start_and_update.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_000_000))
+    monkeypatch.setattr(start_and_update, "_make", lambda *given: pytest.fail("it would write"))
     with pytest.raises(OSError, match="nothing was written"):
         lay(tmp_path / "course", release, "0.2.0")
 
@@ -100,7 +100,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, release: Path
     def refuse(path: Path, content: bytes) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(laying, "write_whole", refuse)
+    monkeypatch.setattr(start_and_update, "write_whole", refuse)
     with pytest.raises(PermissionError) as refused:
         lay(tmp_path / "course", release, "0.2.0")
     assert refused.value.filename == str(tmp_path / "course")
@@ -272,7 +272,7 @@ def test_a_lab_that_was_deleted_is_laid_anew(course: Path, release: Path) -> Non
 def test_where_there_is_nothing_to_do_nothing_is_written(course: Path, release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(course / RING, "ring", ANSWER)
     full_disk_after(monkeypatch, 0)
-    monkeypatch.setattr(laying, "write_record", lambda *given: pytest.fail("it would write"))
+    monkeypatch.setattr(start_and_update, "write_record", lambda *given: pytest.fail("it would write"))
     assert lay(course, release, "0.2.0").files == ()
 
 

@@ -1,6 +1,6 @@
 """Checks of a host before any rank starts: Python, the frameworks and this package must match the head's.
 
-The package is compared byte for byte. Text from a host is checked too, because it is shown. `door.py` decides who may
+The package is compared byte for byte. Text from a host is checked too, because it is shown. `head_listener.py` decides who may
 join.
 """
 

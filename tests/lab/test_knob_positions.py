@@ -11,7 +11,7 @@ import re
 import pytest
 
 from worldsize.figures.base import notice
-from worldsize.lab import beforehand
+from worldsize.lab import knob_positions
 from worldsize.lab.knobs import knobs
 from worldsize.launch import launch
 from worldsize.simulate import simulate
@@ -40,7 +40,7 @@ def shown(monkeypatch):
     """What was put on display in a headless run that draws all positions."""
     found = []
     monkeypatch.setenv("WORLDSIZE_HEADLESS", "1")
-    monkeypatch.setenv(beforehand.WANTED, "beforehand")
+    monkeypatch.setenv(knob_positions.WANTED, "beforehand")
     monkeypatch.setattr("IPython.display.display", lambda one, raw=False: found.append(one))
     return found
 
@@ -63,7 +63,7 @@ def test_the_first_picture_stands_where_no_script_runs(shown):
 
 
 def test_of_very_many_positions_those_one_knob_away_are_kept(shown, monkeypatch):
-    monkeypatch.setattr(beforehand, "MOST_POSITIONS", 3)
+    monkeypatch.setattr(knob_positions, "MOST_POSITIONS", 3)
     knobs(formula, ranks=[1, 2], link=["slow", "quick"])
     assert sorted(data_of(shown[0])["pictures"]) == ["0,0", "1,1"]
 
@@ -80,6 +80,6 @@ def test_where_another_position_would_need_ranks_the_picture_is_all(shown):
 
 
 def test_where_nobody_asks_for_the_others_the_picture_is_all(shown, monkeypatch):
-    monkeypatch.setenv(beforehand.WANTED, "")
+    monkeypatch.setenv(knob_positions.WANTED, "")
     knobs(formula, ranks=[1, 2])
     assert [picture.alt for picture in shown] == ["2 ranks over slow links"]

@@ -17,7 +17,7 @@ from worldsize import cli
 from worldsize.grade.marking.grade_folder import grade
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, write_record
 from worldsize.grade.marking.rows import GradeRow, file_name, write
-from worldsize.grade.reports import attention
+from worldsize.grade.reports import needs_a_person
 
 NAMES = {
     "lost": "the grader lost it: it was killed",
@@ -57,7 +57,7 @@ def test_a_command_names_what_needs_a_person(grades, empty_gradebook, command):
 
 
 def in_the_list(grades: Path) -> list[list[str]]:
-    return list(csv.reader((grades / attention.FILE).read_text().splitlines()))
+    return list(csv.reader((grades / needs_a_person.FILE).read_text().splitlines()))
 
 
 def test_every_command_writes_the_same_list_beside_the_rows(grades, empty_gradebook):
@@ -79,8 +79,8 @@ def test_a_long_list_is_cut_in_the_terminal_and_whole_in_the_file(tmp_path):
     for one in many:
         write(one, tmp_path / "rows")
     answer = said("export", tmp_path)
-    assert answer.stderr.count("needs a person (lost)") == attention.MOST_SHOWN
-    assert f"and {300 - attention.MOST_SHOWN} more: {tmp_path / attention.FILE}" in answer.stderr
+    assert answer.stderr.count("needs a person (lost)") == needs_a_person.MOST_SHOWN
+    assert f"and {300 - needs_a_person.MOST_SHOWN} more: {tmp_path / needs_a_person.FILE}" in answer.stderr
     assert len(in_the_list(tmp_path)) == 301
 
 
@@ -97,24 +97,24 @@ def test_what_has_no_row_yet_or_has_changed_since_is_named(tmp_path):
     name = row("anna_1").file_name
     paths = {name: row("anna_1").path, file_name("ben_2", RING): "ben_2/x.ipynb"}
     write_record(tmp_path, GradingRecord(7, paths, {name: "d" * 64}))
-    found = attention.needs(read_graded(tmp_path))
+    found = needs_a_person.needs(read_graded(tmp_path))
     assert [(need.kind, need.path) for need in found] == [("not graded", "ben_2/x.ipynb"), ("changed since", row("anna_1").path)]
 
 
 def test_rows_of_two_releases_are_named():
-    found = attention.needs(GradedFolder((row("anna_1", release="a"), row("ben_2", release="b"))))
+    found = needs_a_person.needs(GradedFolder((row("anna_1", release="a"), row("ben_2", release="b"))))
     assert [need.kind for need in found] == ["two releases"] and "1 of release a and 1 of release b" in found[0].why
 
 
 def test_copies_in_several_folders_are_for_a_person():
-    (need,) = attention.needs(GradedFolder((row("anna_1", copies=True, handed_in="2 notebooks"),)))
+    (need,) = needs_a_person.needs(GradedFolder((row("anna_1", copies=True, handed_in="2 notebooks"),)))
     assert (need.kind, need.student, need.why) == ("copies", "anna_1", "2 notebooks")
 
 
 def test_a_row_whose_submission_replaced_objects_of_the_package_is_for_a_person():
     one = row("anna_1")
     told = replace(one, exercises=(replace(one.exercises[0], changed=("worldsize.fabric.Fabric.send",)), *one.exercises[1:]))
-    (need,) = attention.needs(GradedFolder((told,)))
+    (need,) = needs_a_person.needs(GradedFolder((told,)))
     assert (need.kind, need.student) == ("objects changed", "anna_1") and "worldsize.fabric.Fabric.send" in need.why
 
 
@@ -138,7 +138,7 @@ def test_grading_ends_with_what_needs_a_person(grades, tmp_path, monkeypatch):
 
 def test_a_row_of_a_version_that_called_its_own_loss_a_crash_is_named():
     old = GradeRow("anna_1", LAB, "anna_1/x.ipynb", "crashed", reason="the process that marked it ended before it made a row")
-    assert [need.words for need in attention.unsure([old])] == [f"anna_1, {LAB}: {old.reason}"]
+    assert [need.words for need in needs_a_person.unsure([old])] == [f"anna_1, {LAB}: {old.reason}"]
 
 
 def test_one_who_comes_back_is_not_gone_any_more(tmp_path, monkeypatch):

@@ -13,11 +13,11 @@ from tests.support.graded_arena import mark_here
 from worldsize.grade import course
 from worldsize.grade.host.boxes import Sandbox
 from worldsize.grade.marking import rows, submission
-from worldsize.grade.marking.elsewhere import AnswerElsewhere
 from worldsize.grade.marking.grading_record import GradedFolder
+from worldsize.grade.marking.misplaced_answers import AnswerElsewhere
 from worldsize.grade.marking.rows import ExerciseRow, GradeRow
 from worldsize.grade.marking.tamper import Tamper
-from worldsize.grade.reports import attention, feedback_page, table
+from worldsize.grade.reports import feedback_page, needs_a_person, table
 
 LABS = course.load(ROOT)
 LAB = LABS[START]
@@ -136,7 +136,7 @@ def row_of(state: str, **more: object) -> GradeRow:
 
 
 def listed(row: GradeRow) -> str:
-    return "".join(need.words for need in attention.needs(GradedFolder((row,))) if need.kind == "elsewhere")
+    return "".join(need.words for need in needs_a_person.needs(GradedFolder((row,))) if need.kind == "elsewhere")
 
 
 @pytest.mark.quick
@@ -171,4 +171,4 @@ def test_the_page_does_not_advise_a_check_that_passes_already(why):
 @pytest.mark.quick
 def test_an_exercise_with_points_by_hand_is_off_the_list():
     graded = GradedFolder((row_of("not yet", elsewhere=(PLACE,)),))
-    assert [need.kind for need in attention.needs(graded, {("anna", START): None})] == []
+    assert [need.kind for need in needs_a_person.needs(graded, {("anna", START): None})] == []

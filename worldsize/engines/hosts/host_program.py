@@ -1,4 +1,4 @@
-"""The program on a host, `python -m worldsize.engines.hosts.member`, which a way to the host starts.
+"""The program on a host, `python -m worldsize.engines.hosts.host_program`, which a way to the host starts.
 
 The program reads an invitation from standard input, or from a file that only its user can read, or speaks over standard
 input and output (`--stdio`). Exit code 0: the head hung up; 2: refused. `join_command.py` asks a person first.
@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from worldsize.engines.hosts.door import Invitation
+from worldsize.engines.hosts.head_listener import Invitation
 from worldsize.engines.hosts.host_agent import Home, NotWelcome, serve
 from worldsize.engines.hosts.join_connection import join
 from worldsize.engines.hosts.line import HostLine
@@ -25,7 +25,7 @@ from worldsize.engines.job import Framework
 
 def main(arguments: list[str] | None = None) -> int:
     """Be a host until the head hangs up."""
-    parser = argparse.ArgumentParser(prog="worldsize.engines.hosts.member")
+    parser = argparse.ArgumentParser(prog="worldsize.engines.hosts.host_program")
     parser.add_argument("--framework", default="torch", choices=["torch", "tensorflow"])
     parser.add_argument("--stdio", action="store_true", help="speak over standard input and output")
     parser.add_argument("--address", default="", help="address where other hosts reach this one (default: where ssh did)")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from worldsize.checks.arena import ArenaResult
-from worldsize.checks.asynchronous.script import STOP, WorkerScript
+from worldsize.checks.asynchronous.scripted_workers import STOP, WorkerScript
 from worldsize.checks.asynchronous.update_plan import UpdatePlan, ahead, shares, weights_at
 from worldsize.checks.kit.transfers import received_by_each
 from worldsize.checks.kit.values import close, differing, same, shown, type_in_words

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from worldsize.course.carried import course_files, is_checkout
 from worldsize.course.merged_lab import MergedLab, cell_digests, merged_lab
 from worldsize.course.record import (
     RECORD,
@@ -29,6 +28,7 @@ from worldsize.course.record import (
     release_number,
     write_record,
 )
+from worldsize.course.shipped_files import course_files, is_checkout
 from worldsize.files import remove_whole, write_whole
 
 Change = Literal["new", "replaced", "merged", "yours", "aside", "removed"]
