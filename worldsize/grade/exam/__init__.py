@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 
-from worldsize.grade.exam import questions_on_messages, questions_on_scale, questions_on_training
+from worldsize.grade.exam import questions_on_memory_and_scale, questions_on_messages, questions_on_training
 from worldsize.grade.exam.question import ExamQuestion, Variant, variant
 
-_QUESTIONS = (*questions_on_messages.QUESTIONS, *questions_on_training.QUESTIONS, *questions_on_scale.QUESTIONS)
+_QUESTIONS = (*questions_on_messages.QUESTIONS, *questions_on_training.QUESTIONS, *questions_on_memory_and_scale.QUESTIONS)
 QUESTIONS: tuple[ExamQuestion, ...] = tuple(sorted(_QUESTIONS, key=lambda question: question.lab))
 
 __all__ = ["QUESTIONS", "ExamQuestion", "Variant", "exam", "variant"]
