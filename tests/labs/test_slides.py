@@ -18,7 +18,7 @@ from worldsize import figures
 from worldsize.authoring.executed_solutions import is_whole
 from worldsize.authoring.slides.build import BROWSERS, as_pdf
 from worldsize.authoring.slides.deck import MOST, deck, slides_of
-from worldsize.authoring.slides.pictures import Shown, with_own_names
+from worldsize.authoring.slides.pictures import Shown, shown_in, with_own_names
 from worldsize.authoring.source import answer_lines, given_lines
 
 LEAST = 10
@@ -136,6 +136,14 @@ def test_a_picture_that_asks_goes_before_the_record_of_a_run():
     cells.insert(4, ran("run = launch(ring, 4)", record))
     (shown,) = [slide.shown for slide in slides_of(*[new_notebook(cells=cells)] * 2)[1:] if slide.shown]
     assert shown.asks == "Does it grow?"
+
+
+@quick
+def test_a_bitmap_s_first_sentence_is_its_caption():
+    image = '<img alt="Rank 1 takes 1.5 s; rank 0 waits. More." src="data:image/png;base64,AA">'
+    picture = new_output("display_data", {"text/html": image})
+    (shown,) = shown_in(ran("timeline", picture))
+    assert shown.caption == "Rank 1 takes 1.5 s; rank 0 waits"
 
 
 @quick

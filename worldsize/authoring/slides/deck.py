@@ -18,6 +18,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from nbformat import NotebookNode
 
 from worldsize import pages
+from worldsize.authoring import covers
 from worldsize.authoring.site.pages import on_the_site
 from worldsize.authoring.site.thumbnails import thumbnail
 from worldsize.authoring.slides.parts import AskedInClass, LabPart, joined, parts_of
@@ -82,7 +83,16 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
 
     together = set(moved)
     middle = [slide for place, part in enumerate(content) for slide in _slides(part, {w for p, w in together if p == place})]
-    return [_opening(opening, thumbnail(executed)), *middle, *closing]
+    return [_opening(opening, thumbnail(executed) or _bitmap(parts)), *middle, *closing]
+
+
+def _bitmap(parts: Sequence[LabPart]) -> str | None:
+    """Return the HTML of a cover that is no SVG."""
+    for part in parts:
+        for place, shown in part.pictures:
+            if covers.TAG in part.cells[place].metadata.get("tags", []):
+                return shown.html
+    return None
 
 
 def _movable(part: LabPart) -> list[str]:

@@ -17,7 +17,7 @@ MOST_CAPTION_LETTERS, LEAST_CLAUSES = 260, 2
 _SVG = re.compile(
     r'<div class="worldsize-picture">.*?(?:<p class="ws-head"[^>]*>(?P<head>.*?)</p>)?(?P<svg><svg .*?</svg>)', re.DOTALL
 )
-_BITMAP = re.compile(r'<img alt="[^"]+"[^>]* src="data:image/png;base64,[^"]+">')
+_BITMAP = re.compile(r'<img alt="(?P<alt>[^"]+)"[^>]* src="data:image/png;base64,[^"]+">')
 _PLAYER = re.compile(r'<div class="ws-(?:steps|replay)"')
 _VIEW = re.compile(r'width="[\d.]+" viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
 _VIEW_BOX = re.compile(r'viewBox="0 [\d.]+ (?P<width>[\d.]+) (?P<height>[\d.]+)"')
@@ -32,7 +32,10 @@ _NAME = re.compile(r'(?<=\bid=")[^"]+(?=")')
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture as HTML, and its head's words: its question, its finding, and how to read it; "" if absent."""
+    """A picture as HTML, and its head's words: its question, its finding, and how to read it; "" if absent.
+
+    A bitmap has no head; the first sentence of its alternative text is its finding.
+    """
 
     html: str
     asks: str = ""
@@ -84,7 +87,10 @@ def _shown(output: str) -> Shown | None:
     if _PLAYER.search(output):
         return Shown(output, is_player=True)
     bitmap = _BITMAP.search(output)
-    return Shown(bitmap[0]) if bitmap else None
+    if bitmap is None:
+        return None
+    first, *_ = re.split(r"\.(?= |$)", html.unescape(bitmap["alt"]), maxsplit=1)
+    return Shown(bitmap[0], finds=first)
 
 
 def _without_head(svg: str) -> str:
