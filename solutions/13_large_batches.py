@@ -1053,7 +1053,7 @@ check.synced_norm(synced_norm)
 # %%
 synced = launch(on_each_rank, 4, args=(synced_norm, norm_rows), device="cpu")
 figures.curves(
-    [figures.Curve("each rank its own", far_off(apart, 1)), figures.Curve("yours, synced", far_off(synced, 1))],
+    [figures.Curve("each rank its own", far_off(apart, 1)), figures.Curve("your norm over all ranks", far_off(synced, 1))],
     "How far is the gradient of x from one device's?", x="rows a rank", y="part of its length", log=True,
 )
 
