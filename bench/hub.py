@@ -158,6 +158,16 @@ class Class:
         return dict(found)
 
 
+    def tasks(self, name: str) -> int:
+        """Threads of a student's processes: a limit of tasks counts them."""
+        uid, found = pwd.getpwnam(name).pw_uid, 0
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.uids().real == uid:
+                    found += process.num_threads()
+        return found
+
+
 class Kernel:
     """A student's kernel, behind hub and proxy."""
 
@@ -169,7 +179,8 @@ class Kernel:
         """What a cell printed, and the seconds that it took. A cell that raises is raised here with its error."""
         if self.socket is None:
             url = f"{self.of.url.replace('http', 'ws')}/user/{self.name}/api/kernels/{self.identity}/channels"
-            request = tornado.httpclient.HTTPRequest(url, headers={"Authorization": f"token {self.of.token}"})
+            headers = {"Authorization": f"token {self.of.token}"}
+            request = tornado.httpclient.HTTPRequest(url, headers=headers, connect_timeout=CELL_S, request_timeout=CELL_S)
             self.socket = await tornado.websocket_connect(request, max_message_size=2**28)
         identity = uuid.uuid4().hex
         header = {
@@ -233,13 +244,15 @@ def _cells_of(notebook: Path) -> list[str]:
 
 
 async def whole_lab(of: Class, kernel: Kernel, number: str) -> dict[str, Any]:
-    """Run every cell of a lab as shipped. Returns its seconds, the most memory of its student, and the errors of cells."""
+    """Run every cell of a lab as shipped. Returns its seconds, the most memory and tasks of its student, and cells' errors."""
     (lab,) = (of.folder / kernel.name / "worldsize" / "labs").glob(f"{number}_*.ipynb")
-    most = {"sum": 0}
+    most, tasks = {"sum": 0}, 0
     done = asyncio.Event()
 
     async def look() -> None:
+        nonlocal tasks
         while not done.is_set():
+            tasks = max(tasks, of.tasks(kernel.name))
             memory = of.memory(kernel.name)
             if sum(memory.values()) > most["sum"]:
                 most.clear()
@@ -256,7 +269,7 @@ async def whole_lab(of: Class, kernel: Kernel, number: str) -> dict[str, Any]:
             errors.append(str(error))
     done.set()
     await looking
-    return {"most_bytes": dict(most), "seconds": time.monotonic() - began_s, "errors": errors}
+    return {"most_bytes": dict(most), "most_tasks": tasks, "seconds": time.monotonic() - began_s, "errors": errors}
 
 
 async def labs_at_once(of: Class, note: Callable[[str, object], None]) -> None:
@@ -418,7 +431,7 @@ def main() -> None:
     parser.add_argument("--cull-minutes", type=float, default=0.0, help="servers end idle kernels: what is left of a student?")
     parser.add_argument("--idle-minutes", type=float, default=0.3)
     parser.add_argument("--mem-bytes", type=int, default=2_500_000_000)
-    parser.add_argument("--pids", type=int, default=250)
+    parser.add_argument("--pids", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "out")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/hub.py: ended"))  # users and servers go with it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,5 +46,12 @@ def test_the_pages_quote_what_the_record_gives() -> None:
     assert class_server.formula(record) in " ".join(instructors.split())
     assert class_server.memory_table(record) in platforms
     assert class_server.launch_table(record) in platforms
+    assert class_server.at_once(record) in " ".join(platforms.split())
     assert f"after an idle end took {record['first launch after idle']['seconds']:.1f} s" in " ".join(platforms.split())
     assert f"the slowest after {class_server.slowest(record)} s" in " ".join(platforms.split())
+
+
+def test_the_limit_of_tasks_leaves_room_for_a_lab_of_tensorflow() -> None:
+    most = max(one["most_tasks"] for one in class_server.read()["lab 07 of 6 students at once"])
+    (limit,) = re.findall(r'"TasksMax": "(\d+)"', (DOCS / "platforms.md").read_text())
+    assert 1.2 * most < int(limit)

@@ -103,6 +103,20 @@ def launch_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def at_once(record: dict[str, Any]) -> str:
+    """Say how a class ran two labs from top to bottom at once: half of it lab 06, half lab 07."""
+    labs = {name[:6]: found for name, found in record.items() if name.endswith("students at once")}
+    students = sum(map(len, labs.values()))
+    most_gb = {name: max(one["most_bytes"]["sum"] for one in found) / 1e9 for name, found in labs.items()}
+    tasks = max(one["most_tasks"] for found in labs.values() for one in found)
+    failed = sum(len(one["errors"]) for found in labs.values() for one in found)
+    minutes = record["labs at once, s"] / 60
+    return (
+        f"{students} students at once, half in lab 06 and half in lab 07, were through after {minutes:.0f} minutes; the largest "
+        f"had {most_gb['lab 06']:.1f} and {most_gb['lab 07']:.1f} GB, and up to {tasks} processes and threads; failed cells: {failed}"
+    )
+
+
 def slowest(record: dict[str, Any]) -> str:
     """Seconds of the slowest launch of a student while another's cell ran away."""
     return f"{max(max(found['launches_s']) for what, found in record.items() if what.startswith('while another')):.1f}"
