@@ -113,7 +113,8 @@ def at_once(record: dict[str, Any]) -> str:
     minutes = record["labs at once, s"] / 60
     return (
         f"{students} students at once, half in lab 06 and half in lab 07, were through after {minutes:.0f} minutes; the largest "
-        f"had {most_gb['lab 06']:.1f} and {most_gb['lab 07']:.1f} GB, and up to {tasks} processes and threads; failed cells: {failed}"
+        f"had {most_gb['lab 06']:.1f} and {most_gb['lab 07']:.1f} GB, and up to {tasks} processes and threads; "
+        f"failed cells: {failed}"
     )
 
 
