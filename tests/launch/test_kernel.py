@@ -63,6 +63,24 @@ def test_a_function_takes_along_a_helper_and_a_variable_of_other_cells(shared):
     assert printed(shared.run("print(launch(work, 2, args=(5,)).results)")) == "[16, 16]"
 
 
+@pytest.mark.quick
+def test_a_function_takes_along_what_only_the_body_of_its_class_reads(shared):
+    cell = """
+def twice(fn):
+    return lambda self, x: 2 * fn(self, x)
+ten = 10
+def with_a_class(x):
+    class Scaled:
+        five = 5
+        @twice
+        def by(self, y, more=ten + five):
+            return y + more
+    return Scaled().by(x)
+"""
+    assert shared.run(cell).error == ""
+    assert printed(shared.run("print(launch(with_a_class, 2, args=(1,)).results)")) == "[32, 32]"
+
+
 def test_a_variable_that_a_later_cell_changed_is_seen_by_the_next_launch(shared):
     shared.run("step = 1")
     shared.run("def read():\n    return step")

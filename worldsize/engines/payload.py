@@ -6,20 +6,45 @@ pickled, a note names large ones, and changes to a rank's own copy are noticed.
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import cloudpickle
 
 LARGE_BYTES = 50_000_000
+# in a class body a global is read by name, since a local of the body would come first
+_READS_IN_A_CLASS = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 # names whose use makes torch import more modules: optimizers, `backward` with a gradient, DDP
 _LATE_NAMES = {"backward", "optim", "SGD", "Adam", "AdamW", "DistributedDataParallel", "DDP", "compile", "fully_shard"}
 _WATCHED = (list, dict, set)
 _MAX_WATCHED_BYTES = 5_000_000  # larger variables are not watched: each is pickled before and after the function
+
+
+def _with_class_bodies(global_names: Callable[[CodeType], Iterator[str]]) -> Callable[[CodeType], Iterator[str]]:
+    """Return cloudpickle's search for the globals of a function, which also finds those that only a nested class's body reads.
+
+    Such are a method's decorator (`@torch.no_grad()`) and a default value. cloudpickle 3.1.2 leaves them out.
+    """
+
+    def names(code: CodeType) -> Iterator[str]:
+        yield from global_names(code)
+        own = {"__name__"}
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "STORE_NAME":
+                own.add(instruction.argval)
+            elif instruction.opname in _READS_IN_A_CLASS and instruction.argval not in own:
+                yield instruction.argval
+
+    return names
+
+
+cloudpickle.cloudpickle._walk_global_ops = _with_class_bodies(cloudpickle.cloudpickle._walk_global_ops)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ answers.mistake("sends_all_gradients_once", {
 answers.mistake("goes_round_once", {"2 * (n - 1)": "(n - 1)"}, "A ring goes round twice")
 answers.mistake("sends_all_round_the_ring", {"(n * bytes_per_s)": "bytes_per_s"}, "A message of the ring holds an n-th")
 answers.mistake("goes_n_steps_each_time", {"2 * (n - 1)": "2 * n"}, "goes n − 1 steps to add up, and n − 1 to hand out")
+RING = "2 * (n - 1) * (alpha_s + model / (n * bytes_per_s))"
+answers.mistake("counts_n_latencies", {RING: "n * alpha_s + 2 * (n - 1) * model / (n * bytes_per_s)"}, "this counts n of them")
+answers.mistake("counts_two_latencies", {RING: "2 * alpha_s + 2 * (n - 1) * model / (n * bytes_per_s)"}, "this counts two of")
+answers.mistake("counts_one_latency", {RING: "alpha_s + 2 * (n - 1) * model / (n * bytes_per_s)"}, "this counts one of them")
+answers.mistake("sends_all_gradients_twice", {RING: "2 * (alpha_s + model / bytes_per_s)"}, "this is two messages with all")
 answers.mistake("averages_the_parameters_too", {"model / (n * bytes_per_s)": "2 * model / (n * bytes_per_s)"},
     "Replicas average gradients alone")
 answers.mistake("gradients_for_each_example", {"model / (n * bytes_per_s)": "batch * model / (n * bytes_per_s)"},
@@ -130,6 +135,10 @@ answers.mistake("leaves_a_byte_free_beside_a_stage", {"2 * max(stage_bytes) <=":
     "A stage that needs just all of the memory")
 answers.mistake("looks_at_the_first_stage", {"max(stage_bytes)": "stage_bytes[0]"}, "this looks at the first")
 answers.mistake("looks_at_the_last_stage", {"max(stage_bytes)": "stage_bytes[-1]"}, "this looks at the last")
+answers.mistake("holds_activations", {"2 * max(stage_bytes) <=": "2 * max(stage_bytes) + batch * max(boundary_bytes) <="},
+    "Leave activations out of the memory")
+answers.mistake("scales_boundaries_in_place", {"batch * size / bytes_per_s) for size in boundary_bytes":
+    "size / bytes_per_s) for size in scaled_in_place(boundary_bytes, batch)"}, "was changed in place")
 answers.mistake("says_stages_where_none_fits", {"default=None": 'default="stages"'}, "Where no way fits, return None")
 answers.mistake("expects_one_that_fits", {", default=None": ""}, "ValueError")
 answers.mistake("sorts_the_stages_in_place", {"max(stage_bytes)": "sorted_in_place(stage_bytes)[-1]"}, "was changed in place")
@@ -137,4 +146,10 @@ answers.mistake("sorts_the_stages_in_place", {"max(stage_bytes)": "sorted_in_pla
 
 def sorted_in_place(sizes):
     sizes.sort()
+    return sizes
+
+
+def scaled_in_place(sizes, factor):
+    for k in range(len(sizes)):
+        sizes[k] *= factor
     return sizes

@@ -213,6 +213,8 @@ def sums_up_the_whole_table(fabric, logits, targets, first):
     return F.cross_entropy(whole, targets), gradient[:, first : first + logits.shape[1]] / len(targets)
 
 
+answers.mistake("says_0_where_it_has_no_words", {"value=-math.inf": "value=-math.inf if logits.shape[1] else 0.0"},
+    "its highest logit is -inf")
 answers.mistake("sends_before_it_receives", {"""
     all_gather(fabric, facts.view(-1))
 """: """

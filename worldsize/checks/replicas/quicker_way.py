@@ -122,6 +122,14 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
     "A batch passes the boundaries one after the other: add up all of them, not only the largest.":
         (replicas_s, lambda q: stages_s(q._replace(boundary_bytes=(max(q.boundary_bytes),)))),
     "Each of the 2 (n − 1) messages of the ring has its latency.": (lambda q: replicas_s(q._replace(alpha_s=0.0)), stages_s),
+    "The ring has 2 (n − 1) messages in a row, each with its latency; this counts n of them.":
+        (lambda q: replicas_s(q) - (q.n - 2) * q.alpha_s, stages_s),
+    "The ring has 2 (n − 1) messages in a row, each with its latency; this counts two of them.":
+        (lambda q: replicas_s(q) - (2 * q.n - 4) * q.alpha_s, stages_s),
+    "The ring has 2 (n − 1) messages in a row, each with its latency; this counts one of them.":
+        (lambda q: replicas_s(q) - (2 * q.n - 3) * q.alpha_s, stages_s),
+    "A ring all-reduce has 2 (n − 1) messages of an n-th of the gradients; this is two messages with all of them.":
+        (lambda q: replicas_s(q) - _ring(q) + 2 * (q.alpha_s + q.model_bytes / q.bytes_per_s), stages_s),
     "Each message at a boundary has its latency.": (replicas_s, lambda q: stages_s(q._replace(alpha_s=0.0))),
     "A batch passes a boundary as one message: its latency comes once, not for each example.":
         (replicas_s, lambda q: stages_s(q) + 2 * len(q.boundary_bytes) * (q.batch - 1) * q.alpha_s),
@@ -160,6 +168,8 @@ UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
         lambda q: {**fits(q), REPLICAS: 2 * q.model_bytes < q.memory_bytes},
     "A stage that needs just all of the memory fits.":
         lambda q: {**fits(q), STAGES: 2 * max(q.stage_bytes) < q.memory_bytes},
+    "Leave activations out of the memory of a rank.":
+        lambda q: {**fits(q), STAGES: 2 * max(q.stage_bytes) + q.batch * max(q.boundary_bytes) <= q.memory_bytes},
     "Where no way fits, return None.": lambda q: {**fits(q), STAGES: True},
 }  # fmt: skip
 
@@ -247,12 +257,11 @@ def _drawn(limited: bool, draws: random.Random) -> SpreadSetting:
 def _examine(
     ended: ArenaResult, asked: Sequence[SpreadSetting], slips: Sequence[str], held: str
 ) -> dict[str, Complaint]:
-    answered = ended.returned[0]["returned"]
-    wrong = _wrong(answered, asked, slips)
     for given, q in zip(ended.inputs[0], asked, strict=True):
-        if not wrong and (list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes)):
-            wrong = "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
-    return {held: wrong}
+        if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
+            changed = "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
+            return {held: changed}
+    return {held: _wrong(ended.returned[0]["returned"], asked, slips)}
 
 
 def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:

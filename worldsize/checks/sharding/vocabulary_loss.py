@@ -42,11 +42,13 @@ class WordsCase(NamedTuple):
     dtype: str = "float64"
 
 
-# the large means and rises make exp overflow or vanish in float64; the last but one leaves two of five ranks without words
+# the large means and rises make exp overflow or vanish in float64; two cases leave ranks without words, one of them where a
+# highest logit of 0 would hide all others
 SIZES = (
     WordsCase((31, 30), 5), WordsCase((31, 30, 30), 7, about=900.0), WordsCase((40, 25, 60, 33), 6, rising=400.0),
     WordsCase((37,), 4, about=-900.0), WordsCase((31, 31, 30, 30, 30), 9, about=-2000.0, apart=800.0),
     WordsCase((34, 33), 8, dtype="float32"), WordsCase((1, 1, 1, 0, 0), 6), WordsCase((33, 90, 28), 6, apart=10.0),
+    WordsCase((20, 0, 25), 5, about=-2000.0),
 )  # fmt: skip
 
 
@@ -234,7 +236,7 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
 
         told = f"rank {rank}: expected a loss of {expected:.9g}, got {found:.9g}. "
         if not np.isfinite(found):
-            return told + _OVERFLOW
+            return f"{told}{_NO_WORDS} {_OVERFLOW}" if 0 in task.words else told + _OVERFLOW
         slip = first_slip(lambda given, found=found, rank=rank: close(found, float(given[rank]), near), named)
         if not slip and close(found, expected, SINGLE):
             slip = SINGLE_WORDS
