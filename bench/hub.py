@@ -149,23 +149,18 @@ class Class:
 
     def memory(self, name: str) -> dict[str, int]:
         """PSS in bytes of a student's processes by what they are."""
-        uid = pwd.getpwnam(name).pw_uid
+        return self.use(name)[0]
+
+    def use(self, name: str) -> tuple[dict[str, int], int]:
+        """PSS in bytes of a student's processes by what they are, and their threads, which a limit of tasks counts."""
+        uid, threads = pwd.getpwnam(name).pw_uid, 0
         found: dict[str, int] = defaultdict(int)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.uids().real == uid:
+                    threads += process.num_threads()
                     found[_kind(process)] += _pss_bytes(process)
-        return dict(found)
-
-
-    def tasks(self, name: str) -> int:
-        """Threads of a student's processes: a limit of tasks counts them."""
-        uid, found = pwd.getpwnam(name).pw_uid, 0
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.uids().real == uid:
-                    found += process.num_threads()
-        return found
+        return dict(found), threads
 
 
 class Kernel:
@@ -252,8 +247,8 @@ async def whole_lab(of: Class, kernel: Kernel, number: str) -> dict[str, Any]:
     async def look() -> None:
         nonlocal tasks
         while not done.is_set():
-            tasks = max(tasks, of.tasks(kernel.name))
-            memory = of.memory(kernel.name)
+            memory, threads = of.use(kernel.name)
+            tasks = max(tasks, threads)
             if sum(memory.values()) > most["sum"]:
                 most.clear()
                 most.update(memory, sum=sum(memory.values()))
@@ -277,13 +272,12 @@ async def labs_at_once(of: Class, note: Callable[[str, object], None]) -> None:
     for name in of.names:
         of.open(name)
     kernels = [of.kernel(name) for name in of.names]
-    numbers = ["06" if place % 2 == 0 else "07" for place in range(len(kernels))]
+    working = {"06": kernels[::2], "07": kernels[1::2]}
     began_s = time.monotonic()
-    ended = await asyncio.gather(*(whole_lab(of, kernel, number) for kernel, number in zip(kernels, numbers, strict=True)))
+    ended = iter(await asyncio.gather(*(whole_lab(of, kernel, lab) for lab, own in working.items() for kernel in own)))
     note("labs at once, s", time.monotonic() - began_s)
-    for number in sorted(set(numbers)):
-        own = [one for one, which in zip(ended, numbers, strict=True) if which == number]
-        note(f"lab {number} of {len(own)} students at once", own)
+    for lab, own in working.items():
+        note(f"lab {lab} of {len(own)} students at once", [next(ended) for _ in own])
 
 
 async def launches(kernels: list[Kernel], found: dict[str, Any]) -> None:
@@ -431,7 +425,7 @@ def main() -> None:
     parser.add_argument("--cull-minutes", type=float, default=0.0, help="servers end idle kernels: what is left of a student?")
     parser.add_argument("--idle-minutes", type=float, default=0.3)
     parser.add_argument("--mem-bytes", type=int, default=2_500_000_000)
-    parser.add_argument("--pids", type=int, default=1000)
+    parser.add_argument("--pids", type=int, default=500)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "out")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/hub.py: ended"))  # users and servers go with it

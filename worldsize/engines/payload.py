@@ -34,6 +34,8 @@ def _with_class_bodies(global_names: Callable[[CodeType], Iterator[str]]) -> Cal
 
     def names(code: CodeType) -> Iterator[str]:
         yield from global_names(code)
+        if code.co_flags & inspect.CO_OPTIMIZED:
+            return  # a function's body, not a class's
         own = {"__name__"}
         for instruction in dis.get_instructions(code):
             if instruction.opname == "STORE_NAME":

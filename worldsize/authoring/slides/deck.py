@@ -88,11 +88,8 @@ def slides_of(lab: NotebookNode, executed: NotebookNode) -> list[Slide]:
 
 def _bitmap(parts: Sequence[LabPart]) -> str | None:
     """Return the HTML of a cover that is a bitmap; a player needs more room than a title has."""
-    for part in parts:
-        for place, shown in part.pictures:
-            if covers.TAG in part.cells[place].metadata.get("tags", []) and not shown.is_player:
-                return shown.html
-    return None
+    found = [shown for part in parts for _, shown in part.tagged(covers.TAG) if not shown.is_player]
+    return found[0].html if found else None
 
 
 def _movable(part: LabPart) -> list[str]:

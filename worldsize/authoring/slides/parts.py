@@ -82,6 +82,10 @@ class LabPart:
         """Every picture with its cell's place."""
         return [(place, shown) for place, cell in enumerate(self.cells) for shown in shown_in(cell)]
 
+    def tagged(self, tag: str) -> list[tuple[int, Shown]]:
+        """Return the pictures of cells with this tag, each with its cell's place."""
+        return [(place, shown) for place, shown in self.pictures if tag in self.cells[place].metadata.get("tags", [])]
+
     @property
     def picture(self) -> tuple[int, Shown] | None:
         """The picture tagged as slide, else the lab's cover unless it stands above the first question, else the first below
@@ -92,10 +96,9 @@ class LabPart:
         """
         pictures = self.pictures
         first = self.asked[0].place if self.asked else 0
-        for tag, above in ((TAG, 0), (COVER, first)):
-            for place, shown in pictures:
-                if place >= above and tag in self.cells[place].metadata.get("tags", []):
-                    return place, shown
+        chosen = [*self.tagged(TAG), *((place, shown) for place, shown in self.tagged(COVER) if place >= first)]
+        if chosen:
+            return chosen[0]
 
         found = [(place, shown) for place, shown in pictures if not shown.is_player] or pictures
         below = [(place, shown) for place, shown in found if self.asked and place > first]
