@@ -50,6 +50,16 @@ def test_a_function_that_the_other_checkout_has_changed_gets_no_fault(checkouts)
     assert choose(*checkouts, 1, 5) == []
 
 
+def test_a_function_whose_docstring_alone_differs_gets_the_same_fault_in_both(checkouts):
+    other = checkouts[1] / "worldsize/formulas/rates.py"
+    other.write_text(SOURCE.replace("Return the share", "The share of a part.\n\n    It is"))
+    (fault,) = choose(*checkouts, 1, 5)
+    for root in checkouts:
+        before = (root / fault.path).read_text()
+        plant(root, fault)
+        assert (root / fault.path).read_text().count(fault.new) > before.count(fault.new)
+
+
 def test_a_line_that_no_test_executes_gets_no_fault(checkouts):
     faults = [fault for seed in range(20) for fault in choose(*checkouts, seed, 5, {"worldsize/formulas/rates.py": {6}})]
     assert faults and {fault.at for fault in faults} == {6}

@@ -59,7 +59,7 @@ _OTHER_OPERATION = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.FloorDiv: "*"
 
 @dataclass(frozen=True)
 class Fault:
-    """One edit: `old` becomes `new` in line `line` of the function `name`, counted from its first line, at column `column`."""
+    """One edit: `old` becomes `new` in line `line` of the body of the function `name`, docstring left out, at column `column`."""
 
     room: str
     path: str
@@ -101,7 +101,7 @@ def edited(source: str, fault: Fault) -> str:
     """The source with the fault in it. Raises ValueError where the line is not what it was when the fault was drawn."""
     function = dict(_functions(ast.parse(source))).get(fault.name)
     rows = source.splitlines(keepends=True)
-    number = function.lineno - 1 + fault.line if function else 0
+    number = _body_starts(function) - 1 + fault.line if function else 0
     row, end = rows[number].encode(), fault.column + len(fault.old.encode())
     if function is None or row[fault.column : end].decode(errors="replace") != fault.old:
         raise ValueError(f"{fault}: expected {fault.old!r} there")
@@ -151,7 +151,7 @@ def _files(checkout: Path, room: str, places: tuple[str, ...]) -> Iterator[Path]
 def _candidates(
     room: str, files: Iterator[Path], one: Path, other: Path, executed: dict[str, set[int]] | None
 ) -> dict[str, list[Fault]]:
-    """{file and function: its faults}, of the functions that are the same in both checkouts."""
+    """{file and function: its faults}, of the functions that do the same in both checkouts."""
     found = {}
     for file in files:
         path = file.relative_to(one).as_posix()
@@ -163,11 +163,10 @@ def _candidates(
         others = dict(_functions(ast.parse(their_source)))
         for name, function in _functions(ast.parse(source)):
             twin = others.get(name)
-            same = twin and ast.get_source_segment(source, function) == ast.get_source_segment(their_source, twin)
-            if not same or _QUIET_FUNCTION.search(function.name):
+            if not twin or _body(function, source) != _body(twin, their_source) or _QUIET_FUNCTION.search(function.name):
                 continue
             faults = [
-                Fault(room, path, name, kind, line - function.lineno, column, old, new, line)
+                Fault(room, path, name, kind, line - _body_starts(function), column, old, new, line)
                 for kind, line, column, old, new in _edits(function, source)
                 if executed is None or line in executed.get(path, ())
             ]
@@ -182,6 +181,16 @@ def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Funct
             yield from _functions(node, f"{within}{node.name}.")
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{within}{node.name}", node
+
+
+def _body_starts(function: ast.FunctionDef) -> int:
+    """Return the number of the function's first line after its docstring."""
+    return function.body[-1 if len(function.body) == 1 else ast.get_docstring(function) is not None].lineno
+
+
+def _body(function: ast.FunctionDef, source: str) -> tuple[str, list[str]]:
+    """Return the function's arguments and the lines of its body: all that it does, whatever its docstring says."""
+    return ast.dump(function.args), source.splitlines()[_body_starts(function) - 1 : function.end_lineno]
 
 
 def _edits(function: ast.FunctionDef, source: str) -> Iterator[tuple[str, int, int, str, str]]:
