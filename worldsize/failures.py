@@ -21,9 +21,9 @@ from worldsize.titles import Title, title_of
 from worldsize.trace import Event, MessageKind
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__))
-_LIBRARY_DIRS = tuple(
-    {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib"), _PACKAGE_DIR}
-)
+_LIBRARIES = (  # what the names of their files begin with
+    "<frozen", _PACKAGE_DIR, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")),
+)  # fmt: skip
 TaskNames = tuple[str, ...]  # by rank, such as ("chief:0", "worker:0"); () where ranks have numbers only
 _MAX_FRAMES = 6
 _MAX_ROWS = 6
@@ -143,7 +143,7 @@ def first_failure(failures: Sequence[Failure]) -> Failure:
 
 
 def is_library(frame: Frame) -> bool:
-    return frame.file.startswith(_LIBRARY_DIRS) or frame.file.startswith("<frozen")
+    return frame.file.startswith(_LIBRARIES)
 
 
 def is_package(frame: Frame) -> bool:
@@ -160,47 +160,22 @@ UNTITLED: dict[str, Title] = {}  # by file: titles of cells that lost their titl
 
 def file_in_words(file: str) -> str:
     """Return "Exercise 6.2 (cell In[3])" for a cell's file, and the path itself for any other file."""
+    cell = ""  # "cell In[3]", where the file is a cell of this notebook
+    if "IPython" in sys.modules:
+        shell = sys.modules["IPython"].get_ipython()
+        namer = getattr(getattr(shell, "compile", None), "format_code_name", None)
+        named = namer(file) if namer else None
+        if named and named[0] == "Cell":
+            cell = f"cell {named[1]}"
+
     title = UNTITLED.get(file) or title_of("".join(linecache.getlines(file)[:1]))
-    cell = _cell_name(file)
     if title is None or title.kind == "Set-up":
         return cell or file
     return f"{title} ({cell})" if cell else str(title)
 
 
-def _cell_name(file: str) -> str:
-    """Return "cell In[3]", or "" for a file that is not a cell of this notebook."""
-    if "IPython" not in sys.modules:
-        return ""
-    shell = sys.modules["IPython"].get_ipython()
-    namer = getattr(getattr(shell, "compile", None), "format_code_name", None)
-    named = namer(file) if namer else None
-    return f"cell {named[1]}" if named and named[0] == "Cell" else ""
-
-
 def source_line(frame: Frame) -> str:
     return (frame.text or linecache.getline(frame.file, frame.line)).strip()
-
-
-def render_frames(frames: tuple[Frame, ...]) -> list[str]:
-    """Return a `Failure`'s frames as lines: the reader's own with their source, library frames folded into one line."""
-    own = [frame for frame in frames if not is_library(frame)]
-    skipped: set[Frame] = set()
-    if len(own) > _MAX_FRAMES:
-        skipped = set(own[1 : len(own) - _MAX_FRAMES + 1])
-
-    rows: list[str] = []
-    for frame in own:
-        if frame not in skipped:
-            rows += [f"  {place(frame)}", f"      {source_line(frame)}"]
-    if skipped:
-        rows.insert(2, f"  … {len(skipped)} more of your frames")
-
-    folded = len(frames) - len(own)
-    if folded:
-        last = frames[-1]
-        inside = f", the last in {last.function}" if is_library(last) else ""
-        rows.append(f"  … {folded} frame{'s' * (folded > 1)} of libraries{inside}")
-    return rows
 
 
 def name(rank: int, tasks: TaskNames = ()) -> str:
@@ -234,8 +209,15 @@ def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames =
     alike.sort(key=lambda f: f.rank)
     shown = alike[0]
 
-    if len(alike) > 1:
-        line = _failed_together(alike, world_size, tasks)
+    who = names([f.rank for f in alike], tasks)
+    if not tasks:
+        who += f" of {world_size}"
+
+    if len({f.message for f in alike}) > 1:  # the same kind of error, with a different message on each rank
+        line = f"{who} failed, {name(shown.rank, tasks)} with {ending(shown)}"
+    elif len(alike) > 1:
+        links = {"raised": "failed:", "signal": "were", "exit": "", "lost": "were"}
+        line = " ".join(filter(None, (who, links[shown.kind], ending(shown))))
     elif not alone:
         line = headline(shown, world_size, tasks)
     else:
@@ -244,21 +226,30 @@ def failed_text(failures: Sequence[Failure], world_size: int, tasks: TaskNames =
     return "\n".join([line, *failed_where(shown)])
 
 
-def _failed_together(alike: list[Failure], world_size: int, tasks: TaskNames) -> str:
-    shown = alike[0]
-    who = names([f.rank for f in alike], tasks)
-    if not tasks:
-        who += f" of {world_size}"
-
-    if len({f.message for f in alike}) > 1:  # the same kind of error, with a different message on each rank
-        return f"{who} failed, {name(shown.rank, tasks)} with {ending(shown)}"
-    links = {"raised": "failed:", "signal": "were", "exit": "", "lost": "were"}
-    return " ".join(filter(None, (who, links[shown.kind], ending(shown))))
-
-
 def failed_where(failure: Failure) -> list[str]:
-    """Return the lines below the headline: where the failure happened, and its cause."""
-    rows = render_frames(failure.frames)
+    """Return the lines below the headline: where the failure happened, and its cause.
+
+    The reader's own frames are shown with their source; frames of libraries are folded into one line.
+    """
+    frames = failure.frames
+    own = [frame for frame in frames if not is_library(frame)]
+    skipped: set[Frame] = set()
+    if len(own) > _MAX_FRAMES:
+        skipped = set(own[1 : len(own) - _MAX_FRAMES + 1])
+
+    rows: list[str] = []
+    for frame in own:
+        if frame not in skipped:
+            rows += [f"  {place(frame)}", f"      {source_line(frame)}"]
+    if skipped:
+        rows.insert(2, f"  … {len(skipped)} more of your frames")
+
+    folded = len(frames) - len(own)
+    if folded:
+        last = frames[-1]
+        inside = f", the last in {last.function}" if is_library(last) else ""
+        rows.append(f"  … {folded} frame{'s' * (folded > 1)} of libraries{inside}")
+
     if rows and failure.kind == "signal":
         rows.insert(0, "  last seen here:")
     if failure.cause:
@@ -329,11 +320,6 @@ def wait_in_short(wait: Wait) -> str:
     return f"rank {wait.rank} waits for {whom} ({wait.op}{tag}){ended}"
 
 
-def wait_in_words(wait: Wait) -> str:
-    """Return a wait as a predicate: "waits in recv from rank 3 (tag 1)"."""
-    return f"waits {where_it_waits(wait)}"
-
-
 def where_it_waits(wait: Wait) -> str:
     """Return the place and the peer of a wait: "in recv from rank 3 (tag 1)"."""
     way = "to" if wait.op == "send" else "from"
@@ -345,23 +331,10 @@ def where_it_waits(wait: Wait) -> str:
 _WRAPPERS = ("wrapper", "error_handler")  # frames that torch and TensorFlow put around their own functions
 
 
-def render_standing(standing: Standing, tasks: TaskNames = ()) -> str:
-    """Return a `Standing` as text: where this other rank stood when the run was stopped."""
-    words = f"{name(standing.rank, tasks)} {doing(standing)}"
-    own = [frame for frame in standing.frames if not is_library(frame)]
-    if own:
-        words += f" at {place(own[-1])}: {source_line(own[-1])}"
-    if standing.last_message is not None:
-        last = standing.last_message
-        way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
-        words += f" (last message: {way.format(last.size_bytes)} rank {last.peer})"
-    return words
-
-
 def doing(standing: Standing) -> str:
     """Return the rank's activity when the run was stopped: "waits in recv from rank 3", "waits in barrier", "running"."""
     if standing.wait is not None:
-        return wait_in_words(standing.wait)
+        return f"waits {where_it_waits(standing.wait)}"
     if standing.collective:
         return f"waits in {standing.collective}"
 
@@ -377,17 +350,29 @@ def names(ranks: list[int], tasks: TaskNames = ()) -> str:
     if len(ranks) == 1:
         return name(ranks[0], tasks)
 
-    each = [name(rank, tasks) if tasks else str(rank) for rank in ranks[:_MAX_ROWS]]
-    shown = ", ".join(each)
-    if not tasks:
-        shown = f"ranks {shown}"
+    if tasks:
+        shown = ", ".join([name(rank, tasks) for rank in ranks[:_MAX_ROWS]])
+    else:
+        shown = f"ranks {', '.join(map(str, ranks[:_MAX_ROWS]))}"
     if len(ranks) > _MAX_ROWS:
         shown += f" and {len(ranks) - _MAX_ROWS} more"
     return shown
 
 
 def render_standings(standings: tuple[Standing, ...], tasks: TaskNames = ()) -> list[str]:
-    rows = [f"  {render_standing(standing, tasks)}" for standing in standings[:_MAX_ROWS]]
+    """Return a line for each `Standing`: where this other rank stood when the run was stopped."""
+    rows = []
+    for standing in standings[:_MAX_ROWS]:
+        words = f"  {name(standing.rank, tasks)} {doing(standing)}"
+        own = [frame for frame in standing.frames if not is_library(frame)]
+        if own:
+            words += f" at {place(own[-1])}: {source_line(own[-1])}"
+        if standing.last_message is not None:
+            last = standing.last_message
+            way = "sent {} bytes to" if last.kind == "send" else "received {} bytes from"
+            words += f" (last message: {way.format(last.size_bytes)} rank {last.peer})"
+        rows.append(words)
+
     if len(standings) > _MAX_ROWS:
         rows.append(f"  … and {len(standings) - _MAX_ROWS} more ranks")
     return rows

@@ -116,7 +116,13 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
     if run.network == "own" and first.kind == "raised" and _NO_NETWORK.search(said):
         rows.append(_OWN_NETWORK)
 
-    at_once = [f.rank for f in outcome.failures if f is not first and _may_be_first(run, first, f)]
+    at_once = []  # the ranks of other hosts whose failures lie too close in time for the clocks to order them
+    for other in outcome.failures if run.hosts else ():
+        if run.hosts[other.rank] == run.hosts[first.rank] or other.lost_a_peer:
+            continue
+        if abs(other.at_s - first.at_s) <= run.clock_error_s:
+            at_once.append(other.rank)
+
     if at_once:
         within = f"within {run.clock_error_s * 1000:.2g} ms of it, the error of the hosts' clocks"
         rows.append(f"{failures.names(at_once, run.tasks)} failed {within}: any of them may have failed first")
@@ -131,10 +137,3 @@ def _failed(run: Run, job: Job, outcome: Outcome, first: Failure) -> list[str]:
         rows.append(f"{failures.names(stopped, run.tasks)} {were} stopped:")
         rows += failures.render_standings(outcome.standings, run.tasks)
     return rows
-
-
-def _may_be_first(run: Run, first: Failure, other: Failure) -> bool:
-    """Return whether two failures on different hosts lie too close in time for the clocks to order them."""
-    if not run.hosts or run.hosts[first.rank] == run.hosts[other.rank] or other.lost_a_peer:
-        return False
-    return abs(other.at_s - first.at_s) <= run.clock_error_s

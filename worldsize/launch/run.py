@@ -115,18 +115,23 @@ class Run:
     @property
     def trace(self) -> Trace:
         """The transfers and spans of all ranks, in seconds since the launch."""
-        if self._trace is None:
-            found = [self._record(rank) for rank in range(self.world_size)]
-            self._trace = merge([pickle.loads(record) for record in found if record], self.world_size)
-        return self._trace
+        if self._trace is not None:
+            return self._trace
 
-    def _record(self, rank: int) -> bytes:
-        """Return the rank's pickled record, from its result or else its file; b"" if there is none."""
-        said = self.outcome.returned.get(rank) if self.outcome is not None else None
-        if said is not None and said.record:
-            return said.record
-        path = self.files.record(rank)
-        return path.read_bytes() if path.exists() else b""
+        # a rank's pickled record came with its result, or lies in a file
+        records = {}
+        if self.outcome is not None:
+            records = {rank: said.record for rank, said in self.outcome.returned.items()}
+        found = []
+        for rank in range(self.world_size):
+            record, path = records.get(rank, b""), self.files.record(rank)
+            if not record and path.exists():
+                record = path.read_bytes()
+            if record:
+                found.append(pickle.loads(record))
+
+        self._trace = merge(found, self.world_size)
+        return self._trace
 
     def save_trace(self, path: str | Path, more: Iterable[dict] = ()) -> Path:
         """Write the trace as a file for https://ui.perfetto.dev (Chrome's Trace Event Format), and return its path.
@@ -224,13 +229,11 @@ class Tail:
             return ""
 
         self._read_bytes += len(data)
-        if self._partial_lines:
-            return self._decode(data)
-        whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
-        return (whole + mark).decode(errors="replace")
+        if not self._partial_lines:
+            whole, mark, self._rest = (self._rest + data).rpartition(b"\n")
+            return (whole + mark).decode(errors="replace")
 
-    def _decode(self, data: bytes) -> str:
-        """Decode everything but a character cut at the end of the data, which is kept for the next call."""
+        # decode everything but a character cut at the end of the data, which is kept for the next call
         text = (self._rest + data).decode(errors="surrogateescape")
         # surrogateescape maps an undecodable byte to U+DC80 … U+DCFF; a cut UTF-8 character has at most 3 bytes
         cut = len(text) - len(text.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))))

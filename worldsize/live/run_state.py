@@ -157,7 +157,7 @@ class RunState:
 def _doing(progress: Progress) -> str:
     """Return the rank's activity in words."""
     if progress.wait is not None:
-        return failures.wait_in_words(progress.wait)
+        return f"waits {failures.where_it_waits(progress.wait)}"
     if progress.collective:
         return f"waits in {progress.collective}"
     if progress.state == "failed" and progress.failure is not None:

@@ -29,8 +29,6 @@ class CellText(Observer):
     def _put_out(self, groups: list[Group], caption: str) -> None:
         print(cell_view.text_of(groups, self.ranks, caption))
 
-    def show(self, run: Run) -> None: ...
-
 
 class CellView(CellText):
     """Shows a cell's output by rank in a notebook: live while it runs, in tabs when it has ended."""

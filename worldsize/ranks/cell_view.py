@@ -45,7 +45,8 @@ def html_of(groups: Sequence[Group], of: Sequence[int], caption: str) -> str:
     if not groups:
         return foot
     if len(groups) == 1:  # every rank with output put out the same
-        return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{_content(groups[0])}{foot}'
+        content = "".join(map(_face, groups[0].pieces))
+        return f'<div style="{_QUIET}">{html.escape(groups[0].name(of))}</div>{content}{foot}'
 
     tabs, beyond = _tabs(groups[:MOST_TABS], of), len(groups) - MOST_TABS
     if beyond > 0:
@@ -63,8 +64,9 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
             f'<input type="radio" name="{name}" id="{own}" {_OWN_KEYS}{checked}>'
             f'<label for="{own}">{html.escape(group.name(of))}</label>'
         )
+        content = "".join(map(_face, group.pieces))
         panels.append(
-            f'<div class="panel p{place}" role="group" aria-label="{html.escape(group.name(of))}">{_content(group)}</div>'
+            f'<div class="panel p{place}" role="group" aria-label="{html.escape(group.name(of))}">{content}</div>'
         )
         rules.append(f"#{name} > #{own}:checked ~ .p{place}{{display:block}}")
 
@@ -83,18 +85,12 @@ def _tabs(groups: Sequence[Group], of: Sequence[int]) -> str:
     )
 
 
-def _content(group: Group) -> str:
-    return "".join(map(_face, group.pieces))
-
-
 def _face(piece: Piece) -> str:
     """Return a piece as HTML, in its richest form that needs no script."""
     faces = dict(piece.bundle)
-    if "text/html" in faces:
-        return f"<div>{faces['text/html']}</div>"
-    if "image/svg+xml" in faces:
-        return f"<div>{faces['image/svg+xml']}</div>"
-
+    for kind in ("text/html", "image/svg+xml"):
+        if kind in faces:
+            return f"<div>{faces[kind]}</div>"
     for kind in ("image/png", "image/jpeg"):
         if kind in faces:
             alt = html.escape(faces.get("text/plain", "a picture")[:200], quote=True)

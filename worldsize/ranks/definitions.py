@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from worldsize.engines.ranks.cell_work import Definition
@@ -79,7 +78,7 @@ def _definition_of(
     if isinstance(value, ModuleType):
         home = value.__name__
         statement = f"import {home}" if home == name else f"import {home} as {name}"
-    elif inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value):
+    elif isinstance(value, (FunctionType, BuiltinFunctionType, type)):
         own_name = getattr(value, "__qualname__", "")
         by_name = home not in (None, "__main__") and own_name.isidentifier()
         if by_name and getattr(sys.modules.get(home), own_name, None) is value:
@@ -90,10 +89,10 @@ def _definition_of(
         return -1, Definition((name,), statement, "<import>", 1)  # -1: imports come before every definition of a cell
 
     row = known.get(name)
-    if row is not None and _FRONT not in row[1].text:
-        _refuse_tensorflow(imported_in(row[1].text))
-        return row
-    return None
+    if row is None or _FRONT in row[1].text:
+        return None
+    _refuse_tensorflow(imported_in(row[1].text))
+    return row
 
 
 @functools.lru_cache(maxsize=4)
@@ -141,8 +140,11 @@ def names_used(text: str) -> frozenset[str]:
     except (SyntaxError, ValueError):
         return frozenset()
 
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return frozenset(node.id for node in nodes if isinstance(node.ctx, (ast.Load, ast.Del)))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return frozenset(found)
 
 
 def imported_in(text: str) -> frozenset[str]:

@@ -133,7 +133,15 @@ class OpenRanks:
         if not values:
             raise ValueError("push: expected values by name, got none. Write for example world.push(x=x).")
         for name, value in values.items():
-            _check_travels(name, value)
+            try:
+                cloudpickle.dumps(value)
+            except Exception as error:
+                said = str(error).splitlines()[0] if str(error) else ""
+                raise ValueError(
+                    f"push: `{name}` (a {type(value).__name__}) cannot be sent to the ranks, which are separate processes: "
+                    f"expected a value that can be pickled, got {type(error).__name__}: {said}. Create it in a cell on ranks, or "
+                    f"push the plain data that it is made from."
+                ) from None
         self._do("push", Push(values), self._left(), _QUIET)
 
     def __getitem__(self, expression: str) -> list[Any]:
@@ -167,7 +175,7 @@ class OpenRanks:
         difference = None
         if len({(each.shape if each else None) for each in row.by_rank}) == 1:
             parts = self._do("differ", TensorPart(expression, row.name), self._left(), _QUIET).results
-            difference = _apart([part for part in parts if part is not None])
+            difference = _apart(parts)
         return replace(found, only_difference=True, difference=difference)
 
     def _table(self, what: str, expression: str) -> TensorTable:
@@ -331,29 +339,20 @@ def open_ranks(
 
 
 def _apart(tensors: list[Any]) -> float:
-    """Return the largest difference between any two tensors in any element; all have one shape."""
+    """Return the largest difference between any two tensors in any element; all have one shape, or are None."""
     import torch
 
-    wide = [tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in tensors]
-    pairs = itertools.combinations([one for one in wide if one.numel()], 2)
+    wide = []
+    for tensor in tensors:
+        if tensor is not None and tensor.numel():
+            wide.append(tensor.to(torch.complex128 if tensor.is_complex() else torch.float64))
+    pairs = itertools.combinations(wide, 2)
     return max(((one - other).abs().max().item() for one, other in pairs), default=0.0)
 
 
 def opened_last() -> OpenRanks | None:
     """Return the ranks opened last, open or not; None if none were opened."""
     return _last[0] if _last else None
-
-
-def _check_travels(name: str, value: Any) -> None:
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:
-        said = str(error).splitlines()[0] if str(error) else ""
-        raise ValueError(
-            f"push: `{name}` (a {type(value).__name__}) cannot be sent to the ranks, which are separate processes: expected "
-            f"a value that can be pickled, got {type(error).__name__}: {said}. Create it in a cell on ranks, or push the plain "
-            f"data that it is made from."
-        ) from None
 
 
 def _check_arguments(what: str, timeout_s: Any, link: Any, world_size: Any = 1, device: Any = "auto", seed: Any = None) -> None:

@@ -52,8 +52,20 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
         if pieces:
             found.setdefault(pieces, []).append(rank)
 
-    room = [MOST_RICH_BYTES]
-    made = [Group(tuple(members), _within(pieces, room)) for pieces, members in found.items()]
+    made = []
+    room = MOST_RICH_BYTES
+    for pieces, members in found.items():
+        kept = []
+        for piece in pieces:
+            size = sum(len(face) for _, face in piece.bundle)
+            if size <= room:
+                room -= size
+                kept.append(piece)
+            else:
+                plain = dict(piece.bundle).get("text/plain", "")
+                why = f"the cell's pictures and tables take more than {units.size(MOST_RICH_BYTES)}"
+                kept.append(Piece(text=f"{plain}\n(not shown: {why})"))
+        made.append(Group(tuple(members), tuple(kept)))
     return sorted(made, key=lambda group: group.ranks)
 
 
@@ -104,21 +116,6 @@ def as_seen(text: str) -> str:
     if "\r" not in text:
         return text
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-
-
-def _within(pieces: tuple[Piece, ...], room: list[int]) -> tuple[Piece, ...]:
-    """Return the pieces; replace bundles by their text once the budget in `room` is spent."""
-    kept = []
-    for piece in pieces:
-        size = sum(len(face) for _, face in piece.bundle)
-        if size <= room[0]:
-            room[0] -= size
-            kept.append(piece)
-        else:
-            plain = dict(piece.bundle).get("text/plain", "")
-            why = f"the cell's pictures and tables take more than {units.size(MOST_RICH_BYTES)}"
-            kept.append(Piece(text=f"{plain}\n(not shown: {why})"))
-    return tuple(kept)
 
 
 def caption(run: Run, ranks: Sequence[int]) -> str:

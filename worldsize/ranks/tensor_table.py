@@ -38,7 +38,11 @@ class TensorOnRanks:
                 continue
 
             mark = (row.shape, row.dtype, row.digest)
-            found.append(known.setdefault(mark, _letter(len(known))))
+            if mark not in known:  # the next letter: A to Z, then AA, AB and so on
+                first, last = divmod(len(known), 26)
+                before = string.ascii_uppercase[first - 1] if first else ""
+                known[mark] = before + string.ascii_uppercase[last]
+            found.append(known[mark])
         return tuple(found)
 
     @property
@@ -47,22 +51,14 @@ class TensorOnRanks:
 
     def words(self) -> tuple[str, str, str]:
         """Return shape, dtype and device, each with all values that occur."""
-        rows = [row for row in self.by_rank if row is not None]
-        shapes = [f"{row.shape} {row.sharding}".rstrip() for row in rows]
-        return _all(shapes), _all([row.dtype for row in rows]), _all([row.device for row in rows])
+        shapes, dtypes, devices = {}, {}, {}  # each value once, in the ranks' order
+        for row in self.by_rank:
+            if row is not None:
+                shapes[f"{row.shape} {row.sharding}".rstrip()] = dtypes[row.dtype] = devices[row.device] = None
+        return " | ".join(shapes), " | ".join(dtypes), " | ".join(devices)
 
     def norms(self) -> tuple[str, ...]:
         return tuple("–" if row is None else number(row.norm) for row in self.by_rank)
-
-
-def _letter(place: int) -> str:
-    """Return A to Z, then AA, AB and so on."""
-    first, last = divmod(place, 26)
-    return (string.ascii_uppercase[first - 1] if first else "") + string.ascii_uppercase[last]
-
-
-def _all(words: Sequence[str]) -> str:
-    return " | ".join(dict.fromkeys(words))
 
 
 def rows_of(found: Mapping[int, Sequence[TensorRow]]) -> list[TensorOnRanks]:
@@ -112,8 +108,10 @@ class TensorTable:
             words += ", whose shapes differ"
         return words
 
-    def _shown(self) -> list[TensorOnRanks]:
-        return [row for row in self.rows if not (self.only_difference and row.same)]
+    def _shown(self) -> Sequence[TensorOnRanks]:
+        if not self.only_difference:
+            return self.rows
+        return [row for row in self.rows if not row.same]
 
     def __repr__(self) -> str:
         rows = [["tensor", "shape", "dtype", "device", "same letter, same bytes", "norm by rank"]]
@@ -140,21 +138,20 @@ class TensorTable:
         ranks = self.ranks[:MOST_RANKS]
         heads = ["tensor", "shape", "dtype", "device", *(f"rank {rank}" for rank in ranks)]
         top = "".join(f'<th scope="col">{head}</th>' for head in heads)
-        body = "".join(_row_html(row, len(ranks)) for row in self._shown()[:MOST_ROWS])
+
+        body = ""
+        for row in self._shown()[:MOST_ROWS]:
+            body += f'<tr><th scope="row" style="text-align:left">{html.escape(row.name)}</th>'
+            for words in row.words():
+                body += f"<td>{html.escape(words)}</td>"
+
+            order = list(dict.fromkeys(row.letters))
+            for letter, norm in list(zip(row.letters, row.norms(), strict=True))[: len(ranks)]:
+                fill = _FILLS[min(order.index(letter), len(_FILLS) - 1)]
+                body += f'<td style="background-color:{fill}"><b>{letter}</b> {norm}</td>'
+            body += "</tr>"
 
         table = f"<table><caption>{html.escape(self.sentence())}</caption>"
         table += f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" if body else "</table>"
         key = "In a row, the same letter means the same bytes. The number is the norm."
         return table + "".join(f"<p>{line}</p>" for line in (*self._beyond(), key * bool(body)))
-
-
-def _row_html(row: TensorOnRanks, ranks: int) -> str:
-    cells = [f'<th scope="row" style="text-align:left">{html.escape(row.name)}</th>']
-    cells += [f"<td>{html.escape(words)}</td>" for words in row.words()]
-
-    letters = row.letters
-    order = list(dict.fromkeys(letters))
-    for letter, norm in list(zip(letters, row.norms(), strict=True))[:ranks]:
-        fill = _FILLS[min(order.index(letter), len(_FILLS) - 1)]
-        cells.append(f'<td style="background-color:{fill}"><b>{letter}</b> {norm}</td>')
-    return f"<tr>{''.join(cells)}</tr>"

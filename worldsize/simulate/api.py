@@ -65,7 +65,12 @@ def simulate(
 
     generator = np.random.default_rng([seed, 17])
     slowness = _slowness(stragglers, generator, world_size)
-    dies_s = _moments_of_failure(failures_per_s, generator, world_size)
+    if not isinstance(failures_per_s, (int, float)) or isinstance(failures_per_s, bool) or not 0 <= failures_per_s < 1e9:
+        raise ValueError(f"simulate: expected failures_per_s, a rank's rate, as 0 or more, got {failures_per_s!r}")
+    dies_s = np.full(world_size, np.inf)  # the moment at which each rank fails
+    if failures_per_s:
+        dies_s = generator.exponential(1 / failures_per_s, world_size)
+
     setting = Setting(world_size, link, nodes, seed, timeout_s, slowness, dies_s, most_messages)
     return simulated(Payload(fn, tuple(args), dict(kwargs or {})), setting, STUDENTS_LAUNCHES)
 
@@ -86,10 +91,13 @@ def _check(world_size: Any, link: Any, nodes: Any) -> None:
     if link is not None:
         raise ValueError("simulate: expected link= or nodes=, got both. Nodes have a link inside and one between them.")
     if world_size % nodes.ranks:
-        below, above = world_size // nodes.ranks * nodes.ranks, -(-world_size // nodes.ranks) * nodes.ranks
+        below = world_size // nodes.ranks * nodes.ranks
+        nearest = f"{below + nodes.ranks}"
+        if below:
+            nearest = f"{below} or {nearest}"
         raise ValueError(
             f"simulate: expected a world_size that nodes of {nodes.ranks} ranks divide, got {world_size}. "
-            f"Take {' or '.join(str(size) for size in (below, above) if size)}."
+            f"Take {nearest}."
         )
 
 
@@ -111,10 +119,3 @@ def _slowness(stragglers: Stragglers, generator: np.random.Generator, n: int) ->
             f"number of them: shape {factors.shape}"
         )
     return factors
-
-
-def _moments_of_failure(failures_per_s: Any, generator: np.random.Generator, n: int) -> np.ndarray:
-    """Return each rank's moment of failure in simulated seconds, [ranks]: exponentially distributed, infinite at a rate of 0."""
-    if not isinstance(failures_per_s, (int, float)) or isinstance(failures_per_s, bool) or not 0 <= failures_per_s < 1e9:
-        raise ValueError(f"simulate: expected failures_per_s, a rank's rate, as 0 or more, got {failures_per_s!r}")
-    return generator.exponential(1 / failures_per_s, n) if failures_per_s else np.full(n, np.inf)

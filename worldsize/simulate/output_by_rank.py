@@ -58,16 +58,8 @@ class _Buffers:
         self._turn = turn_in_this_thread(world)
         self._buffers = buffers
 
-    @property
-    def rows(self) -> list[dict]:
-        return self._own().rows
-
-    @property
-    def spans(self) -> list[tuple[str, float, float, str]]:
-        return self._own().spans
-
-    def _own(self) -> report.ReportBuffer:
+    def __getattr__(self, name: str) -> Any:
         rank = self._turn()
         if rank is None:
-            return report.ReportBuffer(0.0)
-        return self._buffers.setdefault(rank, report.ReportBuffer(0.0))
+            return getattr(report.ReportBuffer(0.0), name)
+        return getattr(self._buffers.setdefault(rank, report.ReportBuffer(0.0)), name)

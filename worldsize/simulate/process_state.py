@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 from worldsize import report
@@ -88,10 +89,10 @@ class ProcessState:
     @contextmanager
     def installed(self, fn: Callable, timeout_s: float) -> Iterator[None]:
         """Give the rank that has its turn its own clock, prints and reports, and refuse it threads and groups, while inside."""
-        refused = {(threading.Thread, "start"): _refusing(_THREAD)}
+        refused = {(threading.Thread, "start"): partial(_refuse, _THREAD)}
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None:
-            refused[distributed, "init_process_group"] = _refusing(_GROUP)
+            refused[distributed, "init_process_group"] = partial(_refuse, _GROUP)
 
         world = self._world
         with (
@@ -101,11 +102,8 @@ class ProcessState:
             yield
 
 
-def _refusing(words: str) -> Callable[..., NoReturn]:
-    def refuse(rank: int, *_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError(f"rank {rank} {words}")
-
-    return refuse
+def _refuse(words: str, rank: int, *_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(f"rank {rank} {words}")
 
 
 @contextmanager

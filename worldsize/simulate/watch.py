@@ -139,7 +139,7 @@ class Watch:
             sys.unraisablehook = before
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
-        if getcurrent() is self._outside or _in_swallowed(frame) or _imports(frame):
+        if getcurrent() is self._outside or any(_inside(frame)):
             self.due = KeyboardInterrupt()
             return  # the next turn raises it, or the next alarm in this turn
         raise KeyboardInterrupt
@@ -156,8 +156,9 @@ class Watch:
         if self.due is None or getcurrent() is self._outside:
             return
 
-        may_end = _imports(frame) and _real_monotonic() < self._due_s + _IMPORT_S
-        if _in_swallowed(frame) or may_end:
+        swallowed, imports = _inside(frame)
+        may_end = imports and _real_monotonic() < self._due_s + _IMPORT_S
+        if swallowed or may_end:
             signal.setitimer(signal.ITIMER_REAL, _SOON_S, _TICK_S)  # Python would swallow an exception in a finalizer
             return
         if isinstance(self.due, Abandoned):
@@ -166,7 +167,10 @@ class Watch:
 
     def _reason(self) -> Exception | None:
         """Return the reason to end the simulation now, or None."""
-        turns, computed_s, queued_s = seen = (self._world.switches, time.process_time(), _queued_s())
+        queued_s = 0.0  # the seconds that this thread was ready without a core, which only Linux tells
+        with suppress(OSError, IndexError, ValueError):
+            queued_s = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        turns, computed_s, _ = seen = (self._world.switches, time.process_time(), queued_s)
         # a thread that waited for a core half of the tick was starved, not idle
         starved = queued_s - self._seen[2] > 0.5 * _TICK_S
         moved = turns != self._seen[0] or computed_s - self._seen[1] > 0.02 * _TICK_S or starved
@@ -184,24 +188,12 @@ class Watch:
         return WaitsOutside() if self._still >= _STILL_TICKS else None
 
 
-def _queued_s() -> float:
-    """Return the seconds that this thread was ready without a core (Linux only): a busy machine is no wait outside."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
-def _in_swallowed(frame: FrameType | None) -> bool:
-    return any(f.f_code.co_name in _SWALLOWED or f.f_code is _FINALIZE for f in _callers(frame))
-
-
-def _imports(frame: FrameType | None) -> bool:
-    return any(f.f_code.co_filename == "<frozen importlib._bootstrap>" for f in _callers(frame))
-
-
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame, then its caller's, and so on."""
+def _inside(frame: FrameType | None) -> tuple[bool, bool]:
+    """Return whether a frame is inside a call whose exceptions Python swallows, and whether it is inside an import."""
+    swallowed = imports = False
     while frame is not None:
-        yield frame
+        code = frame.f_code
+        swallowed |= code.co_name in _SWALLOWED or code is _FINALIZE
+        imports |= code.co_filename == "<frozen importlib._bootstrap>"
         frame = frame.f_back
+    return swallowed, imports

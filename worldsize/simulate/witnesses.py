@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,15 +61,10 @@ class WitnessWorld:
         self.world_size = world_size
         self.current: int | None = None
         self.calls: list[Call] = []
-        self.clock_s = _Zeros()
-        self.unwaited = _Zeros()
+        self.fill: Callable[[Any], None] = _zeros
+        self.clock_s = self.unwaited = Counter()  # 0 for every rank
         self.asked = 0
         self._most = most
-
-    def begin(self, rank: int, fill: Callable[[Any], None]) -> None:
-        self.current = rank
-        self.calls = []
-        self._fill = fill
 
     def now(self, rank: int) -> float:
         return 0.0
@@ -91,16 +87,11 @@ class WitnessWorld:
         if frm is None:
             raise NotSymmetric(f"rank {rank:,} receives from anyone, and the first sender differs from rank to rank")
         self._note(("recv", (rank - frm) % self.world_size, tag, out.nbytes))
-        self._fill(out)
+        self.fill(out)
         return frm, out.nbytes, 0.0
 
     def compute(self, rank: int, seconds: float) -> None:
         self._note(("compute", 0, 0, seconds))
-
-
-class _Zeros:
-    def __getitem__(self, rank: int) -> int:
-        return 0
 
 
 def _counted(compare: Callable[[int, Any], bool]) -> Callable[[_ComparedRank, Any], bool]:
@@ -161,9 +152,7 @@ def listen(call: Payload, setting: Asked) -> Witnesses:
         if ask(0, _random_numbers) != found.calls[0]:
             raise NotSymmetric("rank 0 makes different calls when it receives different numbers")
 
-        def compare(rank: int, theirs: list[Call]) -> None:
-            _same_calls(found.calls[rank % node_ranks], theirs, rank % node_ranks, rank, call, n)
-
+        compare = partial(_same_calls, found.calls, call, n)
         longest = max(len(calls) for calls in found.calls.values()) or 1
         asks_all = n * longest <= CALLS_PER_MESSAGE * setting.most_messages
         sample = max(2, min(_FEW, MOST_WITNESSED_CALLS // longest), min(MOST_WITNESSED_CALLS, setting.most_messages) // longest)
@@ -192,9 +181,17 @@ def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) 
 
     def go_on(ranks: list[int]) -> None:
         for rank in ranks:
-            if len(asked) < count and setting.node_ranks <= rank < n and rank not in asked:
-                asked[rank] = None
-                compare(rank, _with_names(ask, compare, rank, seen) if len(asked) <= _MOST_NAMING else ask(rank))
+            if len(asked) >= count or not setting.node_ranks <= rank < n or rank in asked:
+                continue
+
+            asked[rank] = None
+            if len(asked) > _MOST_NAMING:
+                compare(rank, ask(rank))
+                continue
+            try:
+                compare(rank, ask(rank, seen=seen))
+            except NotSymmetric:
+                compare(rank, ask(rank))  # a counting rank is not quite an int: only a plain int is evidence
 
     drawn = np.random.default_rng([setting.seed, n]).permutation(n).tolist()
     power = 2 ** int(math.log2(n - 1)) if n > 2 else 1  # the largest power of two below n
@@ -202,16 +199,6 @@ def _compare_some(ask: Callable, compare: Callable, setting: Asked, count: int) 
     go_on([rank + beside for rank, _ in seen.most_common(_MOST_NAMED) for beside in (0, 1, -1)])
     go_on(drawn)
     return list(asked)
-
-
-def _with_names(ask: Callable, compare: Callable, rank: int, seen: Counter) -> list[Call]:
-    """Return the calls of `rank`, and count in `seen` the numbers that it compares its own with."""
-    try:
-        theirs = ask(rank, seen=seen)
-        compare(rank, theirs)
-        return theirs
-    except NotSymmetric:
-        return ask(rank)  # a counting rank is not quite an int: only a plain int is evidence
 
 
 def _zeros(out: Any) -> None:
@@ -247,14 +234,25 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
             fabric.rank.seen = seen
 
         args, kwargs = copy.deepcopy((call.args, call.kwargs))
-        world.begin(rank, fill)
+        world.current, world.calls, world.fill = rank, [], fill
         try:
             process_state.enter(rank)
             greenlet(call.fn).switch(fabric, *args, **kwargs)
         except (NotYet, NotSymmetric, KeyboardInterrupt):
             raise
+        except _TooManyCalls:
+            raise NotSymmetric(
+                f"rank {rank:,} alone makes more than {MOST_CALLS_OF_ONE:,} calls: too many to compare"
+            ) from None
         except BaseException as error:
-            raise _refused(rank, error, world, setting.timeout_s) from None
+            reason = error.reason if isinstance(error, Abandoned) else error
+            if isinstance(reason, TimeIsUp):
+                raise RunTimedOut(
+                    f"after timeout_s={setting.timeout_s:g} real s a simulation had {world.progress()}. Allow more time."
+                ) from None
+            raise NotSymmetric(
+                f"rank {rank:,} alone, receiving zeros, fails with {type(reason).__name__}: {reason}"
+            ) from None
         finally:
             world.current = None
             process_state.logs.clear()
@@ -267,27 +265,20 @@ def _alone(call: Payload, setting: Asked) -> Iterator[Callable[..., list[Call]]]
         yield ask
 
 
-def _refused(rank: int, error: BaseException, world: WitnessWorld, timeout_s: float) -> Exception:
-    """Return the exception to raise for an error of a rank that runs alone."""
-    if isinstance(error, _TooManyCalls):
-        return NotSymmetric(f"rank {rank:,} alone makes more than {MOST_CALLS_OF_ONE:,} calls: too many to compare")
-    if isinstance(error, Abandoned):
-        if isinstance(error.reason, TimeIsUp):
-            return RunTimedOut(f"after timeout_s={timeout_s:g} real s a simulation had {world.progress()}. Allow more time.")
-        error = error.reason
-    return NotSymmetric(f"rank {rank:,} alone, receiving zeros, fails with {type(error).__name__}: {error}")
-
-
-def _same_calls(one: list[Call], other: list[Call], rank: int, other_rank: int, call: Payload, n: int) -> None:
-    """Raise NotSymmetric at the first difference, and describe it."""
-    if one == other:
+def _same_calls(expected: dict[int, list[Call]], call: Payload, n: int, rank: int, theirs: list[Call]) -> None:
+    """Raise NotSymmetric at the first call in which `rank` differs from its representative, and describe it."""
+    representative = rank % len(expected)
+    own = expected[representative]
+    if own == theirs:
         return
 
-    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+    for number, (a, b) in enumerate(zip(own, theirs, strict=False), start=1):
         if a != b:
             advice = _lengths(call, n) if a[:3] == b[:3] else ""
-            raise NotSymmetric(f"call {number} of rank {rank} is {_words(a)}, but of rank {other_rank:,} {_words(b)}.{advice}")
-    raise NotSymmetric(f"rank {rank} makes {len(one):,} calls, rank {other_rank:,} {len(other):,}")
+            raise NotSymmetric(
+                f"call {number} of rank {representative} is {_words(a)}, but of rank {rank:,} {_words(b)}.{advice}"
+            )
+    raise NotSymmetric(f"rank {representative} makes {len(own):,} calls, rank {rank:,} {len(theirs):,}")
 
 
 def _words(call: Call) -> str:

@@ -153,9 +153,14 @@ class World:
         receiver, key = self._address(rank, to, tag)
         self._inbox[receiver][key].append(message)
 
-        if self._from_anyone[receiver]:
-            self._tell_who_takes_from_anyone(rank, to, tag, first_s)
-        elif self._wanted[receiver] == key:
+        if self._from_anyone[receiver]:  # the receiver takes from anyone
+            enters_s, heap = self._enters_s(rank, to, first_s), self._from_anyone[to].get(tag)
+            if heap is not None:
+                heappush(heap, (enters_s, self._key_of_turn(), rank))
+            if self._wanted[to] == (ANYONE, tag):
+                self._turn(to, max(self.clock_s[to], enters_s))
+
+        if self._wanted[receiver] == key:
             self._turn(receiver, max(self.clock_s[receiver], now_s))
         return message
 
@@ -166,16 +171,6 @@ class World:
     def _key(self, rank: int, frm: int, tag: int) -> tuple[int, int]:
         """Return the key of the next message from `frm` in the inbox of `rank`."""
         return frm, tag
-
-    def _tell_who_takes_from_anyone(self, rank: int, to: int, tag: int, first_s: float) -> None:
-        enters_s, heap = self._enters_s(rank, to, first_s), self._from_anyone[to].get(tag)
-        if heap is not None:
-            heappush(heap, (enters_s, self._key_of_turn(), rank))
-
-        if self._wanted[to] == (rank, tag):
-            self._turn(to, max(self.clock_s[to], self.clock_s[rank]))
-        elif self._wanted[to] == (ANYONE, tag):
-            self._turn(to, max(self.clock_s[to], enters_s))
 
     def _enters_s(self, src: int, dst: int, first_s: float) -> float:
         """Return the moment at which the first byte reaches the receiver."""
@@ -274,7 +269,8 @@ class World:
     def _block(self, rank: int, wait: tuple[str, int | None, int] | None) -> None:
         if self.closing:
             raise GreenletExit
-        if in_backward():
+        torch = sys.modules.get("torch")
+        if torch is not None and torch._C._current_graph_task_id() != -1:
             self.abandon(WaitsInBackward())
         self._waits[rank] = wait
         self._hub.switch()
@@ -362,8 +358,13 @@ class World:
         waits = {wait.rank: wait for wait in self.waits()}
         found = []
         for rank, one in self._ranks.items():
-            if rank not in self.ended and one.gr_frame is not None:
-                found.append(Standing(rank, waits.get(rank), _frames(one.gr_frame)))
+            if rank in self.ended or one.gr_frame is None:
+                continue
+
+            frames = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(one.gr_frame)]
+            frames.reverse()
+            own = next((place for place, frame in enumerate(frames) if not is_package(frame)), 0)  # the rank's function
+            found.append(Standing(rank, waits.get(rank), tuple(frames[own:])))
         return tuple(found)
 
     def waits(self) -> tuple[Wait, ...]:
@@ -375,16 +376,3 @@ class World:
                 op, peer, tag = wait
                 found.append(Wait(rank, op, peer, tag, peer_ended=peer in self.ended))
         return tuple(found)
-
-
-def in_backward() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and torch._C._current_graph_task_id() != -1
-
-
-def _frames(innermost: Any) -> tuple[Frame, ...]:
-    """Return the frames of a waiting rank, from its function on."""
-    found = [Frame(f.f_code.co_filename, line, f.f_code.co_name) for f, line in walk_stack(innermost)]
-    found.reverse()
-    own = next((place for place, one in enumerate(found) if not is_package(one)), 0)
-    return tuple(found[own:])
