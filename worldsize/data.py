@@ -47,7 +47,7 @@ class Dataset:
     @property
     def shape(self) -> str:
         """The counts and sizes in words, to print."""
-        size = " x ".join(str(length) for length in self.train_images.shape[1:])
+        size = " x ".join(map(str, self.train_images.shape[1:]))
         counts = f"{len(self.train_images):,} training and {len(self.test_images):,} test images"
         return f"{counts} of {size} bytes, {len(self.classes)} classes"
 
@@ -133,7 +133,10 @@ def load(name: str, *, download: bool = False) -> Dataset:
     if name == "fashion-mnist":
         return load_fashion_mnist(data_folders())
     if name == "cifar10":
-        return load_cifar10([*data_folders(), cache_folder()], download=download)
+        import pooch  # here, because most labs need no download and ranks should start fast
+
+        downloads = Path(pooch.os_cache("worldsize"))
+        return load_cifar10([*data_folders(), downloads], download=download)
 
     raise ValueError(
         f"data.load: expected the name of a data set, 'fashion-mnist' or 'cifar10', got {name!r}. "
@@ -190,13 +193,6 @@ def data_folders() -> list[Path]:
     if shipped_files.CARRIED_FOLDER.is_dir():
         folders.append(shipped_files.CARRIED_FOLDER / "datasets")
     return folders
-
-
-def cache_folder() -> Path:
-    """Return the user's cache folder, the target of downloads."""
-    import pooch  # here, because most labs need no download and ranks should start fast
-
-    return Path(pooch.os_cache("worldsize"))
 
 
 def find(file: DataFile, folders: Sequence[Path]) -> Path | None:
@@ -265,11 +261,11 @@ def load_cifar10(folders: Sequence[Path], *, download: bool = False, file: DataF
 
     batches = read_batches(path)
     test_images, test_labels = batches.pop("test_batch")
-    train = [batches[name] for name in sorted(batches)]
+    train_images, train_labels = zip(*map(batches.get, sorted(batches)), strict=True)
     return Dataset(
         name="cifar10",
-        train_images=np.concatenate([images for images, _ in train]),
-        train_labels=np.concatenate([labels for _, labels in train]),
+        train_images=np.concatenate(train_images),
+        train_labels=np.concatenate(train_labels),
         test_images=test_images,
         test_labels=test_labels,
         classes=CIFAR10_CLASSES,

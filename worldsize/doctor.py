@@ -70,19 +70,25 @@ class CapabilitySheet:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def line(tag: str, *cells: str) -> str:
-            inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
-            return f"<tr>{inner}</tr>"
-
         def table(rows: list[Capability]) -> str:
-            lines = [line("th", *_COLUMNS)]
+            lines = [("th", *_COLUMNS)]
             for row in rows:
                 value = f"FAILS: {row.value}" if row.state == "fails" else row.value
-                lines.append(line("td", row.what, value, row.remark))
-            return f"<table><caption>This machine</caption>{''.join(lines)}</table>"
+                lines.append(("td", row.what, value, row.remark))
 
-        first = [row for row in self.rows if row.what == "cores" or row.state == "fails"]
-        rest = [row for row in self.rows if row not in first]
+            body = ""
+            for tag, *cells in lines:
+                inner = "".join(f'<{tag} style="text-align:left">{html.escape(cell)}</{tag}>' for cell in cells)
+                body += f"<tr>{inner}</tr>"
+            return f"<table><caption>This machine</caption>{body}</table>"
+
+        first, rest = [], []
+        for row in self.rows:
+            if row.what == "cores" or row.state == "fails":
+                first.append(row)
+            else:
+                rest.append(row)
+
         if not first or not rest:
             return table([*self.rows])
         names = html.escape(", ".join(row.what for row in rest))

@@ -190,27 +190,20 @@ def merge(records: Iterable[RankRecord], world_size: int) -> Trace:
                 spans.append(Span(*span, f"to rank {event.peer}", wait_start_s=event.wait_start_s))
             else:
                 spans.append(Span(*span, f"from rank {event.peer}", beside=event.wait_start_s is None))
-                transfers.append(_transfer(record.rank, event, sends))
+                queue = sends.get((event.peer, record.rank, event.tag))
+                sent = queue.pop(0) if queue else event  # the sender's side is lost if the sender was killed
+                transfers.append(
+                    Transfer(
+                        src=event.peer, dst=record.rank, size_bytes=event.size_bytes, start_s=sent.start_s, end_s=event.end_s,
+                        tag=event.tag, recv_start_s=event.start_s,
+                    )
+                )  # fmt: skip
 
     return Trace(
         world_size=world_size,
         transfers=tuple(sorted(transfers, key=lambda t: (t.start_s, t.end_s))),
         spans=tuple(sorted(spans, key=lambda s: s.start_s)),
         collectives=tuple(sorted(collectives, key=lambda c: c.start_s)),
-    )
-
-
-def _transfer(rank: int, event: Event, sends: dict[tuple, list[Event]]) -> Transfer:
-    queue = sends.get((event.peer, rank, event.tag))
-    sent = queue.pop(0) if queue else event  # the sender's side is lost if the sender was killed
-    return Transfer(
-        src=event.peer,
-        dst=rank,
-        size_bytes=event.size_bytes,
-        start_s=sent.start_s,
-        end_s=event.end_s,
-        tag=event.tag,
-        recv_start_s=event.start_s,
     )
 
 

@@ -37,7 +37,7 @@ class Checker:
         """Keep points in `lab`, and call `says` with a sentence before each run."""
         self._lab = lab
         self._arena = LaunchArena()
-        self._says = says
+        self._told: Callable[[Arena], Arena] = functools.partial(ToldArena, says=says) if says else lambda arena: arena
 
     def __dir__(self) -> list[str]:
         return sorted(CHECKS)
@@ -54,16 +54,21 @@ class Checker:
         if not callable(fn):
             raise ValueError(f"check.{exercise}: expected your function, got {type(fn).__name__}")
 
-        _note_changed_setups(self._lab.number)
-        title = title_of(EXERCISES.get(self._lab.number, {}).get(exercise, ""))
+        # a grade uses the release's own set-up cells, so a pass with changed ones may fail there
+        shell, released = notebook_shell(), SETUPS.get(self._lab.number)
+        if shell is not None and released:
+            counting = graded_cells.counting(shell.user_ns.get("In", ()))
+            for line in graded_cells.changed_setups(counting, released):
+                print(
+                    f"note: the set-up cell that begins `{line[:60]}` differs from the lab's. The grader runs the lab's: move "
+                    f"your additions to the exercise's cell. If you have changed the set-up cell back, restart the kernel."
+                )
+
         titles = {name: title_of(line) for name, line in EXERCISES.get(self._lab.number, {}).items()}
-        handed_in = [_as_handed_in(each, title, titles) for each in (fn, *more)]
+        handed_in = [_as_handed_in(each, titles.get(exercise), titles) for each in (fn, *more)]
         verdict = confirmed_check(exercise, *handed_in, launches=self._arena, told=self._told)
         self._lab.record(verdict)
         return verdict
-
-    def _told(self, arena: Arena) -> Arena:
-        return ToldArena(arena, self._says) if self._says else arena
 
 
 class ToldArena:
@@ -137,9 +142,9 @@ def _as_handed_in(fn: Callable, title: Title | None, titles: Mapping[str, Title 
 
     told = {one.name for one in taken.left}
     missing = graded_cells.missing_names(rebuilt, namespace)
-    outside = [other for other in missing if other in shell.user_ns and other not in told]
+    outside = [f"`{other}`" for other in missing if other in shell.user_ns and other not in told]
     if outside:
-        names = ", ".join(f"`{other}`" for other in outside)
+        names = ", ".join(outside)
         print(f"note: `{name}` uses {names} from a cell that is not handed in: move it into the exercise's own cell.")
     return rebuilt
 
@@ -226,21 +231,6 @@ def _source(fn: Callable) -> list[str] | None:
         return [line.rstrip() for line in inspect.getsource(fn.__code__).rstrip().splitlines()]
     except (OSError, TypeError):
         return None
-
-
-def _note_changed_setups(number: str) -> None:
-    """Warn about changed set-up cells: a grade uses the release's own, so a pass here may fail there."""
-    shell = notebook_shell()
-    released = SETUPS.get(number)
-    if shell is None or not released:
-        return
-
-    counting = graded_cells.counting(shell.user_ns.get("In", ()))
-    for line in graded_cells.changed_setups(counting, released):
-        print(
-            f"note: the set-up cell that begins `{line[:60]}` differs from the lab's. The grader runs the lab's: move your "
-            f"additions to the exercise's cell. If you have changed the set-up cell back, restart the kernel."
-        )
 
 
 def notebook_shell() -> Any:

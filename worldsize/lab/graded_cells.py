@@ -69,22 +69,17 @@ def graded(sources: Iterable[str], exercises: Mapping[str, Title] | None = None)
 
     untitled = set()
     for function, title in (exercises or {}).items():
-        source = _last_defining(function, unnamed)
-        if source is not None and str(title) not in latest:
-            latest[str(title)] = source
-            numbers[str(title)] = (title.lab, title.number)
-            untitled.add(function)
+        if str(title) in latest:
+            continue
+        for source in reversed(unnamed):
+            if defines(source, function) and _syntax_error(source) is None:
+                latest[str(title)] = source
+                numbers[str(title)] = (title.lab, title.number)
+                untitled.add(function)
+                break
 
     ordered = sorted(latest, key=numbers.__getitem__)  # set-up cells have no numbers, and keep their order
     return GradedCells({name: latest[name] for name in ordered}, broken, frozenset(untitled))
-
-
-def _last_defining(function: str, sources: list[str]) -> str | None:
-    """Return the latest cell that defines `function` and that Python can parse, or None."""
-    for source in reversed(sources):
-        if defines(source, function) and _syntax_error(source) is None:
-            return source
-    return None
 
 
 def counting(sources: Iterable[str]) -> dict[str, str]:
@@ -167,8 +162,8 @@ def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
     Functions of `namespace` that `fn` calls are searched too.
     """
     missing: set[str] = set()
-    seen: set[CodeType] = set()
-    todo = _own_code(fn)
+    seen: set[CodeType | None] = {None}  # None stands for a value without code
+    todo = [getattr(fn, "__code__", None)]
     while todo:
         code = todo.pop()
         if code in seen:
@@ -184,10 +179,5 @@ def missing_names(fn: Callable, namespace: dict[str, Any]) -> list[str]:
             if name not in namespace:
                 missing.add(name)
             elif getattr(namespace[name], "__module__", None) == "__main__":
-                todo += _own_code(namespace[name])
+                todo.append(getattr(namespace[name], "__code__", None))
     return sorted(name for name in missing if not hasattr(builtins, name))
-
-
-def _own_code(value: Any) -> list[CodeType]:
-    code = getattr(value, "__code__", None)
-    return [] if code is None else [code]

@@ -48,13 +48,17 @@ def predictions_in(notebook: object) -> list[HandedPrediction]:
     `MOST_ROWS` rows are read.
     """
     for data in reversed(list(_outputs(notebook))):
-        rows = data.get("predictions") if isinstance(data, dict) else None
-        if not isinstance(rows, list):
+        if not isinstance(data, dict) or not isinstance(data.get("predictions"), list):
             continue
+
         found = {}
-        for row in rows[:MOST_ROWS]:
-            one = _prediction(data.get("lab"), row)
-            if one is not None:
+        for row in data["predictions"][:MOST_ROWS]:
+            if not isinstance(row, dict):
+                continue
+            texts = [data.get("lab"), row.get("id"), row.get("question"), row.get("unit")]
+            numbers = [row.get("predicted"), row.get("measured")]
+            if all(isinstance(text, str) for text in texts) and all(map(is_finite_number, numbers)):
+                one = HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))
                 found[one.id] = one
         return list(found.values())
     return []
@@ -71,14 +75,3 @@ def _outputs(notebook: object) -> Iterator[object]:
 def _list(holder: object, key: str) -> list:
     found = holder.get(key) if isinstance(holder, dict) else None
     return found if isinstance(found, list) else []
-
-
-def _prediction(lab: object, row: object) -> HandedPrediction | None:
-    if not isinstance(row, dict):
-        return None
-
-    texts = [lab, row.get("id"), row.get("question"), row.get("unit")]
-    numbers = [row.get("predicted"), row.get("measured")]
-    if not all(isinstance(text, str) for text in texts) or not all(map(is_finite_number, numbers)):
-        return None
-    return HandedPrediction(*[text[:MOST_CHARACTERS] for text in texts], *map(float, numbers))

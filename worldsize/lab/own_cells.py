@@ -168,14 +168,6 @@ class OwnCells:
         return {name: one for one in self.own for name in one.statement.by_global}
 
     @cached_property
-    def futures(self) -> dict[int, tuple[Statement, ...]]:
-        """The `from __future__ import …` statements of each cell, which go along with anything else from it."""
-        found = {}
-        for number, rows in self.placed.items():
-            found[number] = tuple(row.statement for row in rows if row.statement.is_future)
-        return found
-
-    @cached_property
     def functions(self) -> dict[str, CellOfNotebook]:
         """The exercise's cell by each of its functions."""
         return {name: cell for cell in self._cells for name in cell.functions}
@@ -229,7 +221,8 @@ class _Search:
 
         cells = []
         for number, taken in rows.items():
-            futures = self._notebook.futures[number]
+            # `from __future__ import …` goes along with anything else from its cell
+            futures = [row.statement for row in self._notebook.placed[number] if row.statement.is_future]
             cells.append(OwnCell(number, tuple(dict.fromkeys([*futures, *taken]))))
         left = [self._left[name] for name in sorted(self._left)]
         return TakenAlong(tuple(cells), tuple(left[:_MOST_LEFT]))

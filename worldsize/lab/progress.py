@@ -14,7 +14,7 @@ from worldsize.lab.course_folder import labs_folder, notebooks_in
 from worldsize.lab.course_map import CourseMap, MappedLab
 from worldsize.lab.lab_list import LABS
 from worldsize.lab.released import EXERCISES
-from worldsize.lab.state import State, counted_points, load_state, state_folder
+from worldsize.lab.state import counted_points, load_state, state_folder
 from worldsize.titles import title_of
 
 
@@ -115,27 +115,25 @@ def _progress(number: str, folder: Path) -> LabProgress:
     except (ValueError, RecursionError, OSError) as error:
         return LabProgress(number, title, possible, begun=True, problem=str(error) or type(error).__name__)
 
-    points, predictions = counted_points(state).values(), state["predictions"].values()
-    return LabProgress(
-        number, title, possible,
-        earned=sum(score["earned"] for score in points),
-        predicted=sum(asked.get("value") is not None for asked in predictions),
-        asked=len(predictions),
-        open_exercise=_open_exercise(number, state),
-        begun=True,
-    )  # fmt: skip
-
-
-def _open_exercise(number: str, state: State) -> str:
+    open_exercise = ""
     for exercise, line in EXERCISES[number].items():
         score = state["points"].get(exercise)
         if line.endswith("(optional)"):
             continue
         if score is None or score["earned"] < score["possible"]:
             title = title_of(line)
-            return title.whole if title else exercise
+            open_exercise = title.whole if title else exercise
+            break
 
-    return ""
+    points, predictions = counted_points(state).values(), state["predictions"].values()
+    return LabProgress(
+        number, title, possible,
+        earned=sum(score["earned"] for score in points),
+        predicted=sum(asked.get("value") is not None for asked in predictions),
+        asked=len(predictions),
+        open_exercise=open_exercise,
+        begun=True,
+    )  # fmt: skip
 
 
 def map_of_course(folder: Path, here: str = "") -> CourseMap:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import CodeType
@@ -79,7 +79,11 @@ def _read(source: str, room: int) -> PythonCell:
     if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
         call = _shell_call(tree.body[0].value)
         if call is not None and call.method == "run_cell_magic":
-            return _cell_of_magic(call, "\n" * (call.node.lineno - 1), room)
+            name, _, body = call.words
+            if name not in _RUN_THEIR_CELL or room == 0:
+                return PythonCell("", (call.shown,))  # below any other cell magic there is nothing for a rank
+            inner = _read(body, room - 1)
+            return PythonCell("\n" * call.node.lineno + inner.text, inner.taken_out)
     return _without_calls(text, tree, room)
 
 
@@ -149,23 +153,21 @@ def _shell_call(node: ast.AST) -> _ShellCall | None:
     return None
 
 
-def _cell_of_magic(call: _ShellCall, above: str, room: int) -> PythonCell:
-    """Return the lines below `%%time` and similar magics; below any other cell magic there is nothing for a rank.
-
-    `above` are the blank lines before the magic.
-    """
-    name, _, body = call.words
-    if name not in _RUN_THEIR_CELL or room == 0:
-        return PythonCell("", (call.shown,))
-    inner = _read(body, room - 1)
-    return PythonCell(f"{above}\n{inner.text}", inner.taken_out)
-
-
 def _without_calls(text: str, tree: ast.Module, room: int) -> PythonCell:
     """Return the cell with each shell call replaced by Python; no line moves."""
-    lines = [line.encode() for line in text.split("\n")]
+    calls = []
+    statements = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            statements.add(node.value)
+        call = _shell_call(node)
+        if call is not None:
+            calls.append((call, node in statements))  # ast.walk yields a statement before its value
+    calls.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset))
+
+    lines = list(map(str.encode, text.split("\n")))
     taken_out = []
-    for call, is_statement in reversed(list(_shell_calls(tree))):
+    for call, is_statement in reversed(calls):
         node = call.node
         if node.lineno != node.end_lineno:  # IPython writes each call on one line
             continue
@@ -177,19 +179,6 @@ def _without_calls(text: str, tree: ast.Module, room: int) -> PythonCell:
         line = lines[node.lineno - 1]
         lines[node.lineno - 1] = line[: node.col_offset] + instead.encode() + line[node.end_col_offset :]
     return PythonCell(b"\n".join(lines).decode(), tuple(reversed(taken_out)))
-
-
-def _shell_calls(tree: ast.Module) -> Iterator[tuple[_ShellCall, bool]]:
-    """Yield each shell call from top to bottom, with True if it is a whole statement."""
-    found = []
-    statements = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr):
-            statements.add(node.value)
-        call = _shell_call(node)
-        if call is not None:
-            found.append((call, node in statements))  # ast.walk yields a statement before its value
-    yield from sorted(found, key=lambda one: (one[0].node.lineno, one[0].node.col_offset))
 
 
 def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:

@@ -49,19 +49,15 @@ def rehearsed(rows: Any, known: Sequence[float | None]) -> Rehearsal:
         f"On {units.count(len(measured), 'row')} with open measurements, the middle is {_percent(off)} off on average; "
         f"{inside} lie within their intervals, which are ± {_percent(wide)} wide on average."
     )
-    return Rehearsal(words, _not_fit(words, middle, measured, off, inside, wide))
 
-
-def _not_fit(
-    words: str, middle: np.ndarray, measured: np.ndarray, off: float, inside: int, wide: float
-) -> Complaint:
+    complaint = None
     if off > MOST_OFF:
-        return f"{words} The limit is {_percent(MOST_OFF)} off. {one_factor(middle, measured, NEAR)}".rstrip()
-    if wide > MOST_WIDE:
-        return f"{words} The limit is ± {_percent(MOST_WIDE)}: an interval that holds everything says nothing."
-    if inside < LEAST_INSIDE * len(measured):
-        return f"{words} At least two in three must: how far off is your model on the rows it was fitted to?"
-    return None
+        complaint = f"{words} The limit is {_percent(MOST_OFF)} off. {one_factor(middle, measured, NEAR)}".rstrip()
+    elif wide > MOST_WIDE:
+        complaint = f"{words} The limit is ± {_percent(MOST_WIDE)}: an interval that holds everything says nothing."
+    elif inside < LEAST_INSIDE * len(measured):
+        complaint = f"{words} At least two in three must: how far off is your model on the rows it was fitted to?"
+    return Rehearsal(words, complaint)
 
 
 def _percent(share: float) -> str:

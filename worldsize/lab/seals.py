@@ -12,7 +12,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -72,20 +72,30 @@ def refused(why: str, before: Sequence[Seal], taken_back: Sequence[Seal]) -> str
 
 def with_seal(state: dict[str, Any], id: str, seal: Seal) -> None:
     """Put a seal into a lab's state; it replaces seals that are not opened yet."""
-    kept = [one for one in seals_in(state, id) if one.opened]
-    _put(state, id, [*kept, seal])
+    withdrawn(state, id)
+    _put(state, id, [*seals_in(state, id), seal])
 
 
 def withdrawn(state: dict[str, Any], id: str) -> list[Seal]:
     """Remove the unopened seals of `id` from a lab's state, and return them."""
-    kept = seals_in(state, id)
-    _put(state, id, [one for one in kept if one.opened])
-    return [one for one in kept if not one.opened]
+    kept, removed = [], []
+    for one in seals_in(state, id):
+        if one.opened:
+            kept.append(one)
+        else:
+            removed.append(one)
+    _put(state, id, kept)
+    return removed
 
 
 def opened(state: dict[str, Any], id: str) -> None:
     """Note in a lab's state that the seals of `id` are now open."""
-    _put(state, id, [one if one.opened else Seal(one.numbers, one.digest, one.at, _now()) for one in seals_in(state, id)])
+    found = []
+    for one in seals_in(state, id):
+        if not one.opened:
+            one = replace(one, opened=_now())
+        found.append(one)
+    _put(state, id, found)
 
 
 def sealed_now(id: str, numbers: Sequence[Sequence[float]], functions: Sequence[Callable]) -> Seal:

@@ -76,9 +76,9 @@ class LabFile:
         except FileNotFoundError:
             return _empty()
         except (ValueError, RecursionError) as error:
-            return self._move_aside(error)
+            reason = error
 
-    def _move_aside(self, reason: Exception) -> State:
+        # the file is moved aside, and its sound entries are kept
         sound = _sound_part(self.path)
         kept = {**self._known, **sound}
         for section in SECTIONS:

@@ -187,22 +187,17 @@ def maker_of(node: ast.stmt) -> Maker | None:
                 return "change"
         return None if node.value is None else plainly(node.value)
 
-    if isinstance(node, (ast.If, ast.Try)):
-        return _maker_of_block(node)
-    return _MAKERS.get(type(node), "block")
-
-
-def _maker_of_block(node: ast.If | ast.Try) -> Maker | None:
-    """Return None for `try: import …` and `if …:` around definitions alone."""
+    # `try: import …` and `if …:` around definitions alone only define, too
     if isinstance(node, ast.If):
         if plainly(node.test):
             return "block"
-        inner = [*node.body, *node.orelse]
-    else:
+        return "block" if any(map(maker_of, [*node.body, *node.orelse])) else None
+    if isinstance(node, ast.Try):
         inner = [*node.body, *node.orelse, *node.finalbody]
         for handler in node.handlers:
             inner += handler.body
-    return "block" if any(map(maker_of, inner)) else None
+        return "block" if any(map(maker_of, inner)) else None
+    return _MAKERS.get(type(node), "block")
 
 
 def plainly(value: ast.expr) -> Maker | None:
@@ -216,21 +211,13 @@ def plainly(value: ast.expr) -> Maker | None:
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Lambda):
-            todo += [default for default in (*node.args.defaults, *node.args.kw_defaults) if default]
+            todo += filter(None, [*node.args.defaults, *node.args.kw_defaults])
             continue
         if isinstance(node, ast.Call):
-            if not _makes_a_value(node.func):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))  # of `f(…)` and of `a.f(…)`
+            if name not in CONSTRUCTORS and not name[:1].isupper():
                 return "call"
         elif not isinstance(node, _PLAIN):
             return "expression"
         todo += ast.iter_child_nodes(node)
     return None
-
-
-def _makes_a_value(function: ast.expr) -> bool:
-    name = ""
-    if isinstance(function, ast.Name):
-        name = function.id
-    elif isinstance(function, ast.Attribute):
-        name = function.attr
-    return name in CONSTRUCTORS or name[:1].isupper()

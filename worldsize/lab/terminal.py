@@ -53,9 +53,15 @@ def terminal(
     if program is None:
         raise ValueError(f"terminal: expected a program, got {words[0]!r}, which is not on PATH. Is it installed here?")
 
+    environment = {"OMP_NUM_THREADS": "1"}
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if loopback:
+        environment["GLOO_SOCKET_IFNAME"] = loopback[0]
+    environment |= {**os.environ, **(env or {}), _MARK: mark}
+
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [program, *words[1:]], cwd=folder, env={**_defaults(), **os.environ, **(env or {}), _MARK: mark},
+            [program, *words[1:]], cwd=folder, env=environment,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
@@ -70,16 +76,6 @@ def terminal(
         last = output.strip().rpartition("\n")[2]
         raise CommandFailed(f"{words[0]}: expected exit code 0, got {process.returncode}. Its last line: {last}", output)
     return output
-
-
-def _defaults() -> dict[str, str]:
-    defaults = {"OMP_NUM_THREADS": "1"}
-    for _, name in socket.if_nameindex():
-        if name in ("lo", "lo0"):
-            defaults["GLOO_SOCKET_IFNAME"] = name
-            break
-
-    return defaults
 
 
 def _follow(process: subprocess.Popen, log: int, timeout_s: float) -> bool:

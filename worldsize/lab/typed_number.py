@@ -39,7 +39,7 @@ def parse_number(text: str, unit: str = "") -> float | None:
     A unit in the text is converted if it measures the same quantity. Raises ValueError, which says what to type.
     """
     bare = text.strip().replace("−", "-")
-    if not bare or bare == unit:
+    if bare in ("", unit):
         return None
 
     typed = _TYPED.fullmatch(bare)
@@ -75,9 +75,9 @@ def _plain(digits: str, text: str) -> Fraction:
         decimal, whole = digits.replace(",", "."), digits.replace(",", "")
         raise ValueError(f"“{text.strip()}” can be read in two ways: type {decimal} or {whole}")
 
-    if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d*)?", digits) and not digits.startswith("0"):
+    if re.fullmatch(r"(?!0)\d{1,3}(,\d{3})+(\.\d*)?", digits):
         digits = digits.replace(",", "")
-    elif re.fullmatch(r"[1-9]\d{0,2}(\.\d{3})+,\d*", digits) or re.fullmatch(r"[1-9]\d{0,2}(\.\d{3}){2,}", digits):
+    elif re.fullmatch(r"[1-9]\d{0,2}((\.\d{3})+,\d*|(\.\d{3}){2,})", digits):
         digits = digits.replace(".", "").replace(",", ".")
     elif re.fullmatch(r"\d+,\d+", digits):
         digits = digits.replace(",", ".")
@@ -88,8 +88,9 @@ def _plain(digits: str, text: str) -> Fraction:
 
 
 def _factor(typed: str, asked: str, text: str) -> Fraction:
-    """Return the factor that converts a number in the unit `typed` to the unit `asked`."""
-    known = _SPELLED.get(typed) or _SPELLED.get(typed.removesuffix("s")) or typed
+    """Return the factor that converts a number in the unit `typed` to the unit `asked`. Raises ValueError if there is none."""
+    singular = typed.removesuffix("s")
+    known = _SPELLED.get(typed, _SPELLED.get(singular, typed))
     measured_in = _SPELLED.get(asked.removesuffix("s"), asked)
     one_of_many = asked.endswith("s") and len(asked) > 2 and typed == asked.removesuffix("s")
     if typed in ("", asked) or known == measured_in or one_of_many:
@@ -99,19 +100,17 @@ def _factor(typed: str, asked: str, text: str) -> Fraction:
         if measured_in in family and known in family:
             return family[known] / family[measured_in]
 
-    raise ValueError(_wrong_unit(typed, asked, text))
-
-
-def _wrong_unit(typed: str, asked: str, text: str) -> str:
     stem, slash, rest = typed.partition("/")
     if stem.lower() in _EITHER and stem not in _SIZES:
         bits, its_bytes = (f"{name}{slash}{rest}" for name in _EITHER[stem.lower()])
-        return f"“{text.strip()}” can mean bits or bytes: write {bits} or {its_bytes}"
+        raise ValueError(f"“{text.strip()}” can mean bits or bytes: write {bits} or {its_bytes}")
     if not re.match(r"[^\W\d_]|[%×]", typed):
-        return _no_number(text)
+        raise ValueError(_no_number(text))
 
     wanted = f"a number of {asked}" if asked else "a number without a unit"
-    return f"“{text.strip()}” ends in “{typed}”, which is not a unit of this question: type {wanted}, such as {EXAMPLES}"
+    raise ValueError(
+        f"“{text.strip()}” ends in “{typed}”, which is not a unit of this question: type {wanted}, such as {EXAMPLES}"
+    )
 
 
 def _no_number(text: str) -> str:
