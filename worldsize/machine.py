@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -22,7 +23,14 @@ def present_cores() -> int:
 def usable_cores(cgroup: Path = _CGROUP) -> float:
     """Return the cores that this process may use: the affinity mask, or a container's or hub's quota (perhaps 1.5) if lower."""
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present_cores()
-    return min(filter(None, (mask, _cpu_quota(cgroup), _granted("CPU_LIMIT"))))
+    quota, period = _number(cgroup / "cpu/cpu.cfs_quota_us"), _number(cgroup / "cpu/cpu.cfs_period_us")
+    with suppress(OSError, ValueError):
+        quota, period = map(int, (cgroup / "cpu.max").read_text().split())  # "150000 100000", or "max 100000"
+
+    limits = [mask, _granted("CPU_LIMIT")]
+    if quota and period:
+        limits.append(quota / period)
+    return min(filter(None, limits))
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> tuple[int, int]:
@@ -30,25 +38,13 @@ def memory_bytes(cgroup: Path = _CGROUP) -> tuple[int, int]:
     import psutil  # here, because an agent may start without psutil
 
     host = psutil.virtual_memory()
-    of_container = _number(cgroup / "memory.max") or _number(cgroup / "memory/memory.limit_in_bytes")
+    of_container = _number(cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes")
     limit = int(min(filter(None, (of_container, _granted("MEM_LIMIT"))), default=0))
-    if not limit or limit >= host.total:
+    if not 0 < limit < host.total:
         return host.total, host.available
 
-    used = _number(cgroup / "memory.current") or _number(cgroup / "memory/memory.usage_in_bytes") or 0
+    used = _number(cgroup / "memory.current", cgroup / "memory/memory.usage_in_bytes")
     return limit, max(0, min(limit - used, host.available))
-
-
-def _cpu_quota(cgroup: Path) -> float | None:
-    words = _words(cgroup / "cpu.max")  # "150000 100000", or "max 100000"
-    if len(words) == 2 and words[0] != "max":
-        return int(words[0]) / int(words[1])
-
-    quota = _number(cgroup / "cpu/cpu.cfs_quota_us")
-    period = _number(cgroup / "cpu/cpu.cfs_period_us")
-    if not quota or not period:
-        return None
-    return quota / period
 
 
 def _granted(variable: str) -> float | None:
@@ -60,15 +56,11 @@ def _granted(variable: str) -> float | None:
     return said if 0 < said < math.inf else None
 
 
-def _number(path: Path) -> int | None:
-    words = _words(path)
-    if not words or not words[0].isdigit():
-        return None
-    return int(words[0])
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
+def _number(*paths: Path) -> int:
+    """Return the number in the first of these files that holds one above 0; 0 if none does."""
+    for path in paths:
+        with suppress(OSError, ValueError):
+            number = int(path.read_text())
+            if number > 0:
+                return number
+    return 0

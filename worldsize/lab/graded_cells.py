@@ -105,7 +105,7 @@ def defines(source: str, name: str) -> bool:
     escaped = re.escape(name)
     if re.search(rf"^def\s+{escaped}\s*\(|^{escaped}\s*=", source, re.MULTILINE):
         return True
-    return any(name in one.binds for one in statements(source) or ())
+    return any(name in one.binds for one in statements(source))
 
 
 def lines_of(source: str) -> list[str]:

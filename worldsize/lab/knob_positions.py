@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from worldsize.figures.base import Picture
@@ -55,28 +55,25 @@ def bundle(
     """
     kept = picture.bundle()
     start = ",".join(str(list(offered).index(values[name])) for name, offered in choices.items())
+    offered = [list(enumerate(options)) for options in choices.values()]
+    rows = list(itertools.product(*offered))
     pictures = {}
-    for position, chosen in _positions(choices, values):
-        if position != start:
-            with unobserved():
-                drawn = draw(**chosen)
-            shown = re.sub("<img[^>]*>", "", drawn.html(b""))  # without a bitmap beside its SVG
-            if "<svg" not in shown:
-                shown = drawn._repr_html_()
-            # base64 of gzip, which browsers can decompress
-            pictures[position] = base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()
+    for row in rows:
+        position = ",".join(str(number) for number, _ in row)
+        chosen = {name: value for name, (_, value) in zip(choices, row, strict=True)}
+        moved = sum(chosen[name] != values[name] for name in choices)
+        if position == start or (len(rows) > MOST_POSITIONS and moved > 1):
+            continue
+
+        with unobserved():
+            drawn = draw(**chosen)
+        shown = re.sub("<img[^>]*>", "", drawn.html(b""))  # without a bitmap beside its SVG
+        if "<svg" not in shown:
+            shown = drawn._repr_html_()
+        # base64 of gzip, which browsers can decompress
+        pictures[position] = base64.b64encode(gzip.compress(shown.encode(), 9, mtime=0)).decode()
 
     fields = [{"name": name.replace("_", " "), "values": list(map(said, offered))} for name, offered in choices.items()]
     data = html.escape(json.dumps({"how": how, "knobs": fields, "start": start, "pictures": pictures}, ensure_ascii=False))
     kept["text/html"] = f'<div class="ws-knobs" data-knobs="{data}"><div>{kept["text/html"]}</div></div>'
     return kept
-
-
-def _positions(choices: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    offered = [list(enumerate(options)) for options in choices.values()]
-    many = list(itertools.product(*offered))
-    for row in many:
-        chosen = {name: value for name, (_, value) in zip(choices, row, strict=True)}
-        moved = sum(chosen[name] != values[name] for name in choices)
-        if len(many) <= MOST_POSITIONS or moved <= 1:
-            yield ",".join(str(number) for number, _ in row), chosen

@@ -108,8 +108,9 @@ class Panel:
         except KeyboardInterrupt:
             drawn, said = _drawn(notice("stopped: choose a value, or run again")), "stopped"
         except Exception as error:
-            drawn = _drawn(notice(f"{type(error).__name__}: {_first_line(error)}"))
-            said = f"failed: {_first_line(error)}"
+            first_line, *_ = str(error).splitlines() or ["no words"]
+            drawn = _drawn(notice(f"{type(error).__name__}: {first_line}"))
+            said = f"failed: {first_line}"
 
         self.picture.value = drawn[0]
         self._left.update(*self._lasting(drawn))
@@ -136,7 +137,3 @@ def _said(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no words"])[0]

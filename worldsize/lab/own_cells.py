@@ -140,8 +140,8 @@ class OwnCells:
                 if room < 0:
                     continue
 
-            rows = statements(cell.source) or []
-            found[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in enumerate(rows)]
+            rows = enumerate(statements(cell.source))
+            found[cell.number] = [_Placed((cell.number, k), row, cell.functions) for k, row in rows]
         return found
 
     @cached_property
@@ -185,10 +185,6 @@ class OwnCells:
 
         above_it = bisect_left(every, above, key=lambda one: one.place)
         return every[(above_it or len(every)) - 1] if every else None
-
-    def dotted(self, name: str) -> list[_Placed]:
-        """Return the own statements `import name.more`, each of which adds a part of `name`."""
-        return [one for one in self.binders.get(name, []) if one.statement.dotted and not one.functions]
 
 
 def printable(line: str) -> str:
@@ -252,8 +248,9 @@ class _Search:
 
     def _find(self, name: str, above: tuple[float, int]) -> None:
         notebook = self._notebook
-        for one in notebook.dotted(name):
-            self._take(one, above)
+        for one in notebook.binders.get(name, []):
+            if one.statement.dotted and not one.functions:  # `import name.more` adds a part of `name`
+                self._take(one, above)
 
         if name in notebook.given:
             return
@@ -324,7 +321,7 @@ def _needed(rows: Sequence[_Placed], functions: Sequence[str]) -> set[tuple[floa
 def names_bound(sources: Iterable[str], stars: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Yield the names that set-up cells make. `stars` holds the names of each module that may be imported with a star."""
     for source in sources:
-        for one in statements(source) or []:
+        for one in statements(source):
             yield from one.binds
             if one.star:
                 for module, names in stars.items():

@@ -70,15 +70,15 @@ def parsed(source: str) -> ast.Module | None:
     return tree_of(python_cell(source).text)
 
 
-def statements(source: str) -> list[Statement] | None:
-    """Return the top-level statements of a cell; None if the cell cannot be parsed or is too long to go along."""
+def statements(source: str) -> list[Statement]:
+    """Return the top-level statements of a cell; [] if the cell cannot be parsed or is too long to go along."""
     if len(source) > MAX_CELL_CHARACTERS:
-        return None
+        return []
 
     source = python_cell(source).text.replace("\f", " ")
     tree = tree_of(source)
     if tree is None or len(tree.body) > MOST_STATEMENTS:
-        return None
+        return []
 
     lines = [line.encode("utf-8", "replace") for line in source.split("\n")]
     return [one for node in tree.body if (one := _statement(node, lines))]

@@ -183,11 +183,12 @@ def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: Ker
             _take_in(run, event, observers)
             if isinstance(event, Prompt):
                 prompts[event.rank] = event
-            if time.monotonic() >= due_s or (prompts and event is None):
+            at_prompt = event is None and len(prompts) > 0
+            if time.monotonic() >= due_s or at_prompt:
                 _publish(run, tails, observers, last=False)
                 due_s = time.monotonic() + _TICK_S
 
-            if prompts and event is None and launches.ask is not None:
+            if at_prompt and launches.ask is not None:
                 typed = launches.ask(prompts)
                 del prompts[typed.rank]
                 ranks.answer(typed)

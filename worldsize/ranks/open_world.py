@@ -313,11 +313,12 @@ class OpenRanks:
 
     def _end(self, why: str) -> None:
         self._idle.stop()
-        if not self.why_closed:
+        was_open = self.is_open
+        if not self._why_closed:
             self._why_closed = why
+        if was_open:
             with suppress(errors.EngineLost):
                 close_order(self._engine, Close(self._name))
-        self._why_closed = self._why_closed or why
 
 
 def open_ranks(

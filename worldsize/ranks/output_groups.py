@@ -72,11 +72,18 @@ def groups(run: Run, ranks: Sequence[int]) -> list[Group]:
 def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
     """Return the text and bundles that a rank put out, in order."""
     data = _read(run.log_path(rank))
-    kinds = _PICTURES if run.plain_results else TYPES
+    kinds = (*(_PICTURES if run.plain_results else TYPES), "text/plain")
 
     pieces: list[Piece] = []
     begun = 0
-    for at, bundle in _bundles(run.files.shown(rank), kinds):
+    for line in _read(run.files.shown(rank)).splitlines():
+        try:
+            row = json.loads(line)
+            bundle = tuple((kind, str(row["data"][kind])) for kind in kinds if kind in row["data"])
+            at = int(row["at"])  # in the log
+        except (ValueError, KeyError, TypeError):
+            continue  # a malformed line
+
         _add_text(pieces, data[begun:at])
         pieces.append(Piece(bundle=bundle))
         begun = max(begun, at)
@@ -86,19 +93,6 @@ def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
 
 def _read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
-
-
-def _bundles(path: Path, kinds: Sequence[str]) -> list[tuple[int, tuple[tuple[str, str], ...]]]:
-    """Return a rank's bundles with their offsets in its log, reduced to these kinds and text; skip malformed lines."""
-    found = []
-    for line in _read(path).splitlines():
-        try:
-            row = json.loads(line)
-            bundle = tuple((kind, str(row["data"][kind])) for kind in (*kinds, "text/plain") if kind in row["data"])
-            found.append((int(row["at"]), bundle))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
 
 
 def _add_text(pieces: list[Piece], data: bytes) -> None:

@@ -23,7 +23,7 @@ from worldsize.engines.ranks.rank_failure import frames_of
 from worldsize.errors import NotYet
 from worldsize.launch.run import KernelLaunches
 from worldsize.links import Link
-from worldsize.simulate import replay, symmetry, witnesses
+from worldsize.simulate import replay, witnesses
 from worldsize.simulate.early_ends import Abandoned, TooManyMessages
 from worldsize.simulate.fabric import SimulatedFabric
 from worldsize.simulate.generators import GeneratorsUsed
@@ -39,6 +39,7 @@ from worldsize.trace import Span
 MOST_MESSAGES = 3_000_000
 MOST_FULL_RANKS = 20_000  # each has its own stack
 MOST_UNEVEN_RANKS = 20_000  # each call is a vector over all of them
+_SMALL_WORLD = 64  # ranks at most, so that it is quick to simulate in full
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,6 @@ class Setting:
     dies_s: np.ndarray
     most_messages: int = MOST_MESSAGES
 
-    def clocks(self) -> Clocks:
-        return Clocks(self.world_size, self.link, self.nodes)
-
     @property
     def node_ranks(self) -> int:
         return self.nodes.ranks if self.nodes else 1
@@ -64,6 +62,16 @@ class Setting:
     def with_ranks(self, world_size: int) -> Setting:
         """Return the same setting for `world_size` ranks, all of one speed and without failures."""
         return replace(self, world_size=world_size, slowness=np.ones(world_size), dies_s=np.full(world_size, np.inf))
+
+    def world(self) -> World:
+        """Return a new world in which every rank is simulated."""
+        clocks = Clocks(self.world_size, self.link, self.nodes)
+        return World(self.world_size, clocks, self.slowness.tolist(), self.dies_s.tolist(), self.most_messages)
+
+    def symmetric_world(self) -> SymmetricWorld:
+        """Return a new world in which the ranks of one node stand for all others."""
+        k, clocks = self.node_ranks, Clocks(self.world_size, self.link, self.nodes)
+        return SymmetricWorld(self.world_size, clocks, [1.0] * k, [np.inf] * k, MOST_MESSAGES)
 
 
 def simulated(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
@@ -98,13 +106,9 @@ def _too_large(setting: Setting, what: str, why: str) -> str:
 
 def in_full(call: Payload, setting: Setting, launches: KernelLaunches) -> SimulatedRun:
     """Simulate every rank and every message. Raises `simulate`'s errors, and TooManyMessages."""
-    began_s, n = time.monotonic(), setting.world_size
-
-    def world() -> World:
-        return World(n, setting.clocks(), setting.slowness.tolist(), setting.dies_s.tolist(), setting.most_messages)
-
+    began_s = time.monotonic()
     before = fingerprint(call.fn)
-    ended = _turns(call, setting, world, range(n))
+    ended = _turns(call, setting, setting.world, range(setting.world_size))
     run = _run_of(ended, setting, began_s, launches)
     run.results = ended.results
     _raise_what_went_wrong(run, ended, setting)
@@ -126,7 +130,7 @@ def by_symmetry(
     if uneven and setting.nodes:
         raise NotSymmetric("stragglers reach their node's network card in a different order than other ranks")
 
-    ended = _turns(call, setting, lambda: _symmetric_world(setting), range(k))
+    ended = _turns(call, setting, setting.symmetric_world, range(k))
     run = _run_of(ended, setting, began_s, launches)
     if ended.broken_off is None and ended.stood.waits and ended.world.failure is None:
         raise NotSymmetric(f"{failures.wait_in_short(ended.stood.waits[0])}, for a message that no rank like it sends")
@@ -159,21 +163,18 @@ def by_symmetry(
     return run
 
 
-def _symmetric_world(setting: Setting) -> SymmetricWorld:
-    k = setting.node_ranks
-    return SymmetricWorld(setting.world_size, setting.clocks(), [1.0] * k, [np.inf] * k, MOST_MESSAGES)
-
-
 def _as_in_full(call: Payload, setting: Setting) -> list[str]:
     """Return evidence that symmetry gives the times of a small world simulated in full. Raises NotSymmetric if it does not."""
-    n = symmetry.small_world(setting.world_size, setting.node_ranks)
+    k = setting.node_ranks
+    sizes = range(min(_SMALL_WORLD, setting.world_size - 1), k, -1)
+    n = next((n for n in sizes if setting.world_size % n == 0 and n % k == 0), None)
     if n is None:
         return []
 
     small = setting.with_ranks(n)
     full = in_full(call, small, KernelLaunches()).ended_s
-    ended = _turns(call, small, lambda: _symmetric_world(small), range(setting.node_ranks))
-    if full.tolist() != np.tile(ended.world.clock_s, n // setting.node_ranks).tolist():
+    ended = _turns(call, small, small.symmetric_world, range(k))
+    if full.tolist() != np.tile(ended.world.clock_s, n // k).tolist():
         raise NotSymmetric(f"with {n} ranks, simulated in full, the times differ from those by symmetry")
     return [f"with {n} ranks the times in full are the same, to the last bit"]
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from worldsize.simulate.world import Sent, World
 
-_SMALL_WORLD = 64
-
 Call = tuple[str, int, int, float]  # kind, distance to the other rank, tag, bytes or seconds
 
 
@@ -57,11 +55,3 @@ class SymmetricWorld(World):
     def compute(self, rank: int, seconds: float) -> None:
         self.calls[rank].append(("compute", 0, 0, seconds))
         super().compute(rank, seconds)
-
-
-def small_world(world_size: int, node_ranks: int) -> int | None:
-    """Return a world size that is quick to simulate in full and divides the large one; None if there is none."""
-    for n in range(min(_SMALL_WORLD, world_size - 1), 1, -1):
-        if world_size % n == 0 and n % node_ranks == 0 and n > node_ranks:
-            return n
-    return None

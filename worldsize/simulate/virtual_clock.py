@@ -20,29 +20,23 @@ def virtual_clock(world: World, fn: Callable) -> Iterator[None]:
         (time, "perf_counter"): world.now,
     }
     real = {name: getattr(time, name) for _, name in ways}
-    named = _named_clocks(fn, real)
-
-    with replaced_in_turns(world, ways):
-        try:
-            for cells_names, key, name in named:
-                cells_names[key] = getattr(time, name)
-            yield
-        finally:
-            for cells_names, key, name in named:
-                cells_names[key] = real[name]
-
-
-def _named_clocks(fn: Callable, real: dict[str, Callable]) -> list[tuple[dict, str, str]]:
-    """Return (names of a cell, key there, name in `time`) for each clock that the function's cells have under their own name."""
     names = {id(way): name for name, way in real.items()}
-    places = [getattr(fn, "__globals__", {})]
-    places += [f.__globals__ for f in reachable(fn).values() if hasattr(f, "__globals__")]
 
-    found = {}
-    for place in places:
+    # (names of a cell, key there, name in `time`) for each clock that the function's cells have under their own name
+    named = {}
+    for function in (fn, *reachable(fn).values()):
+        place = getattr(function, "__globals__", {})
         if place.get("__name__") == "time":
             continue
         for key, value in place.items():
             if id(value) in names:
-                found[id(place), key] = (place, key, names[id(value)])
-    return list(found.values())
+                named[id(place), key] = (place, key, names[id(value)])
+
+    with replaced_in_turns(world, ways):
+        try:
+            for cells_names, key, name in named.values():
+                cells_names[key] = getattr(time, name)
+            yield
+        finally:
+            for cells_names, key, name in named.values():
+                cells_names[key] = real[name]
