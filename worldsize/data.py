@@ -133,10 +133,7 @@ def load(name: str, *, download: bool = False) -> Dataset:
     if name == "fashion-mnist":
         return load_fashion_mnist(data_folders())
     if name == "cifar10":
-        import pooch  # here, because most labs need no download and ranks should start fast
-
-        downloads = Path(pooch.os_cache("worldsize"))
-        return load_cifar10([*data_folders(), downloads], download=download)
+        return load_cifar10([*data_folders(), cache_folder()], download=download)
 
     raise ValueError(
         f"data.load: expected the name of a data set, 'fashion-mnist' or 'cifar10', got {name!r}. "
@@ -193,6 +190,13 @@ def data_folders() -> list[Path]:
     if shipped_files.CARRIED_FOLDER.is_dir():
         folders.append(shipped_files.CARRIED_FOLDER / "datasets")
     return folders
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder, the target of downloads."""
+    import pooch  # here, because most labs need no download and ranks should start fast
+
+    return Path(pooch.os_cache("worldsize"))
 
 
 def find(file: DataFile, folders: Sequence[Path]) -> Path | None:

@@ -21,9 +21,7 @@ def number(value: float, unit: str = "") -> str:
     magnitude = abs(value)
     if not math.isfinite(value):
         text = str(value)
-    elif magnitude >= 1e6 or 0 < magnitude < 1e-4:
-        text = f"{value:.3g}"
-    elif magnitude >= 100:
+    elif 100 <= magnitude < 1e6:
         text = f"{value:,.0f}"
     else:
         text = f"{value:.3g}"

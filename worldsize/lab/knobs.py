@@ -28,7 +28,21 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
     headless run shows the picture alone or, for the site, also those at other values (`beforehand`). Raises ValueError for a name
     that `draw` does not take, or without such a default.
     """
-    values = _starting_values(draw, choices)
+    parameters = inspect.signature(draw).parameters
+    values = {}
+    for name, offered in choices.items():
+        if name not in parameters:
+            raise ValueError(
+                f"knobs: {draw.__name__} takes no {name!r}; expected some of {', '.join(parameters) or 'none'}."
+            )
+
+        values[name] = default = parameters[name].default
+        if default not in list(offered):
+            got = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
+            raise ValueError(
+                f"knobs: expected {draw.__name__} to have one of {list(offered)} as default for {name!r}, got {got}."
+            )
+
     picture, how = knob_positions.drawn_first(draw, values)
 
     if os.environ.get("WORLDSIZE_HEADLESS") == "1":
@@ -41,26 +55,6 @@ def knobs(draw: Callable[..., Any], **choices: Sequence[Any]) -> None:
         return
 
     Panel(draw, choices, values).show(picture)
-
-
-def _starting_values(draw: Callable, choices: dict[str, Sequence[Any]]) -> dict[str, Any]:
-    parameters = inspect.signature(draw).parameters
-    values = {}
-    for name, offered in choices.items():
-        if name not in parameters:
-            raise ValueError(
-                f"knobs: {draw.__name__} takes no {name!r}; expected some of {', '.join(parameters) or 'none'}."
-            )
-
-        default = parameters[name].default
-        if default not in list(offered):
-            got = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
-            raise ValueError(
-                f"knobs: expected {draw.__name__} to have one of {list(offered)} as default for {name!r}, got {got}."
-            )
-        values[name] = default
-
-    return values
 
 
 def _drawn(picture: Any) -> tuple[str, str]:

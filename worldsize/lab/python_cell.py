@@ -76,15 +76,19 @@ def _read(source: str, room: int) -> PythonCell:
     tree = tree_of(text)
     if tree is None:
         return PythonCell(text)
-    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
-        call = _shell_call(tree.body[0].value)
-        if call is not None and call.method == "run_cell_magic":
-            name, _, body = call.words
-            if name not in _RUN_THEIR_CELL or room == 0:
-                return PythonCell("", (call.shown,))  # below any other cell magic there is nothing for a rank
-            inner = _read(body, room - 1)
-            return PythonCell("\n" * call.node.lineno + inner.text, inner.taken_out)
-    return _without_calls(text, tree, room)
+
+    call = None
+    match tree.body:
+        case [ast.Expr(value=value)]:
+            call = _shell_call(value)
+    if call is None or call.method != "run_cell_magic":
+        return _without_calls(text, tree, room)
+
+    name, _, body = call.words
+    if name not in _RUN_THEIR_CELL or room == 0:
+        return PythonCell("", (call.shown,))  # below any other cell magic there is nothing for a rank
+    inner = _read(body, room - 1)
+    return PythonCell("\n" * call.node.lineno + inner.text, inner.taken_out)
 
 
 _remembered = lru_cache(maxsize=128)(_read)
@@ -192,7 +196,10 @@ def _instead(call: _ShellCall, is_statement: bool, room: int) -> str | None:
         return None
     if is_statement:
         return text
-    return f"({text})" if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr) else None
+    match tree.body:
+        case [ast.Expr()]:
+            return f"({text})"
+    return None
 
 
 # ---- running -----------------------------------------------------------------------------------

@@ -136,7 +136,16 @@ class RanksMagics:
 
     def _run(self, world: OpenRanks, cell: str, ranks: tuple[int, ...], words: Words) -> None:
         text = "\n" + cell  # stands for the magic's line, so that line numbers match
-        _refuse_magics(text)
+        try:
+            compile(text, "<cell>", "exec")
+        except SyntaxError:
+            for number, line in enumerate(text.split("\n"), 1):
+                if line.lstrip().startswith(("%", "!")):  # another magic
+                    raise ValueError(
+                        f"line {number}: ranks have no shell: expected Python, got {line.strip()!r}. Run this line in an "
+                        f"ordinary notebook cell."
+                    ) from None
+
         along = definitions.along(text, self._shell.user_ns, self._cells())
         file = self._shell.compile.cache(text, self._shell.execution_count)
         self._observer.ranks = ranks
@@ -156,19 +165,6 @@ class RanksMagics:
                 self._known_cells[key] = Cell(code, self._shell.compile.get_code_name(text, code, number))
             found.append(self._known_cells[key])
         return found[:-1] if found and _MAGIC.match(raw[-1]) is None else found
-
-
-def _refuse_magics(text: str) -> None:
-    """Raise ValueError for a line that is another magic: ranks have no shell."""
-    try:
-        compile(text, "<cell>", "exec")
-    except SyntaxError:
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.lstrip().startswith(("%", "!")):
-                raise ValueError(
-                    f"line {number}: ranks have no shell: expected Python, got {line.strip()!r}. Run this line in an "
-                    f"ordinary notebook cell."
-                ) from None
 
 
 def register(shell: Any, observer: CellText, ask_user: Callable[[str], str] | None) -> None:
