@@ -277,7 +277,7 @@ def test_the_stop_button_ends_a_simulation_with_what_there_is_of_it():
 
 
 def opens_a_group(fabric):
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", rank=fabric.rank, world_size=fabric.world_size)
 
 
 def starts_a_thread(fabric):

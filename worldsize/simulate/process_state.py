@@ -102,7 +102,7 @@ class ProcessState:
             yield
 
 
-def _refuse(words: str, rank: int, *_: Any, **__: Any) -> NoReturn:
+def _refuse(words: str, rank: int, /, *_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(f"rank {rank} {words}")
 
 
