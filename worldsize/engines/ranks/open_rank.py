@@ -69,7 +69,7 @@ class OpenRank:
             rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=own_device(),
             display=self.display,
         )  # fmt: skip
-        self._channel.rest()
+        self._channel.resting = True
         self._channel.tell("entered", time.monotonic())
 
         while True:
