@@ -206,6 +206,7 @@ class LocalEngine:
 
     plain_results = False
     stops_within_s = 2.5  # then an agent whose run does not stop is killed
+    _idle_s = staticmethod(idle_s)
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
@@ -234,10 +235,9 @@ class LocalEngine:
             wanted = self._wanted()
             self._idle.used(self._idle_s())
             known = self._agents.get(wanted)
-            if known is not None and known.alive():
-                return known
-
             if known is not None:
+                if known.alive():
+                    return known
                 known.close(0, keep_runs=True)
             self._agents[wanted] = self._started(wanted[0])
             return self._agents[wanted]
@@ -305,21 +305,22 @@ class LocalEngine:
     def running(self) -> LocalRanks | None:
         """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
-        return LocalRanks(self, agent) if agent is not None and agent.busy else None
+        if agent is None or not agent.busy:
+            return None
+        return LocalRanks(self, agent)
 
     def keeper(self) -> object | None:
         """Return the agent that keeps the ranks that stay. If a later call returns another object, those ranks have ended."""
         agent = self._known()
-        return agent if agent is not None and agent.alive() else None
+        if agent is None or not agent.alive():
+            return None
+        return agent
 
     def _known(self) -> AgentProcess | None:
         """Return the agent for the current settings; None in a fork of the kernel, which does not own the agent."""
         return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
 
     # ---- closing an idle agent -------------------------------------------------------------------
-
-    def _idle_s(self) -> float:
-        return idle_s()
 
     def _at_work(self) -> bool:
         """Return whether an agent runs an order, holds ranks that stay, or is still starting."""

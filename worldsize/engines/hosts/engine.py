@@ -36,6 +36,7 @@ class HostsEngine(LocalEngine):
     """
 
     stops_within_s = 30.0  # ending the head would end all hosts; a lost host is noticed sooner
+    _idle_s = staticmethod(lambda: math.inf)  # hosts have an idle limit of their own (`retire_if_idle`)
 
     def __init__(self, env: Sequence[str] = (), trusted_network: bool = False) -> None:
         super().__init__()
@@ -54,10 +55,6 @@ class HostsEngine(LocalEngine):
     def _wanted(self) -> tuple[StartMethod, Network]:
         """Return the one head's settings: this kernel's variables concern ranks on this machine only."""
         return "forkserver", "shared"
-
-    def _idle_s(self) -> float:
-        """Return infinity: hosts have an idle limit of their own (`retire_if_idle`)."""
-        return math.inf
 
     def _agent(self) -> AgentProcess:
         with self._use:
