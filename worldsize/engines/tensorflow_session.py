@@ -97,7 +97,7 @@ class TensorFlowSession(session.Session):
         if request.what == "restart":
             self.killed.discard(other)
             self.returned.pop(other, None)
-            self.job.files.result(other).unlink(missing_ok=True)
+            self.job.files.of(other, "result").unlink(missing_ok=True)
             self._start_one(other)
         self.host_of(rank).tell(rank, "granted")
 

@@ -64,7 +64,7 @@ def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
 
     pieces: list[Piece] = []
     begun = 0
-    for at, bundle in _bundles(run.files.shown(rank), kinds):
+    for at, bundle in _bundles(run.files.of(rank, "shown"), kinds):
         _add_text(pieces, data[begun:at])
         pieces.append(Piece(bundle=bundle))
         begun = max(begun, at)

@@ -112,7 +112,13 @@ class RemoteRanks(Host):
     def keep_addresses(self, count: int) -> list[str]:
         addresses = self.call("keep_addresses", count)
         own = self.facts(with_gpus=False).address
-        if len(addresses) != count or not all(_is_place(address, own) for address in addresses):
+        sound = len(addresses) == count
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            # six digits are enough to see that a port is too large
+            if host != own or not (port.isascii() and port.isdecimal()) or not 0 < int(port[:6]) < 65536:
+                sound = False
+        if not sound:
             self._lose("it keeps addresses that are not its own")
         return addresses
 
@@ -173,7 +179,7 @@ class RemoteRanks(Host):
     def _write_records(self) -> None:
         for rank, record in self.records.items():
             with suppress(BadMessage):  # the trace then lacks this rank
-                write_whole(self.job.files.record(rank), pickle.dumps(host_messages.body(bytes(record), RankRecord)))
+                write_whole(self.job.files.of(rank, "record"), pickle.dumps(host_messages.body(bytes(record), RankRecord)))
         self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------
@@ -288,20 +294,11 @@ class RemoteRanks(Host):
             self.records.setdefault(rank, bytearray()).extend(chunk.data)
             return
 
-        files = self.job.files
-        paths = {"log": files.log, "native_log": files.native_log, "result": files.result, "shown": files.shown}
-        path = paths[chunk.kind](rank)
         try:
-            with open(path, "ab") as file:
+            with open(self.job.files.of(rank, chunk.kind), "ab") as file:
                 file.write(chunk.data)
         except OSError as error:
             self._lose(f"its files cannot be written here: {error}")
-
-
-def _is_place(address: str, own: str) -> bool:
-    host, _, port = address.rpartition(":")
-    # six digits are enough to see that a port is too large
-    return host == own and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
 
 
 def _speaks_for(content: Any) -> Iterator[int]:

@@ -107,7 +107,7 @@ class RankChannel:
         """Switch reports and records to `job`, the next order, which runs in callees of the function `below`."""
         reports = gather(job.origin_s)
         with self._lock:
-            self.last_seen.move_to(job.files.last_seen(self.rank), below)
+            self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
@@ -214,7 +214,7 @@ class RankChannel:
     def _save(self, record: bytes) -> None:
         """Write a record to its file, if it has bytes."""
         if record:
-            write_whole(self.job.files.record(self.rank), record)
+            write_whole(self.job.files.of(self.rank, "record"), record)
 
     def _record(self) -> bytes:
         """Return the pickled record so far; b"" if nothing was recorded."""
