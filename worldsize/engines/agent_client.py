@@ -90,6 +90,7 @@ class AgentProcess:
             self._decided.set()
             while True:
                 self.events.put(self.connection.recv())
+
         self.gone = True
         self._decided.set()
         self.events.put(None)
@@ -159,6 +160,7 @@ def _agent_environment(own_dir: Path) -> dict[str, str]:
     path = str(Path(__file__).resolve().parents[2])
     if os.environ.get("PYTHONPATH"):
         path += os.pathsep + os.environ["PYTHONPATH"]
+
     usual = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     return {**usual, **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
 
@@ -331,6 +333,7 @@ class LocalEngine:
         with self._lock:
             if self._pid != os.getpid() or self._at_work() or not self._agents:
                 return
+
             ended = list(self._agents.values())
             self._agents.clear()
             self._gave_back_min = self._idle.idle_s / 60

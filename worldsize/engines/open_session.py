@@ -148,11 +148,6 @@ class OpenSession(TorchSession):
             found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
         return found
 
-    def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Handle news that ranks send between two orders."""
-        for news in all_news:
-            self._take(news)
-
     def _take(self, news: RankNews) -> None:
         rank = news.rank
         if news.kind == "silent":

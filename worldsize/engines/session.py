@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import multiprocessing.connection as mpc
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -132,6 +133,7 @@ class Session:
         if names:  # none on this machine alone
             counted = f"{units.count(len(names), 'host')} ({', '.join(names)})"
             line.append(", ".join(filter(None, (counted, self.job.hosts_label))))
+
         line.append("fork server" if self.start_method == "forkserver" else self.start_method)
         if self.job.link:
             line.append(f"links {self.job.link}")
@@ -234,8 +236,12 @@ class Session:
             elif item not in hosts:
                 raise EOFError  # the kernel's pidfd
             else:
-                for news in hosts[item].hear(item):
-                    self._take(news)
+                self.hear(hosts[item].hear(item))
+
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Handle the news of a host."""
+        for news in all_news:
+            self._take(news)
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
@@ -287,6 +293,7 @@ class Session:
         patience_s = time.monotonic() + EXIT_S
         while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
             pass
+
         for rank, silence in self.silent.items():
             self.failures[rank] = silent_failure(rank, silence, self.exit_codes.get(rank))
 
@@ -349,8 +356,7 @@ class Session:
     def _returned_well(self) -> Status:
         """Return "failed" if a host was lost after its ranks returned, because their files may be lost too; else "done"."""
         for host in self._used_hosts():
-            for news in host.heard_before():
-                self._take(news)
+            self.hear(host.heard_before())
 
         lost = self.silent.keys() & self._awaited()
         for rank in lost:

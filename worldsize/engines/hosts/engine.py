@@ -138,6 +138,7 @@ class HostsEngine(LocalEngine):
         """Update `hosts` from an event, and return the event if it concerns a host."""
         if not isinstance(event, HostChange):
             return None
+
         if event.state == "joined":
             known = {**self.hosts, event.name: event}
             self.hosts = dict(sorted(known.items(), key=lambda item: item[1].place))
@@ -196,6 +197,7 @@ class HostsEngine(LocalEngine):
         if self._dir is None or not any(self._dir.glob("run*")):
             self.close()
             return
+
         for agent in self._agents.values():
             agent.close(_LEAVE_S, keep_runs=True)
         self._agents.clear()

@@ -62,6 +62,7 @@ class Invitation:
         for shown in (made.address, made.user, made.host):
             if not isinstance(shown, str) or not shown.isprintable() or len(shown) > 255:
                 raise refusal
+
         for key in (made.head_key, made.public_key, made.secret_key):
             if not isinstance(key, str) or len(key) != 40 or not key.isascii():
                 raise refusal

@@ -52,6 +52,7 @@ class HostLine:
     def receive(self) -> bytes:
         """Wait for the next message and return it. Raises LineClosed after the last one."""
         self.poll(None)
+
         with self._lock:
             if not self._came:
                 raise LineClosed(self.ended)

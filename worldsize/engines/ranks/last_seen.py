@@ -48,8 +48,7 @@ class LastSeen:
     """The writer's end. `below` is a function, as (file, name): only frames it calls are noted."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
-        self._below = below
-        self._noted = _Noted(path)
+        self.move_to(path, below)
 
     def move_to(self, path: Path, below: tuple[str, str]) -> None:
         """Switch to another file, and to the frames below another function."""

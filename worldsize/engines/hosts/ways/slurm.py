@@ -193,6 +193,7 @@ class Slurm(Way):
             failed = "" if "Invalid job id" in done.stderr else done.stderr.strip()
         except NoHosts as error:
             failed = str(error)
+
         if failed:
             print(f"{self.label()} may still exist; end it with scancel {which[0]}: {failed}")
 
@@ -208,6 +209,7 @@ class Slurm(Way):
         """Submit the job and return its number. Raises NoHosts, ValueError."""
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
+
         given = dict(self.parameters)
         options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}  # ours win
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
@@ -240,6 +242,7 @@ class Slurm(Way):
         now_s = time.monotonic()
         if self._state.ended or (self._asked_s and now_s - self._asked_s < _ASK_EVERY_S):
             return self._state
+
         with suppress(NoHosts):
             done = ask("squeue", "-h", "-t", "all", "-j", self._job, "-o", "%T|%r")
             if done.returncode == 0 or "Invalid job id" in done.stderr:
