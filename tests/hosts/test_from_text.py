@@ -31,7 +31,7 @@ def test_parameters_of_slurm_have_submitits_names_and_types() -> None:
     )
     assert isinstance(wanted.way, Slurm)
     assert wanted.way.count == 3
-    assert wanted.way._parameters == {
+    assert wanted.way.parameters == {
         "nodes": 3, "gpus_per_node": 8, "timeout_min": 90, "slurm_partition": "gpu", "slurm_cpus_per_gpu": 5,
     }  # fmt: skip
     assert wanted.way._ports == (50000, 50010)

@@ -87,16 +87,19 @@ def _serve(
         fork_server.start(framework)
 
     from worldsize.engines.jobs import Jobs
+    from worldsize.engines.torch_services import TorchServices
 
+    services = TorchServices(start_method)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(own_dir / "agent.sock"))
         listener.listen(128)
 
         jobs = Jobs(
             kernel=kernel, watched=watched, listener=listener, start_method=start_method, framework=framework,
-            why_shared=why_shared,
+            why_shared=why_shared, services=services,
         )  # fmt: skip
-        jobs.warm_up()
+        if start_method == "forkserver":
+            services.warm(framework)  # from here on a rank can be forked at once
         warm.set()
         kernel.send("ready")
         jobs.serve()

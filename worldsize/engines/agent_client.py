@@ -90,6 +90,7 @@ class AgentProcess:
             self._decided.set()
             while True:
                 self.events.put(self.connection.recv())
+
         self.gone = True
         self._decided.set()
         self.events.put(None)
@@ -159,6 +160,7 @@ def _agent_environment(own_dir: Path) -> dict[str, str]:
     path = str(Path(__file__).resolve().parents[2])
     if os.environ.get("PYTHONPATH"):
         path += os.pathsep + os.environ["PYTHONPATH"]
+
     usual = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     return {**usual, **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(own_dir)}
 
@@ -206,6 +208,7 @@ class LocalEngine:
 
     plain_results = False
     stops_within_s = 2.5  # then an agent whose run does not stop is killed
+    _idle_s = staticmethod(idle_s)
 
     def __init__(self, framework: Framework = "torch") -> None:
         self._framework = framework
@@ -234,10 +237,9 @@ class LocalEngine:
             wanted = self._wanted()
             self._idle.used(self._idle_s())
             known = self._agents.get(wanted)
-            if known is not None and known.alive():
-                return known
-
             if known is not None:
+                if known.alive():
+                    return known
                 known.close(0, keep_runs=True)
             self._agents[wanted] = self._started(wanted[0])
             return self._agents[wanted]
@@ -305,21 +307,22 @@ class LocalEngine:
     def running(self) -> LocalRanks | None:
         """Return the order in progress, or None: an interrupt may have kept the caller from getting `start`'s result."""
         agent = self._known()
-        return LocalRanks(self, agent) if agent is not None and agent.busy else None
+        if agent is None or not agent.busy:
+            return None
+        return LocalRanks(self, agent)
 
     def keeper(self) -> object | None:
         """Return the agent that keeps the ranks that stay. If a later call returns another object, those ranks have ended."""
         agent = self._known()
-        return agent if agent is not None and agent.alive() else None
+        if agent is None or not agent.alive():
+            return None
+        return agent
 
     def _known(self) -> AgentProcess | None:
         """Return the agent for the current settings; None in a fork of the kernel, which does not own the agent."""
         return self._agents.get(self._wanted()) if self._pid == os.getpid() else None
 
     # ---- closing an idle agent -------------------------------------------------------------------
-
-    def _idle_s(self) -> float:
-        return idle_s()
 
     def _at_work(self) -> bool:
         """Return whether an agent runs an order, holds ranks that stay, or is still starting."""
@@ -330,6 +333,7 @@ class LocalEngine:
         with self._lock:
             if self._pid != os.getpid() or self._at_work() or not self._agents:
                 return
+
             ended = list(self._agents.values())
             self._agents.clear()
             self._gave_back_min = self._idle.idle_s / 60

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Cluster:
                 f"Write for example Cluster(worker=2), or Cluster(chief=1, worker=2, ps=1)."
             )
 
-        if not self.chief and not self.worker:
+        if self.chief + self.worker == 0:
             raise ValueError(f"Cluster: expected a chief or a worker that computes something, got {self}")
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Cluster:
         return f"Cluster({', '.join(given)})"
 
     def counts(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return dict(vars(self))
 
     def tasks(self) -> tuple[str, ...]:
         """Return the task names by rank, such as ("chief:0", "worker:0", "worker:1", "ps:0")."""

@@ -33,20 +33,17 @@ def current_engine(framework: Framework) -> LocalEngine:
     Raises NoHosts if `WORLDSIZE_HOSTS` names hosts that do not come; the next launch tries again.
     """
     with _lock:
-        wanted = os.environ.get(from_text.VARIABLE, "").strip()
-        if wanted and not _decided and os.getpid() == _own_pid:
-            _open_by_variable(wanted)
+        text = os.environ.get(from_text.VARIABLE, "").strip()
+        if text and not _decided and os.getpid() == _own_pid:
+            try:
+                wanted = from_text.hosts_from_text(text)
+                opened = open_hosts(wanted.way, wanted.env, wanted.trusted_network, wanted.timeout_s, wanted.idle_min)
+            except ValueError as error:
+                raise NoHosts(str(error)) from None
+            use(opened)
+
     opened = opened_hosts()
     return opened.engine if opened is not None else _LOCAL[framework]
-
-
-def _open_by_variable(text: str) -> None:
-    try:
-        wanted = from_text.hosts_from_text(text)
-        opened = open_hosts(wanted.way, wanted.env, wanted.trusted_network, wanted.timeout_s, wanted.idle_min)
-    except ValueError as error:
-        raise NoHosts(str(error)) from None
-    use(opened)
 
 
 def opened_hosts() -> OpenHosts | None:

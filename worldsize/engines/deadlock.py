@@ -30,7 +30,7 @@ def deadlock(ranks: dict[int, RankMessages], live: set[int]) -> tuple[Wait, ...]
         wait = ranks[rank].wait if rank in ranks else None
         if wait is None or _can_go_on(wait, ranks):
             return ()
-        waits.append(replace(wait, peer_ended=wait.peer is not None and wait.peer not in live))
+        waits.append(replace(wait, peer_ended=wait.peer not in (None, *live)))
     return tuple(waits)
 
 

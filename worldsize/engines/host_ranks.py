@@ -145,7 +145,7 @@ class HostRanks(Host):
     def _silence(self, rank: int) -> RankNews:
         self.over.add(rank)
         self.silent.add(rank)
-        return RankNews(rank, "silent", Silence(time.monotonic(), last_seen(self.job.files.last_seen(rank))))
+        return RankNews(rank, "silent", Silence(time.monotonic(), last_seen(self.job.files.of(rank, "last_seen"))))
 
     def _exited(self, sentinel: int) -> Iterator[RankNews]:
         """Report the exit of a process that sent nothing more, perhaps before its hello."""
@@ -167,8 +167,8 @@ class HostRanks(Host):
 
         The usual case is a call that holds Python's lock while it waits for a peer.
         """
-        frames = stack_of(self.processes[rank].pid, self.job.files.stack(rank), MAIN)
-        return Standing(rank=rank, frames=frames or last_seen(self.job.files.last_seen(rank)), answered=False)
+        frames = stack_of(self.processes[rank].pid, self.job.files.of(rank, "stack"), MAIN)
+        return Standing(rank=rank, frames=frames or last_seen(self.job.files.of(rank, "last_seen")), answered=False)
 
     # ---- the end ---------------------------------------------------------------------------------
 

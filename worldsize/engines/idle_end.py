@@ -29,6 +29,7 @@ def idle_s() -> float:
         minutes = float(said) if said else _USUAL_MIN
     except ValueError:
         minutes = math.nan
+
     if not minutes >= 0:
         raise ValueError(f"{_VARIABLE}: expected a number of minutes, or 0 for never, got {said!r}")
     return minutes * 60 if 0 < minutes < _NEVER_MIN else math.inf
@@ -50,6 +51,7 @@ class IdleEnd:
     ) -> None:
         self._end, self._at_work = end, at_work
         self._clock, self._timer = clock, timer
+
         self.idle_s = math.inf
         self._from_s = 0.0
         self._waiting: Any = None

@@ -20,6 +20,11 @@ StartMethod = Literal["forkserver", "spawn"]
 NewGroups = Literal["", "fabric", "all"]
 SMALL_BYTES = 16_000  # ranks that stay get and return this much in a message, more in a file
 ProgressState = Literal["running", "waiting", "done", "not yet", "failed"]
+RankFile = Literal["log", "native_log", "result", "shown", "record", "last_seen", "stack"]
+_SUFFIXES: dict[RankFile, str] = {
+    "log": "log", "native_log": "native.log", "result": "result.pkl", "shown": "shown.jsonl", "record": "record.pkl",
+    "last_seen": "last_seen.pkl", "stack": "stack",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,26 +59,8 @@ class RunFiles:
     def payload(self) -> Path:
         return self.folder / "payload.pkl"
 
-    def log(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.log"
-
-    def native_log(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.native.log"
-
-    def result(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.result.pkl"
-
-    def last_seen(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.last_seen.pkl"
-
-    def stack(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.stack"
-
-    def record(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.record.pkl"
-
-    def shown(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.shown.jsonl"
+    def of(self, rank: int, what: RankFile) -> Path:
+        return self.folder / f"rank{rank}.{_SUFFIXES[what]}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ class Job:
 
     def native_log(self, rank: int) -> Path:
         """Return the file for output that libraries write past Python: a separate one for TensorFlow, which logs a lot."""
-        return self.files.native_log(rank) if self.tasks else self.files.log(rank)
+        return self.files.of(rank, "native_log") if self.tasks else self.files.of(rank, "log")
 
 
 @dataclass(frozen=True)

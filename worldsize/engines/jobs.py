@@ -34,17 +34,9 @@ class Jobs:
     start_method: StartMethod
     framework: Framework
     why_shared: str  # why the ranks share the machine's network; "" if they do not
-    services: TorchServices = field(init=False)
+    services: TorchServices
     worlds: OpenWorlds = field(default_factory=OpenWorlds)
     late: bool = False  # whether the fork server was told to do its late imports
-
-    def __post_init__(self) -> None:
-        self.services = TorchServices(self.start_method)
-
-    def warm_up(self) -> None:
-        """Return when a rank can be forked at once."""
-        if self.start_method == "forkserver":
-            self.services.warm(self.framework)
 
     def serve(self) -> None:
         """Run the jobs until the kernel is gone."""

@@ -34,10 +34,10 @@ class OpenSession(TorchSession):
 
     def open(self) -> bool:
         """Start the ranks, and return whether all are ready. Send the kernel a Setup first and an Outcome last."""
+        self.asked = set(range(self.job.world_size))
         if not self._set_up():
             return False
 
-        self.asked = set(range(self.job.world_size))
         status: Status = "failed"
         standings: tuple[Standing, ...] = ()
         try:
@@ -50,7 +50,7 @@ class OpenSession(TorchSession):
                 standings = self._ask_standings()
         finally:
             if status != "done":
-                self._end()
+                self.end()
 
         self.idle = True
         self._tell(status, (), standings, ())
@@ -111,10 +111,6 @@ class OpenSession(TorchSession):
         gone = tuple(self.ended[rank] for rank in sorted(self.asked & self.ended.keys()))
         self.kernel.send(Outcome(status="failed", failures=gone))
 
-    def close(self) -> None:
-        """End every rank with its children."""
-        self._end()
-
     def _tell(
         self, status: Status, waits: tuple[Wait, ...], standings: tuple[Standing, ...], killed: tuple[int, ...]
     ) -> None:
@@ -151,11 +147,6 @@ class OpenSession(TorchSession):
         for host in self._used_hosts():
             found.update({item: lambda host=host, item=item: self.hear(host.hear(item)) for item in host.watched()})
         return found
-
-    def hear(self, all_news: Iterable[RankNews]) -> None:
-        """Handle news that ranks send between two orders."""
-        for news in all_news:
-            self._take(news)
 
     def _take(self, news: RankNews) -> None:
         rank = news.rank
@@ -199,7 +190,7 @@ class OpenWorlds:
 
         if isinstance(order, Close):
             if session is not None:
-                self.sessions.pop(name).close()
+                self.sessions.pop(name).end()
             kernel.send(Outcome(status="done"))
         elif session is None:
             kernel.send(Outcome(status="refused", reason="these ranks are no longer open"))
@@ -214,4 +205,4 @@ class OpenWorlds:
     def close(self) -> None:
         """End every rank of every world."""
         while self.sessions:
-            self.sessions.popitem()[1].close()
+            self.sessions.popitem()[1].end()

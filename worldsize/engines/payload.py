@@ -134,9 +134,15 @@ def wants_late_imports(call: Payload) -> bool:
     A wrong guess costs only time.
     """
     given = [call.fn, *filter(inspect.isfunction, [*call.args, *call.kwargs.values()])]
-    functions = [*given, *filter(inspect.isfunction, (value for fn in given for value in reachable(fn).values()))]
-    codes = [getattr(inspect.unwrap(function), "__code__", None) for function in functions]
-    return any(_global_names(code) & _LATE_NAMES for code in codes if code is not None)
+    functions = list(given)
+    for fn in given:
+        functions += filter(inspect.isfunction, reachable(fn).values())
+
+    for function in functions:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None and _global_names(code) & _LATE_NAMES:
+            return True
+    return False
 
 
 def sizes(call: Payload) -> list[tuple[str, int]]:
@@ -162,12 +168,18 @@ def _named(call: Payload) -> dict[str, Any]:
 
 
 def _unpicklable(call: Payload, error: Exception) -> str:
-    culprit = _culprit(_named(call))
-    if culprit is None:
-        what, reason = f"`{getattr(call.fn, '__name__', call.fn)}`", error
+    # functions come last: they may only carry the culprit
+    for name, value in sorted(_named(call).items(), key=lambda row: inspect.isfunction(row[1])):
+        if inspect.ismodule(value):
+            continue
+        try:
+            cloudpickle.dumps(value)
+        except Exception as raised:
+            reason = raised
+            what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")
+            break
     else:
-        name, value, reason = culprit
-        what = f"`{name}` (a {type(value).__module__}.{type(value).__qualname__})".replace("builtins.", "")
+        what, reason = f"`{getattr(call.fn, '__name__', call.fn)}`", error
 
     said = str(reason).splitlines()[0] if str(reason) else ""
     return (
@@ -175,18 +187,6 @@ def _unpicklable(call: Payload, error: Exception) -> str:
         f"pickled, got {type(reason).__name__}: {said}. "
         f"Create it inside the function, or pass the plain data that it is made from."
     )
-
-
-def _culprit(named: dict[str, Any]) -> tuple[str, Any, Exception] | None:
-    """Return the first (name, value, error) that cannot be pickled; functions come last: they may only carry a culprit."""
-    for name, value in sorted(named.items(), key=lambda row: inspect.isfunction(row[1])):
-        if inspect.ismodule(value):
-            continue
-        try:
-            cloudpickle.dumps(value)
-        except Exception as error:
-            return name, value, error
-    return None
 
 
 def fingerprint(fn: Callable) -> dict[str, bytes]:

@@ -10,12 +10,12 @@ import math
 import multiprocessing.connection as mpc
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from worldsize import units
 from worldsize.engines.deadlock import deadlock
-from worldsize.engines.host import Host, HostFacts, RankNews, Silence, place
+from worldsize.engines.host import Host, HostFacts, RankNews, Silence
 from worldsize.engines.job import Job, Setup, StartMethod, Typed
 from worldsize.engines.own_network import Network
 from worldsize.engines.ranks.rank_channel import Published, Question, Request
@@ -33,9 +33,8 @@ EXIT_S = 2.0  # for a process to end after its channel closed
 class Session:
     """A job from start to outcome. A single thread waits on file descriptors for everything.
 
-    A framework's session implements `_choose` (devices, placement) and `_start`. If ranks may be servers, or be killed on
-    request, the session also overrides `_awaited` (ranks whose results end the run), `_live` (ranks still running),
-    `_answer_request`, and `_serving` (ranks that leave last).
+    A framework's session implements `_choose` (devices, placement) and `_start`, and if ranks may be killed on request,
+    `_answer_request`.
     """
 
     job: Job
@@ -61,6 +60,7 @@ class Session:
     published: dict[int, Published | None] = field(default_factory=dict)  # answers to the last "waits"
     standings: dict[int, Standing] = field(default_factory=dict)  # answers to the last "where"
     held: set[int] = field(default_factory=set)  # ranks whose debugger waits for a command
+    killed: set[int] = field(default_factory=set)  # on another rank's request
     stopped: bool = False
 
     # whether to report success before the processes, which have returned, have ended
@@ -91,7 +91,7 @@ class Session:
                 if status == "done" and self.tells_early:
                     self.kernel.send(self._outcome(status, (), ()))
         finally:
-            self._end()
+            self.end()
 
         if status != "done" or not self.tells_early:
             self.kernel.send(self._outcome(status, waits, standings))
@@ -99,7 +99,7 @@ class Session:
     def _set_up(self) -> bool:
         """Send the kernel the Setup, or an Outcome and return False if these hosts cannot run the job."""
         try:
-            self.setup = replace(self._choose(), network=self.network, why_shared=self.why_shared)
+            self.setup = self._choose()
         except ValueError as error:
             self.kernel.send(Outcome(status="refused", reason=str(error)))
             return False
@@ -124,26 +124,39 @@ class Session:
         """Start every rank on its host."""
         raise NotImplementedError
 
-    def _place(self, capacities: Iterable[int]) -> None:
-        self.ranks = place(self.job.world_size, list(capacities))
-
-    def _hosts_in_words(self) -> list[str]:
-        """Return ["2 hosts (n1, n2), Slurm job 4711"], a part of the setup's line; [] for this machine alone."""
+    def _setup_with(self, words: list[str], on_gpus: bool = False) -> Setup:
+        """Return the Setup. Its line begins with `words`; "2 hosts (n1, n2), Slurm job 4711", how ranks start, and the links
+        follow.
+        """
+        line = list(words)
         names = [facts.name for facts, ranks in zip(self.facts, self.ranks, strict=True) if ranks and facts.name]
-        if not names:
-            return []
+        if names:  # none on this machine alone
+            counted = f"{units.count(len(names), 'host')} ({', '.join(names)})"
+            line.append(", ".join(filter(None, (counted, self.job.hosts_label))))
 
-        counted = f"{units.count(len(names), 'host')} ({', '.join(names)})"
-        return [", ".join(filter(None, (counted, self.job.hosts_label)))]
+        line.append("fork server" if self.start_method == "forkserver" else self.start_method)
+        if self.job.link:
+            line.append(f"links {self.job.link}")
+
+        clock_errors_s = sorted(host.clock_error_s() for host in self._used_hosts())
+        return Setup(
+            text=" · ".join(line),
+            threads=self._threads(0),
+            on_gpus=on_gpus,
+            hosts=self._hosts_of_ranks(),
+            clock_error_s=sum(clock_errors_s[-2:]),  # at most, when moments of two hosts are compared
+            network=self.network,
+            why_shared=self.why_shared,
+        )
 
     def _hosts_of_ranks(self) -> tuple[str, ...]:
         names = [self.facts[self._node_of(rank)].name for rank in range(self.job.world_size)]
         return tuple(names) if any(names) else ()
 
-    def _clock_error_s(self) -> float:
-        """Return the largest error in comparing moments of two hosts: the sum of the two largest clock errors."""
-        errors = sorted(host.clock_error_s() for host in self._used_hosts())
-        return sum(errors[-2:])
+    def _threads(self, node: int) -> int:
+        """Return the threads of each rank on this host: its cores, divided among the ranks that run the function."""
+        running = self._awaited() & set(self.ranks[node])
+        return max(1, self.facts[node].cores // max(1, len(running)))
 
     def _used_hosts(self) -> list[Host]:
         return [host for host, ranks in zip(self.hosts, self.ranks, strict=True) if ranks]
@@ -157,11 +170,11 @@ class Session:
 
     def _awaited(self) -> set[int]:
         """Return the ranks whose results end the run."""
-        return set(range(self.job.world_size))
+        return set(range(self.job.world_size)) - self._serving() - self.killed
 
     def _serving(self) -> set[int]:
-        """Return the ranks that leave only after all others have."""
-        return set()
+        """Return the ranks that leave only after all others have: a job's servers."""
+        return self.job.tasks.serving_ranks() if self.job.tasks else set()
 
     # ---- listening -------------------------------------------------------------------------------
 
@@ -200,7 +213,7 @@ class Session:
         return "done", ()
 
     def _live(self) -> set[int]:
-        ended = self.returned.keys() | self.failures.keys() | self.silent.keys()
+        ended = self.returned.keys() | self.failures.keys() | self.silent.keys() | self.killed
         return set(range(self.job.world_size)) - ended
 
     def _listen(self, timeout_s: float) -> None:
@@ -214,20 +227,21 @@ class Session:
 
         for item in mpc.wait([*self.watched, *hosts], min(max(0.0, timeout_s), _MOST_S)):
             if item is self.kernel:
-                self._told(self.kernel.recv())  # an EOFError ends the agent, which ends the ranks
+                word = self.kernel.recv()  # an EOFError ends the agent, which ends the ranks
+                if isinstance(word, Typed):  # at a rank's prompt
+                    self.held.discard(word.rank)
+                    self.host_of(word.rank).tell(word.rank, word)
+                else:
+                    self.stopped = True
             elif item not in hosts:
                 raise EOFError  # the kernel's pidfd
             else:
-                for news in hosts[item].hear(item):
-                    self._take(news)
+                self.hear(hosts[item].hear(item))
 
-    def _told(self, word: Literal["stop"] | Typed) -> None:
-        """Handle the kernel's word: stop the run, or pass on what was typed at a rank's prompt."""
-        if isinstance(word, Typed):
-            self.held.discard(word.rank)
-            self.host_of(word.rank).tell(word.rank, word)
-        else:
-            self.stopped = True
+    def hear(self, all_news: Iterable[RankNews]) -> None:
+        """Handle the news of a host."""
+        for news in all_news:
+            self._take(news)
 
     def _take(self, news: RankNews) -> None:
         rank, content = news.rank, news.content
@@ -272,17 +286,16 @@ class Session:
             pass
 
         patience_s = time.monotonic() + _ECHO_S
-        while self._only_echoes() and self._heard_before(patience_s):
-            pass
+        while not self.silent and all(failure.lost_a_peer for failure in self.failures.values()):  # only echoes
+            if not self._heard_before(patience_s):
+                break
 
         patience_s = time.monotonic() + EXIT_S
         while self.silent.keys() - self.exit_codes.keys() and self._heard_before(patience_s):
             pass
+
         for rank, silence in self.silent.items():
             self.failures[rank] = silent_failure(rank, silence, self.exit_codes.get(rank))
-
-    def _only_echoes(self) -> bool:
-        return not self.silent and all(failure.lost_a_peer for failure in self.failures.values())
 
     def _heard_before(self, moment_s: float) -> bool:
         """Listen once, at most until `moment_s`; return False if that moment has passed."""
@@ -333,7 +346,7 @@ class Session:
                 found.append(self.host_of(rank).seen_last(rank))
         return tuple(found)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Kill the remaining ranks with all their children, and reap them."""
         for host in self._used_hosts():
             host.end()
@@ -343,8 +356,7 @@ class Session:
     def _returned_well(self) -> Status:
         """Return "failed" if a host was lost after its ranks returned, because their files may be lost too; else "done"."""
         for host in self._used_hosts():
-            for news in host.heard_before():
-                self._take(news)
+            self.hear(host.heard_before())
 
         lost = self.silent.keys() & self._awaited()
         for rank in lost:
@@ -362,8 +374,3 @@ def silent_failure(rank: int, silence: Silence, code: int | None) -> Failure:
     if code is not None and code < 0:
         return Failure(rank=rank, kind="signal", at_s=silence.at_s, frames=silence.frames, code=-code)
     return Failure(rank=rank, kind="exit", at_s=silence.at_s, frames=silence.frames, code=code)
-
-
-def way_of(start_method: StartMethod) -> str:
-    """Return how ranks start, for the setup's line."""
-    return "fork server" if start_method == "forkserver" else start_method

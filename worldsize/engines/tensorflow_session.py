@@ -11,6 +11,7 @@ from importlib import metadata
 
 from worldsize.engines import session
 from worldsize.engines.cluster_spec import Cluster, fail_fast, tf_config
+from worldsize.engines.host import place
 from worldsize.engines.job import Setup
 from worldsize.engines.ranks.rank_channel import Request
 
@@ -21,7 +22,6 @@ class TensorFlowSession(session.Session):
 
     spec: dict[str, list[str]] = field(default_factory=dict)  # the cluster's addresses by type, as in TF_CONFIG
     attempts: dict[int, int] = field(default_factory=dict)  # by rank
-    killed: set[int] = field(default_factory=set)
 
     @property
     def cluster(self) -> Cluster | None:
@@ -29,39 +29,23 @@ class TensorFlowSession(session.Session):
 
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=False) for host in self.hosts)
-        self._place(facts.cores for facts in self.facts)
-        if self.cluster and self._hosts_of_ranks() and not self.job.trusted_network:
-            raise ValueError(_UNTRUSTED)
+        self.ranks = place(self.job.world_size, [facts.cores for facts in self.facts])
 
-        keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
-        over = ""
+        words, each, over = ["1 process"], "", ""
         if self.cluster:
-            over = " · gRPC" if self._hosts_of_ranks() else " · gRPC on loopback"
-        versions = f"TensorFlow {_version()}, {keras}{over}"
-
-        words = [self._who(), versions, *self._hosts_in_words(), session.way_of(self.start_method)]
-        return Setup(
-            text=" · ".join(words),
-            threads=self._threads(0),
-            hosts=self._hosts_of_ranks(),
-            clock_error_s=self._clock_error_s(),
-        )
-
-    def _threads(self, node: int) -> int:
-        """Return the threads for each task on this host: its cores, divided among the tasks that run the function."""
-        running = self._awaited() & set(self.ranks[node])
-        return max(1, self.facts[node].cores // max(1, len(running)))
-
-    def _who(self) -> str:
-        if self.cluster:
-            rows = [f"{name} {count}" for name, count in self.cluster.counts().items() if count]
-        else:
-            rows = ["1 process"]
+            words = [f"{name} {count}" for name, count in self.cluster.counts().items() if count]
+            each, over = " each", " · gRPC on loopback"
+            if self._hosts_of_ranks():
+                if not self.job.trusted_network:
+                    raise ValueError(_UNTRUSTED)
+                over = " · gRPC"
 
         n = self.job.tasks.logical_devices
         if n > 1:
-            rows.append(f"{n} logical CPUs{' each' if self.cluster else ''}")
-        return " · ".join(rows)
+            words.append(f"{n} logical CPUs{each}")
+        keras = "tf_keras 2" if self.job.tasks.legacy_keras else "Keras 3"
+        words.append(f"TensorFlow {_version()}, {keras}{over}")
+        return self._setup_with(words)
 
     def _start(self) -> None:
         if self.cluster:
@@ -93,21 +77,10 @@ class TensorFlowSession(session.Session):
             env["no_grpc_proxy"] = ",".join(sorted({facts.address for facts in self.facts}))
             env |= fail_fast(self.cluster, self.job.tasks.servers)
 
-        theirs = {name: value for name, value in self.job.env.items() if name in _YIELDING and name in env}
-        return env | theirs
-
-    # ---- who is waited for -----------------------------------------------------------------------
-
-    def _awaited(self) -> set[int]:
-        return set(range(self.job.world_size)) - self.job.tasks.serving_ranks() - self.killed
-
-    def _serving(self) -> set[int]:
-        return self.job.tasks.serving_ranks()
-
-    def _live(self) -> set[int]:
-        return super()._live() - self.killed
-
-    # ---- on request ------------------------------------------------------------------------------
+        for name in _YIELDING:
+            if name in env:
+                env[name] = self.job.env.get(name, env[name])
+        return env
 
     def _answer_request(self, rank: int, request: Request) -> None:
         """Kill or restart a task at the request of the task `rank`."""
@@ -124,7 +97,7 @@ class TensorFlowSession(session.Session):
         if request.what == "restart":
             self.killed.discard(other)
             self.returned.pop(other, None)
-            self.job.files.result(other).unlink(missing_ok=True)
+            self.job.files.of(other, "result").unlink(missing_ok=True)
             self._start_one(other)
         self.host_of(rank).tell(rank, "granted")
 

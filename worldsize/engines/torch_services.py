@@ -13,9 +13,12 @@ import socket
 import traceback
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worldsize.engines.job import Framework, StartMethod
+
+if TYPE_CHECKING:  # only the services' own process imports torch
+    import torch.distributed as dist
 
 _MODULES: dict[Framework, str] = {"torch": "torch.distributed", "tensorflow": "tensorflow"}
 _STORE_S = 60  # time-out of the store's operations
@@ -79,7 +82,7 @@ class TorchServices:
 
 def serve(connection: Connection) -> None:
     """Answer until the agent hangs up: the main function of the process."""
-    held = _Held()
+    stores: dict[int, Any] = {}  # by port
     while True:
         try:
             what, *arguments = connection.recv()
@@ -88,41 +91,37 @@ def serve(connection: Connection) -> None:
 
         answer, error = None, ""
         try:
-            answer = getattr(held, f"answer_{what}")(*arguments)
+            if what == "import":
+                importlib.import_module(*arguments)
+            elif what == "gpus":
+                answer = _gpus()
+            elif what == "store":
+                store = _open_store(*arguments)
+                answer = store.port
+                stores[answer] = store
+            elif what == "close":
+                stores.pop(*arguments, None)  # gone already if this process was restarted
         except Exception as raised:
             error = "".join(traceback.format_exception_only(raised)).strip()
         connection.send((answer, error))
 
 
-class _Held:
-    """The objects that this process holds for the agent, and its answers."""
+def _gpus() -> tuple[tuple[str, ...], bool]:
+    import torch
+    import torch.distributed as dist
 
-    def __init__(self) -> None:
-        self._stores: dict[int, Any] = {}  # by port
+    names = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    return names, dist.is_nccl_available()
 
-    def answer_import(self, module: str) -> None:
-        importlib.import_module(module)
 
-    def answer_gpus(self) -> tuple[tuple[str, ...], bool]:
-        import torch
-        import torch.distributed as dist
+def _open_store(address: str) -> dist.TCPStore:
+    """Open a run's rendezvous, on a socket that listens on one address before anyone learns its port."""
+    import torch.distributed as dist
 
-        names = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-        return names, dist.is_nccl_available()
-
-    def answer_store(self, address: str) -> int:
-        """Open a run's rendezvous, on a socket that listens on one address before anyone learns its port."""
-        import torch.distributed as dist
-
-        listening = socket.socket()
-        listening.bind((address, 0))
-        listening.listen(128)
-        store = dist.TCPStore(
-            address, listening.getsockname()[1], is_master=True, wait_for_workers=False,
-            timeout=timedelta(seconds=_STORE_S), master_listen_fd=listening.detach(),
-        )  # fmt: skip
-        self._stores[store.port] = store
-        return store.port
-
-    def answer_close(self, port: int) -> None:
-        self._stores.pop(port, None)  # gone already if this process was restarted
+    listening = socket.socket()
+    listening.bind((address, 0))
+    listening.listen(128)
+    return dist.TCPStore(
+        address, listening.getsockname()[1], is_master=True, wait_for_workers=False,
+        timeout=timedelta(seconds=_STORE_S), master_listen_fd=listening.detach(),
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from worldsize import units
 from worldsize.engines import session
+from worldsize.engines.host import place
 from worldsize.engines.job import Setup
 
 
@@ -20,46 +21,30 @@ class TorchSession(session.Session):
 
     def _choose(self) -> Setup:
         self.facts = tuple(host.facts(with_gpus=self.job.device != "cpu") for host in self.hosts)
-        gpus = sum(len(facts.gpus) for facts in self.facts)
+        cards = [len(facts.gpus) for facts in self.facts]
+        gpus = sum(cards)
         if self.job.device == "cuda" and not gpus:
             raise ValueError('launch: expected device="cpu" or "auto", got device="cuda" on a machine with no GPU')
 
         own_gpu = gpus >= self.job.world_size and all(facts.nccl for facts in self.facts if facts.gpus)
-        if own_gpu or self.job.device == "cuda":
-            self._place(len(facts.gpus) for facts in self.facts)
-        else:
-            self._place(facts.cores for facts in self.facts)
+        on_gpus = own_gpu or self.job.device == "cuda"
+        self.ranks = place(self.job.world_size, cards if on_gpus else [facts.cores for facts in self.facts])
 
-        words = [units.count(self.job.world_size, "rank"), self._where(own_gpu, gpus), self._threads_in_words()]
-        words += [*self._hosts_in_words(), session.way_of(self.start_method)]
-        if self.job.link:
-            words.append(f"links {self.job.link}")
-
-        return Setup(
-            text=" · ".join(words),
-            threads=self._threads(0),
-            on_gpus=own_gpu or self.job.device == "cuda",
-            hosts=self._hosts_of_ranks(),
-            clock_error_s=self._clock_error_s(),
-        )
+        threads = sorted({self._threads(node) for node, ranks in enumerate(self.ranks) if ranks})
+        each = f"{threads[0]} to {threads[-1]} threads each"
+        if len(threads) == 1:
+            each = f"{units.count(threads[0], 'thread')} each"
+        return self._setup_with([units.count(self.job.world_size, "rank"), self._where(own_gpu, gpus), each], on_gpus)
 
     def _where(self, own_gpu: bool, gpus: int) -> str:
         if own_gpu:
-            names = list(dict.fromkeys(name for facts in self.facts for name in facts.gpus))
+            names: dict[str, None] = {}  # each once, in order
+            for facts in self.facts:
+                names.update(dict.fromkeys(facts.gpus))
             return f"nccl, one GPU each ({', '.join(names)})"
         if self.job.device == "cuda":
             return f"gloo, {self.job.world_size} ranks share {gpus} GPU{'s' * (gpus > 1)}"
         return "gloo on CPU"
-
-    def _threads(self, node: int) -> int:
-        """Return the threads of each rank on this host."""
-        return max(1, self.facts[node].cores // max(1, len(self.ranks[node])))
-
-    def _threads_in_words(self) -> str:
-        found = sorted({self._threads(node) for node, ranks in enumerate(self.ranks) if ranks})
-        if len(found) == 1:
-            return f"{units.count(found[0], 'thread')} each"
-        return f"{found[0]} to {found[-1]} threads each"
 
     def _start(self) -> None:
         port = self.host_of(0).open_store()

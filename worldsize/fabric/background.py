@@ -84,6 +84,7 @@ class Background:
     def _carry(self) -> None:
         while True:
             x, work, then = self._begun.get()
+
             try:
                 all_reduce(self._fabric, x)
                 if then is not None:

@@ -76,15 +76,12 @@ class GlooWire:
 
     def post(self, x: torch.Tensor, to: int, tag: int, stamp_s: float) -> Pending:
         header = _header(x, stamp_s - self._origin_s)
+        header_tag, payload_tag = _tags(tag, x.nbytes)
         try:
             if x.nbytes <= SMALL_BYTES:
                 both = torch.cat([header, raw(x)])
-                return _GlooPending([self._group.send([both], to, _header_tag(tag))], (both,), to)
-
-            works = [
-                self._group.send([header], to, _header_tag(tag)),
-                self._group.send([x], to, _payload_tag(tag, x.nbytes)),
-            ]
+                return _GlooPending([self._group.send([both], to, header_tag)], (both,), to)
+            works = [self._group.send([header], to, header_tag), self._group.send([x], to, payload_tag)]
         except RuntimeError as error:
             raise _peer_error("send to", to, error) from error
         return _GlooPending(works, (header, x), to)
@@ -102,14 +99,17 @@ class GlooWire:
             landing = torch.empty(_HEADER.size + SMALL_BYTES, dtype=torch.uint8)
             words = memoryview(landing.numpy())
 
+        small = out.nbytes <= SMALL_BYTES  # then the payload comes with its header
+        header_tag, payload_tag = _tags(tag, out.nbytes)
         payload = None
         if frm is None:
-            header = self._group.recv_anysource([landing], _header_tag(tag))
+            header = self._group.recv_anysource([landing], header_tag)
             _wait(header)
             frm = header._source_rank()
         else:
-            header = self._group.recv([landing], frm, _header_tag(tag))
-            payload = self._ask(out, frm, tag)  # before the header arrives: saves a round trip
+            header = self._group.recv([landing], frm, header_tag)
+            if not small:
+                payload = self._group.recv([out], frm, payload_tag)  # before the header arrives: saves a round trip
             _wait(header)
 
         stamp_ns, dtype, dims, *shape = _HEADER.unpack_from(words)
@@ -119,35 +119,29 @@ class GlooWire:
             expected, got = kind_text(str(out.dtype), out.shape), kind_text(str(DTYPES[dtype]), shape[:dims])
             raise ValueError(kind_mismatch(self.rank, frm, tag, expected, got))
 
-        if out.nbytes <= SMALL_BYTES:
+        if small:
             raw(out).copy_(landing[_HEADER.size : _HEADER.size + out.nbytes])
         else:
-            _wait(payload or self._ask(out, frm, tag))
+            if payload is None:
+                payload = self._group.recv([out], frm, payload_tag)
+            _wait(payload)
 
         self._landings.append((landing, words))
         return Arrival(frm, out.nbytes, stamp_ns * 1e-9 + self._origin_s)
-
-    def _ask(self, out: torch.Tensor, frm: int, tag: int) -> dist.Work | None:
-        """Begin to receive a payload that does not come with its header."""
-        if out.nbytes <= SMALL_BYTES:
-            return None
-        return self._group.recv([out], frm, _payload_tag(tag, out.nbytes))
 
     def compute(self, seconds: float, x: torch.Tensor | None = None) -> torch.Tensor | None:
         time.sleep(seconds)
         return x
 
 
-def _header_tag(tag: int) -> int:
-    return int(tag) << 16
-
-
-def _payload_tag(tag: int, size_bytes: int) -> int:
-    """Return a tag that depends on the size: gloo aborts a process that is sent more than it asked for.
+def _tags(tag: int, size_bytes: int) -> tuple[int, int]:
+    """Return gloo's tags of a message's header and payload. The payload's depends on the size, because gloo aborts a process
+    that is sent more than it asked for.
 
     Sizes that are equal modulo 65521 share a tag. Correct programs do not notice, since payloads arrive in their headers' order.
     """
-    return (int(tag) << 16) + 1 + size_bytes % 65521  # the largest prime below 2**16, the room for a size
+    header = int(tag) << 16
+    return header, header + 1 + size_bytes % 65521  # the largest prime below 2**16, the room for a size
 
 
 def raw(x: torch.Tensor) -> torch.Tensor:

@@ -49,14 +49,13 @@ def wire_over(group: dist.ProcessGroup | None = None, timeout: timedelta | None 
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError(f"over_group: rank {dist.get_rank()} is not in that group. Call it on the group's ranks only.")
 
-    group = group or dist.group.WORLD
+    if group is None:
+        group = dist.group.WORLD
+    if not timeout:
+        # the limit of the group's own calls, which torch keeps with each backend under no public name
+        timeout = max(group._get_backend(device).options._timeout for device in group._device_types)
+
     rank, store = group.rank(), group.get_group_store()
     times = store.add(f"over_group/{rank}", 1)  # a second fabric over the same group is another connection
-    own = gloo_group(dist.PrefixStore(f"over_group/{times}", store), rank, group.size(), timeout or _timeout(group))
+    own = gloo_group(dist.PrefixStore(f"over_group/{times}", store), rank, group.size(), timeout)
     return GlooWire(own)
-
-
-def _timeout(group: dist.ProcessGroup) -> timedelta:
-    """Return the time limit of the group's own calls, which torch keeps with each backend under no public name."""
-    limits = [group._get_backend(device).options._timeout for device in group._device_types]
-    return max(limits)

@@ -38,23 +38,13 @@ class WaitState:
         self._posted: Counter = Counter()
         self._taken: Counter = Counter()
 
-    @property
-    def posted(self) -> Counter:
-        """{(to, tag): messages sent}"""
-        self._count()
-        return self._posted
-
-    @property
-    def taken(self) -> Counter:
-        """{(from, tag): messages received}"""
-        self._count()
-        return self._taken
-
-    def _count(self) -> None:
+    def messages(self) -> tuple[Counter, Counter]:
+        """Count the messages so far: {(to, tag): messages sent}, and {(from, tag): messages received}."""
         for kind, peer, tag, *_ in self._events[self._counted :]:
             counter = self._posted if kind == "send" else self._taken
             counter[peer, tag] += 1
             self._counted += 1
+        return self._posted, self._taken
 
 
 @dataclass(eq=False, slots=True)

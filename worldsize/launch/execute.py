@@ -167,7 +167,7 @@ def _run_dir(engine: LocalEngine) -> Path:
 def _follow(engine: LocalEngine, run: Run, job: Job, order: Order, launches: KernelLaunches) -> Outcome:
     """Pass the ranks' output to the observers until the outcome comes, and return the outcome."""
     observers = launches.observers
-    tails = [Tail(job.files.log(r), launches.partial_lines) for r in range(job.world_size)]
+    tails = [Tail(job.files.of(r, "log"), launches.partial_lines) for r in range(job.world_size)]
     prompts: dict[int, Prompt] = {}  # by rank, of debuggers that wait for a command
     ranks = None
     due_s = 0.0
@@ -280,7 +280,7 @@ def _take_results(run: Run, job: Job, outcome: Outcome) -> Outcome:
     as_text: set[str] = set()
     for rank in sorted(outcome.returned):
         try:
-            source = outcome.returned[rank].packed or job.files.result(rank)
+            source = outcome.returned[rank].packed or job.files.of(rank, "result")
             results[rank], names = unpacked(source, job.plain_results)
         except Exception as error:  # unpickling a student's class may raise anything
             where = "its host sent no valid result" if isinstance(error, BadFrame) else "its result cannot be read here"

@@ -96,7 +96,7 @@ class Run:
 
     def log_path(self, rank: int | str) -> Path:
         """Return the file with everything that the rank printed."""
-        return self.files.log(self._rank("log", rank))
+        return self.files.of(self._rank("log", rank), "log")
 
     def log(self, rank: int | str | None = None) -> str:
         """Return everything that `rank` printed; without a rank, every rank's lines, tagged."""
@@ -110,7 +110,7 @@ class Run:
 
     def native_log(self, rank: int | str) -> str:
         """Return what TensorFlow's own code wrote to stderr in this task, past Python; "" in a torch run."""
-        return _text(self.files.native_log(self._rank("native_log", rank)))
+        return _text(self.files.of(self._rank("native_log", rank), "native_log"))
 
     @property
     def trace(self) -> Trace:
@@ -124,7 +124,7 @@ class Run:
             records = {rank: said.record for rank, said in self.outcome.returned.items()}
         found = []
         for rank in range(self.world_size):
-            record, path = records.get(rank, b""), self.files.record(rank)
+            record, path = records.get(rank, b""), self.files.of(rank, "record")
             if not record and path.exists():
                 record = path.read_bytes()
             if record:

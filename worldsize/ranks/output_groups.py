@@ -76,7 +76,7 @@ def pieces_of(run: Run, rank: int) -> tuple[Piece, ...]:
 
     pieces: list[Piece] = []
     begun = 0
-    for line in _read(run.files.shown(rank)).splitlines():
+    for line in _read(run.files.of(rank, "shown")).splitlines():
         try:
             row = json.loads(line)
             bundle = tuple((kind, str(row["data"][kind])) for kind in kinds if kind in row["data"])

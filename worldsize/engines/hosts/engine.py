@@ -36,6 +36,7 @@ class HostsEngine(LocalEngine):
     """
 
     stops_within_s = 30.0  # ending the head would end all hosts; a lost host is noticed sooner
+    _idle_s = staticmethod(lambda: math.inf)  # hosts have an idle limit of their own (`retire_if_idle`)
 
     def __init__(self, env: Sequence[str] = (), trusted_network: bool = False) -> None:
         super().__init__()
@@ -54,10 +55,6 @@ class HostsEngine(LocalEngine):
     def _wanted(self) -> tuple[StartMethod, Network]:
         """Return the one head's settings: this kernel's variables concern ranks on this machine only."""
         return "forkserver", "shared"
-
-    def _idle_s(self) -> float:
-        """Return infinity: hosts have an idle limit of their own (`retire_if_idle`)."""
-        return math.inf
 
     def _agent(self) -> AgentProcess:
         with self._use:
@@ -141,6 +138,7 @@ class HostsEngine(LocalEngine):
         """Update `hosts` from an event, and return the event if it concerns a host."""
         if not isinstance(event, HostChange):
             return None
+
         if event.state == "joined":
             known = {**self.hosts, event.name: event}
             self.hosts = dict(sorted(known.items(), key=lambda item: item[1].place))
@@ -199,6 +197,7 @@ class HostsEngine(LocalEngine):
         if self._dir is None or not any(self._dir.glob("run*")):
             self.close()
             return
+
         for agent in self._agents.values():
             agent.close(_LEAVE_S, keep_runs=True)
         self._agents.clear()

@@ -101,8 +101,10 @@ class Head:
                     self._hear(item)
 
     def _lines(self) -> list[HostLine]:
-        agents = [agent for host in self.hosts.values() for agent in host.agents.values()]
-        return [*self.coming.values(), *(agent.line for agent in agents if not agent.lost)]
+        lines = list(self.coming.values())
+        for host in self.hosts.values():
+            lines += [agent.line for agent in host.agents.values() if not agent.lost]
+        return lines
 
     def hang_up(self) -> None:
         """Close every line, which ends the hosts, and the door."""
@@ -123,7 +125,7 @@ class Head:
                 self.door = Door(order.address, order.ports)
                 self.kernel.send(order)
             elif isinstance(order, Invite):
-                self.kernel.send([self._invite(order.valid_s) for _ in range(order.count)])
+                self.kernel.send(self._invite(order))
             elif isinstance(order, StartProgram):
                 try:
                     self._start(order.name, order.command)
@@ -134,11 +136,14 @@ class Head:
         except (ValueError, OSError, zmq.ZMQError) as error:
             self.kernel.send(OrderFailed(str(error)))
 
-    def _invite(self, valid_s: float) -> str:
-        name = f"invited{len(self.asked) + 1}"
-        self.asked[name] = len(self.asked)
-        invitation, self.coming[name] = self.door.invite(name, valid_s)
-        return invitation.text()
+    def _invite(self, order: Invite) -> list[str]:
+        invitations = []
+        for _ in range(order.count):
+            name = f"invited{len(self.asked) + 1}"
+            self.asked[name] = len(self.asked)
+            invitation, self.coming[name] = self.door.invite(name, order.valid_s)
+            invitations.append(invitation.text())
+        return invitations
 
     def _start(self, name: str, command: Sequence[str], framework: Framework = "torch") -> None:
         log = open(self._log_of(name, framework), "ab")  # noqa: SIM115 - the program's own
@@ -268,7 +273,11 @@ class Head:
             hello = self._welcome(line)
         except (ValueError, LineClosed) as error:
             line.close()
-            self.kernel.send(HostChange("refused", name, f"{error}{self._said(name)}"))
+            wrote = ""  # to stderr, such as ssh's complaint
+            with suppress(OSError):
+                wrote = self._log_of(name, "torch").read_text(errors="replace").strip()[-1000:]
+            more = f". Its program wrote: {wrote}" if wrote else ""
+            self.kernel.send(HostChange("refused", name, f"{error}{more}"))
             return
 
         command = self.started.get(name, ())
@@ -296,13 +305,6 @@ class Head:
             hello = host.hello
             self.kernel.send(HostChange("joined", host.name, "", hello.user, hello.address, hello.cores, host.place))
 
-    def _said(self, name: str) -> str:
-        """Return what the host's program wrote to stderr, such as ssh's complaint, as a sentence; "" if nothing."""
-        with suppress(OSError):
-            said = self._log_of(name, "torch").read_text(errors="replace").strip()
-            return f". Its program wrote: {said[-1000:]}" if said else ""
-        return ""
-
     def _welcome(self, line: HostLine) -> Greeting:
         """Read a greeting and answer it. Raises ValueError for a host that does not match this machine; LineClosed."""
         try:
@@ -325,9 +327,10 @@ class Head:
         return hello
 
     def _let_go_of_lost(self) -> None:
-        for agent in [agent for host in self.hosts.values() for agent in host.agents.values()]:
-            if agent.lost:
-                self._let_go(agent)
+        for host in list(self.hosts.values()):
+            for agent in host.agents.values():
+                if agent.lost:
+                    self._let_go(agent)
 
     def _let_go(self, agent: RemoteRanks) -> None:
         """Drop a host because one of its agents is lost, and tell the kernel."""

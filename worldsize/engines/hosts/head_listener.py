@@ -52,25 +52,23 @@ class Invitation:
     @staticmethod
     def read(text: str) -> Invitation:
         """Parse an invitation. Raises ValueError for any other text."""
+        refusal = ValueError("expected an invitation, the one line that `hosts.open` shows, got something else")
         try:
-            given = json.loads(text)
-            made = Invitation(**given)
+            made = Invitation(**json.loads(text))
         except (ValueError, TypeError):
-            raise ValueError("expected an invitation, the one line that `hosts.open` shows, got something else") from None
+            raise refusal from None
 
-        if not made._sound():
-            raise ValueError("expected an invitation, the one line that `hosts.open` shows, got something else")
+        # the text may come from anybody and is shown to a person
+        for shown in (made.address, made.user, made.host):
+            if not isinstance(shown, str) or not shown.isprintable() or len(shown) > 255:
+                raise refusal
+
+        for key in (made.head_key, made.public_key, made.secret_key):
+            if not isinstance(key, str) or len(key) != 40 or not key.isascii():
+                raise refusal
+        if type(made.port) is not int or not 0 < made.port < 65536:
+            raise refusal
         return made
-
-    def _sound(self) -> bool:
-        """Return whether all fields are plausible and printable: the text may come from anybody and is shown to a person."""
-        texts = (self.address, self.user, self.host)
-        if not all(isinstance(text, str) and text.isprintable() and len(text) <= 255 for text in texts):
-            return False
-        keys = (self.head_key, self.public_key, self.secret_key)
-        if not all(isinstance(key, str) and len(key) == 40 and key.isascii() for key in keys):
-            return False
-        return type(self.port) is int and 0 < self.port < 65536
 
 
 @dataclass
@@ -119,10 +117,16 @@ class Door:
         line = HostLine(self.carrier.wake)
         self.carrier.carried.append(Carried(socket, monitor, line))
 
-        keys = {"head_key": self._public, "public_key": public, "secret_key": secret}
-        texts = {what: key.decode() for what, key in keys.items()}
-        who = {"user": user_name(), "host": socket_names.gethostname()}
-        return Invitation(address=self.address, port=port, **texts, **who), line
+        invitation = Invitation(
+            address=self.address,
+            port=port,
+            head_key=self._public.decode(),
+            public_key=public.decode(),
+            secret_key=secret.decode(),
+            user=user_name(),
+            host=socket_names.gethostname(),
+        )
+        return invitation, line
 
     def _answer(self) -> None:
         """Answer ØMQ's question whether a key may connect to the socket of a domain."""
@@ -145,5 +149,5 @@ class Door:
 
 def _note_end(carried: Carried, event: int, value: int) -> None:
     """End the line if its own connection was lost: strangers disconnect at this socket too, with other descriptors."""
-    if event == zmq.EVENT_DISCONNECTED and carried.descriptor is not None and value == carried.descriptor:
+    if event == zmq.EVENT_DISCONNECTED and value == carried.descriptor:
         carried.line.end("its connection was lost")

@@ -66,13 +66,10 @@ class Home:
     sys_path: tuple[str, ...]
     cwd: str
 
-    @staticmethod
-    def of_this_process(address: str) -> Home:
-        return Home(address, dict(os.environ), tuple(sys.path), os.getcwd())
 
-
-def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
-    """Be a host of the head at the other end of `line`, until the line ends. Raises NotWelcome."""
+def serve(line: HostLine, address: str, framework: Framework) -> None:
+    """Be a host of the head at the other end of `line`, at this address, until the line ends; close it. Raises NotWelcome."""
+    home = Home(address, dict(os.environ), tuple(sys.path), os.getcwd())
     folder = Path(tempfile.mkdtemp(prefix="worldsize-", dir=short_base()))
     try:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -89,6 +86,7 @@ def serve(line: HostLine, home: Home, framework: Framework = "torch") -> None:
         return
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        line.close()
 
 
 def _greet(line: HostLine, home: Home) -> None:
@@ -225,10 +223,10 @@ class HostAgent:
         files = self.ranks.job.files
 
         for rank in self.ranks.processes:
-            self._ship("result", rank, files.result(rank))
-            self._ship("shown", rank, files.shown(rank))
+            self._ship("result", rank)
+            self._ship("shown", rank)
 
-            path = files.record(rank)
+            path = files.of(rank, "record")
             if path.exists() and path not in self.shipped:
                 self.shipped[path] = path.stat().st_size
                 data = host_messages.encode(pickle.loads(path.read_bytes()))
@@ -241,12 +239,13 @@ class HostAgent:
             return
 
         for rank in self.ranks.processes:
-            self._ship("log", rank, job.files.log(rank))
+            self._ship("log", rank)
             if job.tasks:
-                self._ship("native_log", rank, job.files.native_log(rank))
+                self._ship("native_log", rank)
 
-    def _ship(self, kind: FileKind, rank: int, path: Path) -> None:
+    def _ship(self, kind: FileKind, rank: int) -> None:
         """Send the unsent part of a file, in chunks."""
+        path = self.ranks.job.files.of(rank, kind)
         with suppress(FileNotFoundError), open(path, "rb") as file:
             file.seek(self.shipped.get(path, 0))
             while data := file.read(MAX_CHUNK_BYTES):
@@ -306,17 +305,13 @@ class HostAgent:
         elif news.kind == "entered":
             content -= self.offset_s
         elif isinstance(content, Return) and content.record:  # travels as an encoded file: the head unpickles nothing
-            self.ranks.job.files.record(news.rank).write_bytes(content.record)
+            self.ranks.job.files.of(news.rank, "record").write_bytes(content.record)
             content = replace(content, record=b"")
 
-        for part in _parts(content):
+
+        parts = [content]
+        if isinstance(content, Progress):  # a rank may report any number of rows at once
+            rows = content.reports
+            parts = [replace(content, reports=rows[at : at + _MOST_ROWS]) for at in range(0, max(1, len(rows)), _MOST_ROWS)]
+        for part in parts:
             self._say(Told(news.kind, news.rank, msgspec.Raw(host_messages.encode(part))))
-
-
-def _parts(content: Any) -> list[Any]:
-    """Split news into messages of bounded length: a rank may report any number of rows at once."""
-    if not isinstance(content, Progress) or len(content.reports) <= _MOST_ROWS:
-        return [content]
-
-    rows = content.reports
-    return [replace(content, reports=rows[at : at + _MOST_ROWS]) for at in range(0, len(rows), _MOST_ROWS)]

@@ -40,7 +40,7 @@ def check_words(hello: Greeting) -> None:
 
     _check_place(hello)
     for what, version in hello.versions.items():
-        if not (what.isprintable() and version.isprintable() and len(what) <= 64 and len(version) <= 64):
+        if not (what + version).isprintable() or max(len(what), len(version)) > 64:
             raise ValueError(f"{hello.name}: expected names and versions, got {what[:80]!a}: {version[:80]!a}")
 
 

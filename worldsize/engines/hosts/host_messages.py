@@ -6,7 +6,6 @@ messages are MessagePack, decoded into the expected data classes and type-checke
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from typing import Any, Literal
 
@@ -140,8 +139,3 @@ def _counter(expected: type, value: Any) -> Any:
     if expected is not Counter:
         raise NotImplementedError(expected)
     return Counter(msgspec.convert(value, dict[tuple[int, int], int]))
-
-
-def command(name: Command, *arguments: Any) -> bytes:
-    """Return a command's bytes: a pickle, because a host trusts its head."""
-    return pickle.dumps((name, *arguments))

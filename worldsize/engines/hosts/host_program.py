@@ -16,11 +16,9 @@ import threading
 from pathlib import Path
 
 from worldsize.engines.hosts.head_listener import Invitation
-from worldsize.engines.hosts.host_agent import Home, NotWelcome, serve
+from worldsize.engines.hosts.host_agent import NotWelcome, serve
 from worldsize.engines.hosts.join_connection import join
-from worldsize.engines.hosts.line import HostLine
 from worldsize.engines.hosts.pipes import line_of_this_process
-from worldsize.engines.job import Framework
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,12 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     code = 0
     try:
         if given.stdio:
-            be_host(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
+            serve(line_of_this_process(), given.address or _address_of_ssh(), given.framework)
         else:
             invitation = read_invitation(given.invitation)
             if given.held:
                 threading.Thread(target=_end_with_input, daemon=True).start()
-            accept(invitation, given.framework)
+            carrier, line = join(invitation)
+            serve(line, address_towards(invitation.address), given.framework)
+            carrier.close()
     except (NotWelcome, ValueError, OSError) as error:
         print(f"worldsize: {error}", file=sys.stderr)
         code = 2
@@ -61,21 +61,6 @@ def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def accept(invitation: Invitation, framework: Framework = "torch") -> None:
-    """Join by an invitation, and be a host until the head hangs up. Raises NotWelcome."""
-    carrier, line = join(invitation)
-    be_host(line, address_towards(invitation.address), framework)
-    carrier.close()
-
-
-def be_host(line: HostLine, address: str, framework: Framework) -> None:
-    """Serve the head at the other end of the line."""
-    try:
-        serve(line, Home.of_this_process(address), framework)
-    finally:
-        line.close()
 
 
 def read_invitation(path: Path | None) -> Invitation:

@@ -63,20 +63,15 @@ def _be_host(invitation: Invitation, say: Callable[[str], None]) -> int:
             say("Joining; Ctrl-C ends it.")
             code = member.wait()
         except KeyboardInterrupt:
-            _end(member)
+            with suppress(OSError):
+                member.stdin.close()  # hangs up on the host, whose ranks end with it
+            try:
+                member.wait(_END_S)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                member.kill()
             say("This machine is no longer a host.")
             return INTERRUPTED
 
     if code == 0:
         say("The notebook has closed its hosts.")
     return 1 if code else 0
-
-
-def _end(member: subprocess.Popen) -> None:
-    """Hang up on the host, whose ranks end with it; kill it after `_END_S`."""
-    with suppress(OSError):
-        member.stdin.close()
-    try:
-        member.wait(_END_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        member.kill()

@@ -25,7 +25,7 @@ _REASONS = {
 def join(invitation: Invitation) -> tuple[Carrier, HostLine]:
     """Connect to the head. The line reports the outcome: a first message, or its end with the reason."""
     way = _way_to(invitation)
-    carrier = Carrier(_note_end)
+    carrier = Carrier(lambda carried, event, _: carried.line.end(_REASONS[event]))
     if way is not None:
         carrier.kept.append(way)
 
@@ -63,7 +63,3 @@ def _way_to(invitation: Invitation) -> socket.socket | None:
         except OSError:
             time.sleep(_PAUSE_S)
     return None
-
-
-def _note_end(carried: Carried, event: int, value: int) -> None:
-    carried.line.end(_REASONS[event])

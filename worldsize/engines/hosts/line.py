@@ -30,7 +30,7 @@ class HostLine:
         self._came: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._going: deque[bytes] = deque()
-        self._ended = ""  # the carrier's reason
+        self.ended = ""  # why the other side is gone
         self.closed = False  # by the user
 
         self._readable, self._news = os.pipe()  # holds a byte while there is something to receive
@@ -44,21 +44,22 @@ class HostLine:
         """Queue a message for the carrier. Raises LineClosed, and ValueError for a message that is too long."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"expected a message of at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
-        if self._ended or self.closed:
-            raise LineClosed(self._ended or "closed")
+        if self.ended or self.closed:
+            raise LineClosed(self.ended or "closed")
         self._going.append(data)
         self._wake()
 
     def receive(self) -> bytes:
         """Wait for the next message and return it. Raises LineClosed after the last one."""
         self.poll(None)
+
         with self._lock:
             if not self._came:
-                raise LineClosed(self._ended)
+                raise LineClosed(self.ended)
 
             data = self._came.popleft()
             self._waiting_bytes -= len(data) + _EACH_BYTES
-            if not self._came and not self._ended:
+            if not self._came and not self.ended:
                 os.read(self._readable, 1)
         return data
 
@@ -77,7 +78,7 @@ class HostLine:
     def deliver(self, data: bytes) -> None:
         """Queue a received message; end the line if too many are unread."""
         with self._lock:
-            if self._ended:
+            if self.ended:
                 return
             quiet = not self._came
             self._came.append(data)
@@ -91,14 +92,10 @@ class HostLine:
     def end(self, why: str) -> None:
         """Mark the other side as gone, for the reason `why`; the first reason counts."""
         with self._lock:
-            if not self._ended:
-                self._ended = why
+            if not self.ended:
+                self.ended = why
                 if not self._came:
                     os.write(self._news, b"!")  # never read: the line stays readable
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._ended)
 
     def next_going(self) -> bytes | None:
         """Return the next message to send, which stays next until `gone` is called."""

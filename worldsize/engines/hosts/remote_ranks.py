@@ -76,17 +76,15 @@ class RemoteRanks(Host):
         for kept in (self.ranks, self.live, self.before, self.written, self.records):
             kept.clear()
 
-        self._send_payload(job)
-        self._send("begin", self._away(job), self.offset.seconds)
+        travelling = self._send_ahead(job)
+        self._send("begin", travelling, self.offset.seconds)
 
-    def _send_payload(self, job: Job) -> None:
-        """Send the payload file, if there is one: ranks that stay open without a payload."""
-        payload = job.files.payload.read_bytes() if job.files.payload.exists() else b""
-        for start in range(0, len(payload), MAX_CHUNK_BYTES):
-            self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
-
-    def _away(self, job: Job) -> Job:
-        """Return the job as the host gets it: without local environment and paths, on the host's clock."""
+    def _send_ahead(self, job: Job) -> Job:
+        """Send the payload, and return the job as the host gets it: without local environment and paths, on its clock."""
+        if job.files.payload.exists():  # ranks that stay open without a payload
+            payload = job.files.payload.read_bytes()
+            for start in range(0, len(payload), MAX_CHUNK_BYTES):
+                self._send("payload", payload[start : start + MAX_CHUNK_BYTES])
         return replace(job, env=job.travelling_env, sys_path=(), cwd="", origin_s=job.origin_s + self.offset.seconds)
 
     def use(self, order: Use) -> None:
@@ -94,8 +92,8 @@ class RemoteRanks(Host):
         for kept in (self.written, self.records):
             kept.clear()
 
-        self._send_payload(order.job)
-        self._send("use", replace(order, job=self._away(order.job)), self.offset.seconds)
+        travelling = self._send_ahead(order.job)
+        self._send("use", replace(order, job=travelling), self.offset.seconds)
 
     def bring_files(self) -> None:
         with suppress(HostLost):
@@ -112,7 +110,15 @@ class RemoteRanks(Host):
     def keep_addresses(self, count: int) -> list[str]:
         addresses = self.call("keep_addresses", count)
         own = self.facts(with_gpus=False).address
-        if len(addresses) != count or not all(_is_place(address, own) for address in addresses):
+
+        sound = len(addresses) == count
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            # six digits are enough to see that a port is too large
+            if host != own or not (port.isascii() and port.isdecimal()) or not 0 < int(port[:6]) < 65536:
+                sound = False
+
+        if not sound:
             self._lose("it keeps addresses that are not its own")
         return addresses
 
@@ -166,6 +172,7 @@ class RemoteRanks(Host):
     def wait_ended(self) -> None:
         with suppress(HostLost):
             self._answer_to("end", _END_S, renewed=True)
+
         self._write_records()
         self.ranks.clear()
         self.live.clear()
@@ -173,7 +180,7 @@ class RemoteRanks(Host):
     def _write_records(self) -> None:
         for rank, record in self.records.items():
             with suppress(BadMessage):  # the trace then lacks this rank
-                write_whole(self.job.files.record(rank), pickle.dumps(host_messages.body(bytes(record), RankRecord)))
+                write_whole(self.job.files.of(rank, "record"), pickle.dumps(host_messages.body(bytes(record), RankRecord)))
         self.records.clear()
 
     # ---- asking ----------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ class RemoteRanks(Host):
     def _send(self, command: Command, *arguments: Any) -> None:
         """Send a command. A lost host is ignored here and noticed when its line is read."""
         with suppress(OSError):
-            self.line.send(host_messages.command(command, *arguments))
+            self.line.send(pickle.dumps((command, *arguments)))
 
     def _answer_to(self, command: Command, at_most_s: float, renewed: bool = False) -> Any:
         """Wait at most `at_most_s` for the answer to a command; with `renewed`, every message restarts the wait."""
@@ -280,6 +287,7 @@ class RemoteRanks(Host):
         """Append a chunk to the rank's file in the run's folder here; keep records in memory."""
         rank = chunk.rank
         self._demand_own(rank)
+
         self.written[rank] = self.written.get(rank, 0) + len(chunk.data)
         if self.written[rank] > _MOST_BYTES:
             self._lose(f"it wrote more than {_MOST_BYTES / 1e9:g} GB of logs and results for rank {rank}")
@@ -288,20 +296,11 @@ class RemoteRanks(Host):
             self.records.setdefault(rank, bytearray()).extend(chunk.data)
             return
 
-        files = self.job.files
-        paths = {"log": files.log, "native_log": files.native_log, "result": files.result, "shown": files.shown}
-        path = paths[chunk.kind](rank)
         try:
-            with open(path, "ab") as file:
+            with open(self.job.files.of(rank, chunk.kind), "ab") as file:
                 file.write(chunk.data)
         except OSError as error:
             self._lose(f"its files cannot be written here: {error}")
-
-
-def _is_place(address: str, own: str) -> bool:
-    host, _, port = address.rpartition(":")
-    # six digits are enough to see that a port is too large
-    return host == own and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
 
 
 def _speaks_for(content: Any) -> Iterator[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +60,7 @@ class Carrier:
     kept: list[Any] = field(default_factory=list)  # closed at the end
 
     def __post_init__(self) -> None:
-        self._orders: list[Callable[[], None]] = []  # from other threads
+        self._orders: list[tuple[Callable[[], Any], Future]] = []  # from other threads
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -77,24 +78,10 @@ class Carrier:
 
     def do(self, work: Callable[[], Any]) -> Any:
         """Run `work` in the thread that owns the sockets, and return its result or raise its error."""
-        done = threading.Event()
-        answer: list[Any] = []
-
-        def order() -> None:
-            try:
-                answer.append((work(), None))
-            except BaseException as error:
-                answer.append((None, error))
-            done.set()
-
-        self._orders.append(order)
+        answer: Future = Future()
+        self._orders.append((work, answer))
         self.wake()
-        done.wait()
-
-        result, error = answer[0]
-        if error is not None:
-            raise error
-        return result
+        return answer.result()
 
     def close(self) -> None:
         """Send what is queued, hang up, and end the thread."""
@@ -124,7 +111,11 @@ class Carrier:
             if self._woken in ready:
                 os.read(self._woken, 4096)
             while self._orders:
-                self._orders.pop(0)()
+                work, answer = self._orders.pop(0)
+                try:
+                    answer.set_result(work())
+                except BaseException as error:
+                    answer.set_exception(error)
 
             for socket, serve in list(self.others.items()):
                 if socket in ready:

@@ -11,13 +11,14 @@ import functools
 import linecache
 import sys
 from dataclasses import dataclass
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from worldsize.failures import Frame, is_package
 
 if TYPE_CHECKING:  # the notebook makes these objects without importing torch
     from worldsize.engines.ranks.open_rank import OpenRank
+
+_UNKNOWN = object()  # which no name in a rank is bound to
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,15 @@ class Definition:
 
     def take_to(self, rank: OpenRank) -> None:
         """Bind the names in the rank, unless the rank's own cells have bound one, or all are known with this text."""
-        known = [rank.taken.get(name) for name in self.names]
-        if all(seen is not None and seen[0] == self.text for seen in known):
-            return
-        for name, taken in zip(self.names, known, strict=True):
-            if name in rank.space and (taken is None or rank.space[name] is not taken[1]):
+        all_known = True
+        for name in self.names:
+            text, bound = rank.taken.get(name, (None, _UNKNOWN))
+            if text != self.text:
+                all_known = False
+            if name in rank.space and rank.space[name] is not bound:
                 return  # the rank's own cells bound the name, before or after it came from the notebook
+        if all_known:
+            return
 
         tree = ast.parse(self.text)
         ast.increment_lineno(tree, self.line - 1)
@@ -67,7 +71,7 @@ class RunCell:
                 definition.take_to(rank)
             self._run(rank)
         except NameError as error:
-            name = error.name or ""
+            name = error.name
             if name in self.in_notebook:
                 error.add_note(f"`{name}` is in the notebook, but data does not go along: call world.push({name}={name})")
             raise
@@ -77,23 +81,18 @@ class RunCell:
     def _run(self, rank: OpenRank) -> None:
         # tracebacks read lines here, also of text outside a notebook
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
-        body, last = _parts(self.text, self.file)
 
-        exec(body, rank.space)
+        tree = ast.parse(self.text, self.file)
+        last = None  # the last expression, if a notebook would show its value
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not self.text.rstrip().endswith(";"):
+            last = compile(ast.Expression(tree.body.pop().value), self.file, "eval")
+
+        exec(compile(tree, self.file, "exec"), rank.space)
         if last is not None:
             value = eval(last, rank.space)
             if value is not None:
                 rank.space["_"] = value
                 rank.output.show(value)
-
-
-def _parts(text: str, file: str) -> tuple[CodeType, CodeType | None]:
-    """Compile a cell: return its statements, and its last expression (None if a notebook would show no value)."""
-    tree = ast.parse(text, file)
-    last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
-        last = compile(ast.Expression(tree.body.pop().value), file, "eval")
-    return compile(tree, file, "exec"), last
 
 
 @dataclass(frozen=True)

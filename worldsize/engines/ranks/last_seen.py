@@ -17,8 +17,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -48,8 +48,7 @@ class LastSeen:
     """The writer's end. `below` is a function, as (file, name): only frames it calls are noted."""
 
     def __init__(self, path: Path, below: tuple[str, str]) -> None:
-        self._below = below
-        self._noted = _Noted(path)
+        self.move_to(path, below)
 
     def move_to(self, path: Path, below: tuple[str, str]) -> None:
         """Switch to another file, and to the frames below another function."""
@@ -58,8 +57,15 @@ class LastSeen:
 
     def seen(self) -> Rows:
         """Return the main thread's stack, called from another thread; () if it is not below `below`."""
-        with _no_collection():
-            return self._callers(sys._current_frames().get(threading.main_thread().ident or 0))
+        # Python 3.11 may collect garbage while it makes a frame object. A finalizer that releases Python's lock, as torch's do,
+        # then lets the other thread leave that frame, and the write corrupts memory.
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return self._callers(sys._current_frames().get(threading.main_thread().ident))
+        finally:
+            if enabled:
+                gc.enable()
 
     def note(self) -> None:
         """Write down the main thread's stack, if it has changed."""
@@ -107,22 +113,6 @@ class LastSeen:
             return leave(*args, **kwargs)
 
         return noted
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable garbage collection while another thread's frames are read.
-
-    Python 3.11 may collect while it makes a frame object. A finalizer that releases Python's lock, as torch's do, then
-    lets the other thread leave that frame, and the write corrupts memory.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def last_seen(path: Path) -> tuple[Frame, ...]:

@@ -69,7 +69,7 @@ class OpenRank:
             rank=self.rank, world_size=self.world_size, fabric=self.fabric, dist=dist, torch=torch, device=own_device(),
             display=self.display,
         )  # fmt: skip
-        self._channel.rest()
+        self._channel.resting = True
         self._channel.tell("entered", time.monotonic())
 
         while True:
@@ -105,7 +105,7 @@ class OpenRank:
                 self._channel.tell("entered", time.monotonic())
                 result = packed(self._done(work), order.job.plain_results)
                 if len(result) > SMALL_BYTES:
-                    write_whole(order.job.files.result(self.rank), result)
+                    write_whole(order.job.files.of(self.rank, "result"), result)
             finally:
                 self._at_work = False
         except SystemExit as error:  # ends the order, not the rank
@@ -128,7 +128,7 @@ class OpenRank:
 
         self._channel.collectives.begin(job.origin_s)
         self._channel.recorded = self._groups.recorded(job.link, job.origin_s)
-        self.output = RichOutput(job.files.log(self.rank), job.files.shown(self.rank))
+        self.output = RichOutput(job.files.of(self.rank, "log"), job.files.of(self.rank, "shown"))
 
     def _done(self, work: Any) -> Any:
         return work.do(self)

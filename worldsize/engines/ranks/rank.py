@@ -42,7 +42,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
         framework.prepare(rank, job, channel, threads, seed_everything(job.seed, rank))
 
         channel.job = job
-        channel.last_seen = LastSeen(job.files.last_seen(rank), MAIN)
+        channel.last_seen = LastSeen(job.files.of(rank, "last_seen"), MAIN)
         channel.last_seen.note_on_leaving()
         channel.reports = gather(job.origin_s)
         channel.watch()
@@ -55,7 +55,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 
         before = payload.fingerprint(opened.fn)
         result = opened.fn(*arguments, **opened.kwargs)
-        write_whole(job.files.result(rank), packed(result, job.plain_results))
+        write_whole(job.files.of(rank, "result"), packed(result, job.plain_results))
 
         changed = tuple(name for name, mark in payload.fingerprint(opened.fn).items() if before.get(name) != mark)
         unwaited = channel.fabric.unwaited() if channel.fabric else 0
@@ -67,7 +67,7 @@ def main(rank: int, address: str, job_path: str, env: dict[str, str], threads: i
 def write_to_logs(rank: int, job: Job) -> None:
     """Redirect everything that this process prints, from Python or native code, to the rank's logs of `job`."""
     streams_of: dict[Path, list[int]] = {}
-    for stream, path in ((1, job.files.log(rank)), (2, job.native_log(rank))):
+    for stream, path in ((1, job.files.of(rank, "log")), (2, job.native_log(rank))):
         streams_of.setdefault(path, []).append(stream)
 
     for path, streams in streams_of.items():
@@ -81,7 +81,7 @@ def _prepare(rank: int, job: Job, env: dict[str, str]) -> None:
     write_to_logs(rank, job)
     faulthandler.enable(2)  # a crash in native code leaves its stack in the log
 
-    errors = 2 if job.native_log(rank) == job.files.log(rank) else 1
+    errors = 2 if job.native_log(rank) == job.files.of(rank, "log") else 1
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(errors, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
 

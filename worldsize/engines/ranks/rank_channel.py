@@ -79,9 +79,9 @@ class RankChannel:
         self.orders_come = 0
         self.typed: queue.SimpleQueue[str] = queue.SimpleQueue()  # at this rank's debugger prompts
         self.free: Callable[[], None] = lambda: None  # makes the main thread abandon its order
+        self.resting = False  # between two orders: no notes, no news
 
         self._progress = _ProgressTeller()
-        self._resting = False  # between two orders: no notes, no news
         self._lock = threading.Lock()
         self._released = threading.Event()
         self._granted = threading.Semaphore(0)
@@ -107,12 +107,8 @@ class RankChannel:
         """Switch reports and records to `job`, the next order, which runs in callees of the function `below`."""
         reports = gather(job.origin_s)
         with self._lock:
-            self.last_seen.move_to(job.files.last_seen(self.rank), below)
+            self.last_seen.move_to(job.files.of(self.rank, "last_seen"), below)
             self.job, self.reports, self._progress = job, reports, _ProgressTeller(brief=True)
-
-    def rest(self) -> None:
-        """Send no news until the next order."""
-        self._resting = True
 
     def finish(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Report the end and exit once the agent allows it, since a peer may still read; after 5 s if no job was read."""
@@ -122,18 +118,19 @@ class RankChannel:
 
     def end(self, kind: Literal["result", "failure"], content: Return | Failure) -> None:
         """Report how the function or order ended, after saving its record."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
 
+        stays = bool(self.job and self.job.world)
         try:
             record = self._record()
-            if self.job and self.job.world and isinstance(content, Return) and len(record) <= SMALL_BYTES:
+            if stays and isinstance(content, Return) and len(record) <= SMALL_BYTES:
                 content = replace(content, record=record)
             else:
                 self._save(record)
             self._tell_progress(ended=content)
         finally:
-            self._resting = bool(self.job and self.job.world)  # set before telling: the next order may come at once
+            self.resting = stays  # set before telling: the next order may come at once
             self.tell(kind, content)
 
     def _watch(self) -> None:
@@ -141,12 +138,12 @@ class RankChannel:
         state = None
         try:
             while True:
-                if self._connection.poll(None if self._resting else _TICK_S):
+                if self._connection.poll(None if self.resting else _TICK_S):
                     asked = self._connection.recv()
                     self._answer(asked)
                     if isinstance(asked, Use):  # most orders end before the next tick
                         continue
-                if self._resting:
+                if self.resting:
                     continue
 
                 with self._lock:
@@ -172,19 +169,23 @@ class RankChannel:
             return
 
         with self._lock:
-            collective = self.collectives.waits_in(_WAITS_AFTER_S) if self.collectives else ""
+            collective, peer_wait = "", None
+            if self.collectives is not None:
+                collective = self.collectives.waits_in(_WAITS_AFTER_S)
+
             waiting = self.reports.waiting
             if waiting is not None and not collective:
                 collective = waiting[0]
+            if self.collectives is not None and collective:
+                peer_wait = self.collectives.peer_wait()
 
-            peer_wait = self.collectives.peer_wait() if collective and self.collectives else None
             news = self._progress.news(self.rank, self.reports, self.recorded, collective, peer_wait, ended)
             if news is not None:
                 self._connection.send(("progress", news))
 
     def _answer(self, question: Question | Use | Typed) -> None:
         if isinstance(question, Use):
-            self._resting = False
+            self.resting = False
             self.orders_come += 1
             self.orders.put(question)
         elif isinstance(question, Typed):
@@ -208,12 +209,12 @@ class RankChannel:
 
         state = self.recorded.state
         wait = wait_of(self.rank, self.recorded)
-        return Published(state.changes, RankMessages(wait=wait, posted=state.posted, taken=state.taken))
+        return Published(state.changes, RankMessages(wait, *state.messages()))
 
     def _save(self, record: bytes) -> None:
         """Write a record to its file, if it has bytes."""
         if record:
-            write_whole(self.job.files.record(self.rank), record)
+            write_whole(self.job.files.of(self.rank, "record"), record)
 
     def _record(self) -> bytes:
         """Return the pickled record so far; b"" if nothing was recorded."""
@@ -244,18 +245,26 @@ class RankChannel:
         for file, line, function in rows:
             frames.append(Frame(file, line, function, linecache.getline(file, line).strip()))
 
+        wait, collective = wait_of(self.rank, self.recorded), ""
+        if self.collectives is not None:
+            if wait is None:
+                wait = self.collectives.peer_wait()
+            collective = self.collectives.waits_in(0)
+
         return Standing(
             rank=self.rank,
-            wait=wait_of(self.rank, self.recorded) or (self.collectives.peer_wait() if self.collectives else None),
+            wait=wait,
             frames=tuple(frames),
             last_message=_last_message(self.recorded),
-            collective=self.collectives.waits_in(0) if self.collectives else "",
+            collective=collective,
         )
 
 
 def wait_of(rank: int, recorded: Recorded | None) -> Wait | None:
     """Return what this rank waits for in the fabric, from its record; None if it does not wait."""
-    doing = recorded.state.doing if recorded else None
+    if recorded is None:
+        return None
+    doing = recorded.state.doing
     return Wait(rank, *doing) if doing else None
 
 
@@ -292,9 +301,12 @@ class _ProgressTeller:
         ended: Return | Failure | None,
     ) -> Progress | None:
         now_s = time.monotonic()
-        if now_s < self._next_s and ended is None:
+        if ended is not None:
+            self._next_s = math.inf
+        elif now_s < self._next_s:
             return None
-        self._next_s = math.inf if ended is not None else now_s + _PROGRESS_S
+        else:
+            self._next_s = now_s + _PROGRESS_S
 
         rows = reports.rows[self._rows :]
         events = recorded.events[self._events :] if recorded else []

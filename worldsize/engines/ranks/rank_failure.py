@@ -48,7 +48,9 @@ def message_of(error: BaseException) -> str:
 
     notes = getattr(error, "__notes__", None)  # a student's class may keep anything under this name
     if isinstance(notes, list):
-        text = "\n".join([text, *(note for note in notes if isinstance(note, str))])
+        for note in notes:
+            if isinstance(note, str):
+                text += f"\n{note}"
 
     rows = text.splitlines()
     if len(rows) > _MAX_ROWS:

@@ -29,6 +29,7 @@ class RankGroups:
     def __init__(self, rank: int, job: Job, store: dist.Store) -> None:
         self._rank, self._world_size, self._origin_s = rank, job.world_size, job.origin_s
         self._store = store
+
         self._made = 0
         self._wire: GlooWire | None = None
         self.fabric: Fabric | None = None
@@ -41,6 +42,7 @@ class RankGroups:
 
         store = self._new_store()
         own_device()
+
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
         dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._world_size)

@@ -11,7 +11,6 @@ import base64
 import io
 import json
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,36 +66,35 @@ def bundle(value: Any) -> dict[str, str]:
         if sys.modules.get("matplotlib.pyplot"):
             sys.modules["matplotlib.pyplot"].close(value)
     else:
-        _ask_bundle(value, found)
-        for kind, method in _METHODS.items():
-            if kind not in found:
-                _ask(value, kind, getattr(value, method, None), found)
+        _ask(value, found)
 
     if found:
         found["text/plain"] = _text(value)
     return found
 
 
-def _ask_bundle(value: Any, found: dict[str, str]) -> None:
-    method = getattr(value, "_repr_mimebundle_", None)
-    if not callable(method):
-        return
+def _ask(value: Any, found: dict[str, str]) -> None:
+    """Ask a value for its bundle, then for each type that this lacks; as in a notebook, what fails is left out."""
+    whole = getattr(value, "_repr_mimebundle_", None)
+    if callable(whole):
+        with suppress(Exception):
+            made = whole(include=None, exclude=None)
+            faces = made[0] if isinstance(made, tuple) else made
+            for kind in TYPES:
+                if kind in faces:
+                    found[kind] = _as_text(faces[kind])
 
-    with suppress(Exception):  # as in a notebook, a representation that fails is left out
-        made = method(include=None, exclude=None)
-        faces = made[0] if isinstance(made, tuple) else made
-        for kind in TYPES:
-            if kind in faces:
-                found[kind] = _as_text(faces[kind])
+    for kind, name in _METHODS.items():
+        if kind in found:
+            continue
 
-
-def _ask(value: Any, kind: str, method: Callable | None, found: dict[str, str]) -> None:
-    if not callable(method):
-        return
-    with suppress(Exception):
-        face = method()
-        if face is not None:
-            found[kind] = _as_text(face[0] if isinstance(face, tuple) else face)
+        method = getattr(value, name, None)
+        if not callable(method):
+            continue
+        with suppress(Exception):
+            face = method()
+            if face is not None:
+                found[kind] = _as_text(face[0] if isinstance(face, tuple) else face)
 
 
 def _as_text(face: str | bytes) -> str:

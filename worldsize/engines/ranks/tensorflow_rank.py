@@ -20,7 +20,7 @@ from worldsize.engines.ranks.rank_channel import RankChannel
 
 def prepare(rank: int, job: Job, channel: RankChannel, threads: int, seed: int) -> None:
     _end_with_fork_server()
-    tell_stack_on_signal(job.files.stack(rank))
+    tell_stack_on_signal(job.files.of(rank, "stack"))
     prepare_tensorflow(job.tasks.logical_devices, seed)
 
 

@@ -27,8 +27,9 @@ class Dask(Way):
     """
 
     def __init__(self, client: Any, *, address: str = "", ports: tuple[int, int] | None = None) -> None:
-        if not callable(getattr(client, "submit", None)) or not callable(getattr(client, "nthreads", None)):
-            raise ValueError(f"Dask: expected a client, such as distributed.Client(…), got {client!r}")
+        for method in ("submit", "nthreads"):
+            if not callable(getattr(client, method, None)):
+                raise ValueError(f"Dask: expected a client, such as distributed.Client(…), got {client!r}")
         if getattr(client, "asynchronous", False):
             raise ValueError("Dask: expected a client that waits, got an asynchronous one: leave asynchronous=True out")
 

@@ -9,7 +9,6 @@ client, and values that contain a comma have no text form.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ def hosts_from_text(text: str) -> Wanted:
     words: list[str] = []
     given: dict[str, str] = {}
     for part in rest.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, equals, value = map(str.strip, part.partition("="))
         if not name or (equals and not value):
             raise _wrong(text, part, "a part such as nodes=2, or a host")
         if name in given or (not equals and name in words):
@@ -54,7 +53,11 @@ def hosts_from_text(text: str) -> Wanted:
         else:
             words.append(name)
 
-    beside = {name: _read(text, name, given.pop(name), kind_of) for name, kind_of in _BESIDE.items() if name in given}
+    beside: dict[str, Any] = {}
+    for name, read in _BESIDE.items():
+        if name in given:
+            beside[name] = _read(text, name, given.pop(name), read)
+
     try:
         return Wanted(_WAYS[kind](text, words, given), **beside)
     except ValueError as error:
@@ -101,7 +104,7 @@ def _whole(value: str) -> int:
 
 def _number(value: str) -> float:
     number = float(value) if re.fullmatch(r"[0-9]*\.?[0-9]+|inf", value) else 0.0
-    if not number > 0 or math.isnan(number):
+    if number <= 0:
         raise ValueError("a number above 0")
     return number
 

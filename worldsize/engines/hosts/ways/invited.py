@@ -41,8 +41,10 @@ class Invited(Way):
             raise ValueError(f"Invited: expected hosts from 1 to 1000, got {hosts!r}")
         if isinstance(valid_min, bool) or not isinstance(valid_min, (int, float)) or not 0 < valid_min <= 1440:
             raise ValueError(f"Invited: expected valid_min in minutes, at most 1440, got {valid_min!r}")
-        if ports is not None and not _is_range(ports):
-            raise ValueError(f"Invited: expected ports as the first and the last, such as (50000, 50010), got {ports!r}")
+        if ports is not None:
+            two = isinstance(ports, (tuple, list)) and list(map(type, ports)) == [int, int]
+            if not two or not 0 < ports[0] <= ports[1] < 65536:
+                raise ValueError(f"Invited: expected ports as the first and the last, such as (50000, 50010), got {ports!r}")
 
         if address:
             try:
@@ -70,15 +72,13 @@ class Invited(Way):
         self._until_s = time.monotonic() + self._valid_min * 60
         if self._here:
             engine.start_program(socket.gethostname(), member_command(sys.executable, address))
-        self._show(self._words(invitations))
 
-    def _words(self, invitations: list[str]) -> str:
         each, line = ("Each line", "a line of its own") if self._invited > 1 else ("The line", "the line below")
         words = (
             f"On each machine to invite, run `worldsize join` and paste {line}. {each} admits one host within "
             f"{self._valid_min:g} minutes; give it to no one else. This notebook's code will run there."
         )
-        return "\n".join([words, *invitations])
+        self._show("\n".join([words, *invitations]))
 
     def standing(self) -> str:
         return "waiting for hosts to run `worldsize join`"
@@ -91,11 +91,6 @@ class Invited(Way):
             f"the invitations expired after {self._valid_min:g} minutes, and {here} of {self.count} hosts have joined. "
             f"Open hosts again for new invitations, with a longer valid_min=… if needed."
         )
-
-
-def _is_range(ports: tuple[int, int]) -> bool:
-    whole = isinstance(ports, (tuple, list)) and len(ports) == 2 and all(type(port) is int for port in ports)
-    return whole and 0 < ports[0] <= ports[1] < 65536
 
 
 def _own_address() -> str:

@@ -37,12 +37,8 @@ class OpenHosts:
             finally:
                 self.way.close()
 
-    def close_when_idle(self) -> None:
-        """Close the hosts from a thread after `idle_min` minutes without a launch: forgotten hosts cost others."""
-        if self.idle_min < math.inf:
-            threading.Thread(target=self._wait_until_idle, name="worldsize-idle", daemon=True).start()
-
-    def _wait_until_idle(self) -> None:
+    def close_once_idle(self) -> None:
+        """Wait until `idle_min` minutes have passed without a launch, and close the hosts."""
         why = (
             f"the hosts were closed after {self.idle_min:g} minutes without a launch. Open them again "
             f"(worldsize.hosts.open), or launch on this machine from now on (worldsize.hosts.close)."
@@ -92,7 +88,8 @@ def open_hosts(
     users = ", ".join(sorted({change.user for change in opened.engine.hosts.values()}))
     closes = f" Closes after {idle_min:g} idle minutes." if idle_min < math.inf else ""
     say(f"{count} host{'s are' if count != 1 else ' is'} open: {names}. This notebook's code runs there as {users}.{closes}")
-    opened.close_when_idle()
+    if idle_min < math.inf:  # forgotten hosts cost others
+        threading.Thread(target=opened.close_once_idle, name="worldsize-idle", daemon=True).start()
     return opened
 
 
@@ -106,10 +103,11 @@ def _wait_for_all(opened: OpenHosts, until_s: float, timeout_s: float, say: Call
             said = standing
 
         change = engine.next_change(_TICK_S)
-        if change is not None and change.state == "refused":
-            raise NoHosts(f"hosts.open: {change.name} did not join: {change.reason}")
-        if change is not None and change.state == "lost":
-            raise NoHosts(f"hosts.open: {change.name} joined and was lost: {change.reason}")
+        if change is not None:
+            if change.state == "refused":
+                raise NoHosts(f"hosts.open: {change.name} did not join: {change.reason}")
+            if change.state == "lost":
+                raise NoHosts(f"hosts.open: {change.name} joined and was lost: {change.reason}")
 
         why = way.hopeless()
         if why:

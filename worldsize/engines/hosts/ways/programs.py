@@ -50,12 +50,10 @@ class Ssh(Programs):
         if twice:
             raise ValueError(f"Ssh: expected each host once, got {', '.join(sorted(twice))} more than once")
 
-        bad = [host for host in hosts if host.startswith("-")]
-        if bad:
-            raise ValueError(f"Ssh: expected the names of hosts, got {bad[0]!r}")
-
         commands = {}
         for host in hosts:
+            if host.startswith("-"):
+                raise ValueError(f"Ssh: expected the names of hosts, got {host!r}")
             name = host.partition("@")[2] or host
             commands[name] = ["ssh", *_SSH_OPTIONS, *options, host, " ".join(member_command(python))]
         super().__init__(commands)

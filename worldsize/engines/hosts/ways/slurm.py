@@ -107,10 +107,13 @@ class Slurm(Way):
 
         self.count = nodes
         asked = {"nodes": nodes, "gpus_per_node": gpus_per_node, "timeout_min": timeout_min, **parameters}
-        self._parameters = {name: value for name, value in asked.items() if value is not None}
-        for name in _LISTS & set(self._parameters):
-            value = self._parameters[name]
-            self._parameters[name] = [value] if isinstance(value, str) else list(value)  # a text would be taken by letters
+        self.parameters: dict[str, Any] = {}  # by submitit's names
+        for name, value in asked.items():
+            if value is None:
+                continue
+            if name in _LISTS:
+                value = [value] if isinstance(value, str) else list(value)  # a text would be taken by letters
+            self.parameters[name] = value
         self._address, self._ports = address, ports
         self._folder = Path(folder).expanduser() if folder else Path.home() / ".worldsize" / "slurm"
 
@@ -120,24 +123,25 @@ class Slurm(Way):
         self._state = JobState("PENDING")
         self._asked_s = 0.0
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The job's parameters, by submitit's names."""
-        return dict(self._parameters)
-
     def begin(self, engine: HostsEngine) -> None:
-        missing = [program for program in _PROGRAMS if shutil.which(program) is None]
-        if missing:
-            raise NoHosts(
-                f"Slurm: expected the program {missing[0]} on this machine, got none. Open the notebook on a login "
-                f"node of the cluster, or install Slurm's client programs and its slurm.conf here."
-            )
+        for program in _PROGRAMS:
+            if shutil.which(program) is None:
+                raise NoHosts(
+                    f"Slurm: expected the program {program} on this machine, got none. Open the notebook on a login "
+                    f"node of the cluster, or install Slurm's client programs and its slurm.conf here."
+                )
 
         engine.open_door(self._address or _address_towards_controller(), self._ports)
         invitations = engine.invite(self.count, engine.opening_s + _LATE_S, own_hosts=True)
 
         self._job, self._state, self._asked_s = "", JobState("PENDING"), 0.0  # reset, since this object may be opened again
-        self._make_folder()
+        # a folder that only its user can enter, and the job's name from the folder's
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.chmod(0o700)
+        token = secrets.token_hex(4)
+        self._own_folder = self._folder / token
+        self._own_folder.mkdir(mode=0o700)
+        self._name = f"{self.parameters.get('name', 'worldsize')}-{token}"
 
         umask = os.umask(0o077)  # submitit's files will hold the invitations
         stronger = {name: os.environ.pop(name) for name in STRONGER_VARIABLES if name in os.environ}
@@ -168,8 +172,13 @@ class Slurm(Way):
             return ""
 
         # such a limit counts all jobs of a user or account, so that another job's end may be enough
-        if ("PerUser" in state.reason or "PerAccount" in state.reason) and self._other_jobs_run():
-            return ""
+        if "PerUser" in state.reason or "PerAccount" in state.reason:
+            try:
+                running = ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
+            except NoHosts:  # then another job may run
+                return ""
+            if set(running) - {self._job}:
+                return ""
         return f"{self.label()} would wait for ever ({state.reason}). {what_to_do}"
 
     def close(self) -> None:
@@ -184,6 +193,7 @@ class Slurm(Way):
             failed = "" if "Invalid job id" in done.stderr else done.stderr.strip()
         except NoHosts as error:
             failed = str(error)
+
         if failed:
             print(f"{self.label()} may still exist; end it with scancel {which[0]}: {failed}")
 
@@ -195,20 +205,12 @@ class Slurm(Way):
 
     # ---- submitting ------------------------------------------------------------------------------
 
-    def _make_folder(self) -> None:
-        """Make a folder for this job that only its user can enter, and name the job after it."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._folder.chmod(0o700)
-        token = secrets.token_hex(4)
-        self._own_folder = self._folder / token
-        self._own_folder.mkdir(mode=0o700)
-        self._name = f"{self._parameters.get('name', 'worldsize')}-{token}"
-
     def _submit(self, invitations: list[str], umask: int) -> str:
         """Submit the job and return its number. Raises NoHosts, ValueError."""
         submitit = import_submitit()
         executor = submitit.AutoExecutor(folder=self._own_folder, cluster="slurm")
-        given = dict(self._parameters)
+
+        given = dict(self.parameters)
         options = {**given.pop("slurm_additional_parameters", {}), **_OPTIONS}  # ours win
         path = f"export PYTHONPATH={shlex.quote(PACKAGE_PATH)}${{PYTHONPATH:+:$PYTHONPATH}}"
         setup = [*given.pop("slurm_setup", ()), path]
@@ -240,17 +242,14 @@ class Slurm(Way):
         now_s = time.monotonic()
         if self._state.ended or (self._asked_s and now_s - self._asked_s < _ASK_EVERY_S):
             return self._state
+
         with suppress(NoHosts):
-            self._state = _state(self._job) or self._state
+            done = ask("squeue", "-h", "-t", "all", "-j", self._job, "-o", "%T|%r")
+            if done.returncode == 0 or "Invalid job id" in done.stderr:
+                name, _, reason = done.stdout.strip().partition("|")
+                self._state = JobState(name or "FORGOTTEN", reason)
         self._asked_s = time.monotonic()
         return self._state
-
-    def _other_jobs_run(self) -> bool:
-        """Return whether another job of this user runs, whose end may let this one start; True if Slurm does not answer."""
-        with suppress(NoHosts):
-            running = ask("squeue", "-h", "--me", "-t", "RUNNING", "-o", "%i").stdout.split()
-            return any(number != self._job for number in running)
-        return True
 
     def _said(self) -> str:
         """Return the last lines that a task wrote to stderr; if no task wrote any, Slurm's own messages there."""
@@ -265,23 +264,23 @@ class Slurm(Way):
 
 def _check(parameters: Mapping[str, Any]) -> None:
     """Refuse parameters that would change "one task a node". submitit checks the other names. Raises ValueError."""
-    refused = next((name for name in parameters if _REFUSED.fullmatch(name)), None)
-    if refused is not None:
-        raise ValueError(
-            f"Slurm: expected no {refused}, because each node has one task, which starts the ranks; leave it out. Give "
-            f"launch the number of ranks."
-        )
+    for name in parameters:
+        if _REFUSED.fullmatch(name):
+            raise ValueError(
+                f"Slurm: expected no {name}, because each node has one task, which starts the ranks; leave it out. Give "
+                f"launch the number of ranks."
+            )
 
     options = parameters.get("slurm_additional_parameters", {})
     if not isinstance(options, Mapping):
         raise ValueError(f"Slurm: expected slurm_additional_parameters as a dict, got {options!r}")
 
-    refused = next((name for name in options if name.replace("_", "-") in _REFUSED_OPTIONS), None)
-    if refused is not None:
-        raise ValueError(
-            f"Slurm: expected no {refused!r} in slurm_additional_parameters: the job has one task on each node, is not "
-            f"requeued, and leaves the environment here; leave it out."
-        )
+    for name in options:
+        if name.replace("_", "-") in _REFUSED_OPTIONS:
+            raise ValueError(
+                f"Slurm: expected no {name!r} in slurm_additional_parameters: the job has one task on each node, is not "
+                f"requeued, and leaves the environment here; leave it out."
+            )
 
 
 def ask(*command: str) -> subprocess.CompletedProcess[str]:
@@ -290,15 +289,6 @@ def ask(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoHosts(f"Slurm: {command[0]} does not answer: {error}") from None
-
-
-def _state(job: str) -> JobState | None:
-    """Return squeue's report; None if it does not answer."""
-    done = ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r")
-    if done.returncode and "Invalid job id" not in done.stderr:
-        return None
-    name, _, reason = done.stdout.strip().partition("|")
-    return JobState(name or "FORGOTTEN", reason)
 
 
 def _address_towards_controller() -> str:
