@@ -49,7 +49,7 @@ class TrainingRun:
 
     @property
     def steps(self) -> int:
-        return self.epochs * -(-self.count // self.batch_size)
+        return len(self.sizes)
 
     @property
     def sizes(self) -> list[int]:
@@ -302,12 +302,15 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: record them after it."
-    if n > 1 and same(first, lesson.descent(n), **EXACT):
+    if n == 1:
+        return None
+
+    if same(first, lesson.descent(n), **EXACT):
         return (
             f"Every step is {n} times as long as it should be: were gradients added up, or is the rate multiplied by {n}? "
             f"average gives the mean over all examples, and the rate stays as it is."
         )
-    if n > 1 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
+    if not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
         return (
             "Only the first step is wrong, and each later one follows from the step before: was the first gradient computed "
             "before begin? Until then each rank has weights of its own."
