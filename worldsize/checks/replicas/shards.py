@@ -6,7 +6,7 @@ from any generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, combinations, islice
 from typing import Any
@@ -52,19 +52,13 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
 
     `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
     """
-    return judge("shards", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     world_size, counts, batch_size = DRAWN
     drawn = (world_size, arena.draws.choice([count for count in counts if count % world_size]), batch_size)
     for plan in (drawn, *PLANS):
         asked = _asked(*plan, arena.draws.getrandbits(31))
-        yield Case(
-            _named(*plan),
-            partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-            lambda ended, plan=plan: _examine(ended.returned[0], *plan),
-        )
+        run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+        cases.append(Case(_named(*plan), run, lambda ended, plan=plan: _examine(ended.returned[0], *plan)))
 
     more = []
     for spans in MORE:
@@ -72,19 +66,16 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     asked = []
     for plan in more:
         asked += _asked(*plan, arena.draws.getrandbits(31))
-    yield Case(
-        "more ranks, smaller and larger batches",
-        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-        lambda ended: _examine_all(ended.returned[0], more),
-    )
+    run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+    name = "more ranks, smaller and larger batches"
+    cases.append(Case(name, run, lambda ended: _examine_all(ended.returned[0], more)))
 
     first = arena.draws.getrandbits(31)
     asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
-    yield Case(
-        f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds",
-        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-        lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])},
-    )
+    run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+    name = f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds"
+    cases.append(Case(name, run, lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])}))
+    return judge("shards", POINTS, cases)
 
 
 def _asked(world_size: int, count: int, batch_size: int, seed: int) -> list[tuple[int, ...]]:

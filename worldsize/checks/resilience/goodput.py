@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,19 +98,15 @@ def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) ->
             now = _restarted(failure, failures, day, rules, ends)
         elif saved_at <= day.day_s:
             now, kept, due = saved_at, kept + due + day.save_s * rules.save_counts, day.interval_s
-        else:
-            return (kept + _at_the_end(now, due, rules, day)) / day.day_s
+        else:  # the day ends in this interval
+            counted_s = day.day_s - now if rules.save_counts else min(due, day.day_s - now)
+            if rules.at_end == "lost":
+                counted_s = 0.0
+            elif rules.beyond:
+                counted_s = due
+            return (kept + counted_s) / day.day_s
 
     return kept / day.day_s
-
-
-def _at_the_end(now: float, due: float, rules: Rules, day: Day) -> float:
-    """Return the seconds that count of the interval in which the day ends."""
-    if rules.at_end == "lost":
-        return 0.0
-    if rules.beyond:
-        return due
-    return day.day_s - now if rules.save_counts else min(due, day.day_s - now)
 
 
 def _after_a_failure(kept: float, worked_s: float, rules: Rules, day: Day) -> float:
@@ -162,18 +158,16 @@ FIXED = (
 
 def goodput(arena: Arena, fn: Callable) -> Verdict:
     """Check `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1."""
-    return judge("goodput", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for kind in FAILURES:
         for its, day in FIXED:
             if its == kind:
-                yield _case(arena, fn, kind, day)
-        yield _case(arena, fn, kind, _telling(arena.draws, kind))
+                cases.append(_case(arena, fn, kind, day))
+        cases.append(_case(arena, fn, kind, _telling(arena.draws, kind)))
 
     for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
-        yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
+        cases.append(_case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures"))
+    return judge("goodput", POINTS, cases)
 
 
 def _telling(draws: random.Random, kind: str) -> Day:

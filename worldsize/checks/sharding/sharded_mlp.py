@@ -32,9 +32,7 @@ class MlpWeights(NamedTuple):
         shapes = ((hidden, width), (hidden,), (width, hidden), (width,))
         return cls(*(generator.normal(size=shape) for shape in shapes))
 
-    @property
-    def hidden(self) -> int:
-        return self.up.shape[0]
+
 
     @property
     def width(self) -> int:

@@ -281,7 +281,7 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
         "weights": {f"{name} after step {steps}": by_rank for name, by_rank in zip(names, zip(*end, strict=True), strict=True)},
     }
     return Shards(
-        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
+        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], up {list(weights.up.shape)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces, each of 2 (n − 1) · x.nbytes
@@ -310,7 +310,7 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
     }
     shared_bytes = 3 * scale.nbytes
     return Shards(
-        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, {_sizes(weights)}, {steps} steps",
+        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, up {list(weights.up.shape)}, {steps} steps",
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
@@ -318,10 +318,6 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
         tokens=x.shape,
         collectives="an all-gather and a reduce-scatter of the tokens each way and one all-reduce of what all ranks hold",
     )
-
-
-def _sizes(weights: MlpWeights) -> str:
-    return f"up [{weights.hidden}, {weights.width}]"
 
 
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:

@@ -147,23 +147,21 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
 
 def _drawn_truth(draws: random.Random) -> list[list[int]]:
-    """Draw [right answers, examples] of six parts, until no mistake of `_hides_mistakes` gives the right share by luck."""
+    """Draw [right answers, examples] of six parts, until no mistake gives the right share by luck.
+
+    Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
+    then count twice unseen.
+    """
     while True:
         sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
         truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
         truth[3] = list(truth[1])  # parts with equal answers both count; a set drops one
-        if not _hides_mistakes(truth):
+
+        share = Fraction(*np.sum(truth, axis=0).tolist())
+        shares = [Fraction(*part) for part in truth]
+        threes = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
+        if share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes):
             return truth
-
-
-def _hides_mistakes(truth: list[list[int]]) -> bool:
-    """Return whether a mistake has the right share by luck: one part alone, a mean of shares, the wrong answers, a set
-    of the parts, or any three parts, which could then count twice unseen.
-    """
-    share = Fraction(*np.sum(truth, axis=0).tolist())
-    shares = [Fraction(*part) for part in truth]
-    twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
-    return share in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *twice)
 
 
 def _of_a_set(truth: list[list[int]]) -> Fraction:

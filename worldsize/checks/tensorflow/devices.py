@@ -126,7 +126,7 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
 
     drawn = np.random.default_rng(arena.draws.getrandbits(32)).integers(1, 2**20, (max(SIZES), ELEMENTS))
     powers = np.repeat(10.0 ** np.arange(max(SIZES))[:, None], ELEMENTS, axis=1)
-    plans = [(n, _dtype(n)) for n in SIZES]
+    plans = [(n, "float32" if n <= IN_FLOAT32 else "float64") for n in SIZES]
 
     def run() -> ArenaResult:
         ended = arena.tensorflow(fn, [plans], logical_devices=max(SIZES), driver=sum_graphs)
@@ -141,8 +141,8 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
         return replace(alone, inputs=ended.returned)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        for n, traced, row in zip(SIZES, ended.inputs[0], ended.returned[0], strict=True):
-            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(_dtype(n)))
+        for (n, dtype), traced, row in zip(plans, ended.inputs[0], ended.returned[0], strict=True):
+            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
             for held, complaint in found.items():
                 if complaint:
                     found[held] = f"{count(n, 'device')}: {complaint}"
@@ -152,10 +152,6 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
         return dict.fromkeys(TREE)
 
     return judge("tree_sum", TREE, [Case("one sum", run, examine)])
-
-
-def _dtype(n: int) -> str:
-    return "float32" if n <= IN_FLOAT32 else "float64"
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:

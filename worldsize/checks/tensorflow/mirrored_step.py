@@ -76,9 +76,9 @@ class OneDeviceStep:
     """
 
     before: np.ndarray
-    counts: list[int]
-    slopes: list[np.ndarray]
-    losses: list[float]
+    counts: Sequence[int]
+    slopes: Sequence[np.ndarray]
+    losses: Sequence[float]
 
     @property
     def mean(self) -> np.ndarray:
@@ -106,7 +106,7 @@ class OneDeviceStep:
 
 
 def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> OneDeviceStep:
-    step = OneDeviceStep(before=weights, counts=[], slopes=[], losses=[])
+    counts, slopes, losses = [], [], []
     for x, y in shares:
         logits = x.astype(float) @ weights
         logits -= logits.max(1, keepdims=True)
@@ -114,11 +114,11 @@ def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.nd
         picked = chances[np.arange(len(y)), y]
         chances[np.arange(len(y)), y] -= 1
 
-        step.counts.append(len(y))
-        step.slopes.append(x.astype(float).T @ chances)
-        step.losses.append(float(-np.log(picked).sum()))
+        counts.append(len(y))
+        slopes.append(x.astype(float).T @ chances)
+        losses.append(float(-np.log(picked).sum()))
 
-    return step
+    return OneDeviceStep(weights, counts, slopes, losses)
 
 
 # ---- complaints ------------------------------------------------------------------------------

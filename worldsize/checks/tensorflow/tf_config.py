@@ -61,9 +61,10 @@ def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, 
     found: dict[str, Complaint] = {}
     for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
-            found.setdefault(name)
-            if complaint and not found[name]:
-                found[name] = f"rank {rank}: {complaint}"
+            if complaint:
+                complaint = f"rank {rank}: {complaint}"
+            found[name] = found.get(name) or complaint
+
     return found
 
 
