@@ -113,7 +113,6 @@ def _wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], count
     The complaint names the first wrong tensor in the lists `held[rank]`, or else in memory (`noted`, from
     `on_ranks.in_memory`). `inputs[rank]` holds the means over that rank's own examples.
     """
-
     means = _combine(inputs, np.divide(counts, sum(counts)))
     found = first_wrong(held, means)
     if not found:

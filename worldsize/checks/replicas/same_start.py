@@ -89,7 +89,6 @@ def _wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arr
     The complaint names the first tensor in the lists `held[rank]` that differs from rank 0's, or else the first whose
     memory differs. `noted[rank]` is the record of `on_ranks.in_memory`.
     """
-
     found = first_wrong(held, inputs[0])
     if not found:
         return not_in_place(noted, inputs[0])

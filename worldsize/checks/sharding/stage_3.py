@@ -91,8 +91,8 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
             link = SLOW
 
         name = f"{ranks_in_words(n)}, {len(stack.weights)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
-        ran = partial(arena.ranks, fn, stack.inputs(), link=link, driver=driver)
-        cases.append(Case(name, lambda ran=ran: _with_words(ran()), partial(examine, stack=stack)))
+        run = partial(arena.ranks, fn, stack.inputs(), link=link, driver=driver)
+        cases.append(Case(name, lambda run=run: _with_words(run()), partial(examine, stack=stack)))
     return judge("stage_3", POINTS, cases)
 
 
