@@ -6,7 +6,7 @@ any route, but no more bytes than one all-reduce. Averaging and its pitfalls: P.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,10 +39,7 @@ def average_gradients(arena: Arena, fn: Callable) -> Verdict:
     `average_gradients(fabric, gradients, counts)` works in place. `gradients` are the means over the rank's own
     examples, `counts` the examples by rank.
     """
-    return judge("average_gradients", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for counts in (*COUNTS, FAULTY, _drawn_counts(arena)):
         inputs = _gradients(counts, arena.draws.getrandbits(32))
         name = f"{ranks_in_words(len(counts))} with {', '.join(map(str, counts))} examples"
@@ -51,7 +48,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
             name += ", a NaN among the gradients"
 
         run = partial(arena.ranks, fn, inputs, list(counts), driver=on_ranks.in_memory)
-        yield Case(name, run, partial(_examine, inputs=inputs, counts=counts))
+        cases.append(Case(name, run, partial(_examine, inputs=inputs, counts=counts)))
+    return judge("average_gradients", POINTS, cases)
 
 
 def _drawn_counts(arena: Arena) -> list[int]:
@@ -71,14 +69,17 @@ def _gradients(counts: Sequence[int], seed: int) -> list[Arrays]:
     A rank without examples has NaN, as a mean over no examples is.
     """
     generator = np.random.default_rng([seed, *counts])
+    inputs: list[Arrays] = []
+    for rank, count in enumerate(counts):
+        own = []
+        for shape in SHAPES:
+            numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1) + 1 / 3
+            if count == 0:
+                numbers[:] = np.nan
+            own.append(numbers)
+        inputs.append(own)
 
-    def one(rank: int, shape: tuple[int, ...]) -> np.ndarray:
-        numbers = generator.integers(1, 100, shape) + 1000.0 * (rank + 1) + 1 / 3
-        if counts[rank] == 0:
-            return np.full(shape, np.nan)
-        return numbers
-
-    return [[one(rank, shape) for shape in SHAPES] for rank in range(len(counts))]
+    return inputs
 
 
 def _examine(ended: ArenaResult, inputs: list[Arrays], counts: Sequence[int]) -> dict[str, Complaint]:
@@ -112,7 +113,6 @@ def _wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], count
     The complaint names the first wrong tensor in the lists `held[rank]`, or else in memory (`noted`, from
     `on_ranks.in_memory`). `inputs[rank]` holds the means over that rank's own examples.
     """
-    returned = [of_rank["returned"] for of_rank in noted]
     means = _combine(inputs, np.divide(counts, sum(counts)))
     found = first_wrong(held, means)
     if not found:
@@ -122,13 +122,15 @@ def _wrong_mean(held: Any, noted: Sequence[Any], inputs: Sequence[Arrays], count
     where = mismatch(rank, k, got, means[k])
     if not isinstance(got, np.ndarray) or got.shape != means[k].shape:
         return where
+
     if np.any(np.isnan(means[k]) & ~np.isnan(got)):
         faulty = next(r for r, own in enumerate(inputs) if counts[r] and np.isnan(own[k]).any())
         return (
             f"{where}. Rank {faulty} has {counts[faulty]} examples with a NaN gradient: that is a fault, and the mean must "
             f"show it. Leave out only a rank whose count is 0."
         )
-    return f"{where}. {_mean_mistake(got, tensor_of(returned[rank], k), inputs, counts, rank, k)}"
+    given = tensor_of(noted[rank]["returned"], k)
+    return f"{where}. {_mean_mistake(got, given, inputs, counts, rank, k)}"
 
 
 def _mean_mistake(got: Any, given: Any, inputs: Sequence[Arrays], counts: Sequence[int], rank: int, k: int) -> str:
@@ -176,6 +178,9 @@ def _combine(inputs: Sequence[Arrays], weights: Sequence[float]) -> list[np.ndar
     """Return the weighted sum over the ranks, by tensor; skip ranks without examples, whose first tensor is all NaN."""
     total = [np.zeros_like(x) for x in inputs[0]]
     for own, weight in zip(inputs, weights, strict=True):
-        if not np.isnan(own[0]).all():
-            total = [so_far + weight * x for so_far, x in zip(total, own, strict=True)]
+        if np.isnan(own[0]).all():
+            continue
+        for so_far, x in zip(total, own, strict=True):
+            so_far += weight * x
+
     return total

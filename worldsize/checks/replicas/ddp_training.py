@@ -7,7 +7,7 @@ group. S. Li et al., "PyTorch Distributed", VLDB 2020.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,9 +53,9 @@ class DdpTrainingRun:
     def count(self) -> int:
         return len(self.inputs[0]["x"])
 
-    def orders(self, anew: bool = True) -> list[list[list[int]]]:
-        """Return the indices in order, by epoch and rank; `anew=False` forgets set_epoch."""
-        return [library(self.count, self.n, 0, epoch if anew else 0) for epoch in range(EPOCHS)]  # 0: the sampler's default seed
+    def orders(self, epochs: Iterable[int] = range(EPOCHS)) -> list[list[list[int]]]:
+        """Return the indices in order, by epoch and rank."""
+        return [library(self.count, self.n, 0, epoch) for epoch in epochs]  # 0: the sampler's default seed
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.n)}, {self.count} examples, {self.batch_size} of each rank in a step"
@@ -69,25 +69,22 @@ def train_ddp(arena: Arena, fn: Callable) -> Verdict:
 
     `data` has "weight" [1, inputs], "bias" [1] and "y" [count, 1], which differ by rank, and "x" [count, inputs].
     """
-    return judge("train_ddp", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     plain, other = (_lesson(*plan, arena.draws.getrandbits(32)) for plan in PLANS)
-    yield Case(
+    with_parts = replace(other, shift=SHIFT, scale=SCALE)
+    own_parts = Case(
         str(plain),
         lambda: arena.group(fn, plain.inputs, EPOCHS, plain.batch_size, plain.rate),
         lambda ended: _examine(ended.returned, plain),
     )
 
-    with_parts = replace(other, shift=SHIFT, scale=SCALE)
-    yield Case(
+    checks_parts = Case(
         f"{other}, another model and another loss",
         lambda: arena.group(
             fn, other.inputs, EPOCHS, other.batch_size, other.rate, SHIFT, SCALE, driver=ddp_parts.with_model_and_loss
         ),
         lambda ended: _examine_parts(ended.returned, with_parts),
     )
+    return judge("train_ddp", POINTS, [own_parts, checks_parts])
 
 
 def _lesson(n: int, count: int, batch_size: int, seed: int) -> DdpTrainingRun:
@@ -117,7 +114,8 @@ def history(
     gradients are never zeroed, else a momentum), plus `decay` times the weights. `start` is the rank whose weights come
     first. `owners` are the ranks whose y the shares use; by default each share's own rank.
     """
-    owners = range(lesson.n) if owners is None else owners
+    if owners is None:
+        owners = range(lesson.n)
     given = lesson.inputs[start]
     weights = np.append(given["weight"], given["bias"]) + lesson.shift
     table = np.c_[given["x"], np.ones(lesson.count)]
@@ -126,8 +124,10 @@ def history(
 
     for shares in orders:
         for first in range(0, len(shares[0]), lesson.batch_size):
-            batches = [share[first : first + lesson.batch_size] for share in shares]
-            slopes = [2 * table[b].T @ (table[b] @ weights - y[b]) / len(b) for b, y in zip(batches, every_y, strict=True)]
+            slopes = []
+            for share, y in zip(shares, every_y, strict=True):
+                batch = share[first : first + lesson.batch_size]
+                slopes.append(2 * table[batch].T @ (table[batch] @ weights - y[batch]) / len(batch))
             step = scale * lesson.scale * np.mean(slopes, axis=0) + decay * weights + keep * kept
             weights = weights - lesson.rate * step
             kept = step
@@ -139,7 +139,7 @@ def history(
 
 def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
     """Return {complaint: the weights on each rank} of known mistakes."""
-    n, orders = lesson.n, lesson.orders()
+    n, orders, never_anew = lesson.n, lesson.orders(), lesson.orders([0] * EPOCHS)
     every = list(range(lesson.count))
     padded = [i % lesson.count for i in range(-(-lesson.count // n) * n)]
     in_order = [[padded[rank::n] for rank in range(n)]] * EPOCHS
@@ -153,9 +153,9 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
         return [history(lesson, [[shares[r]] for shares in taken], start(r), owners=[r]) for r in range(n)]
 
     return {
-        "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": on_all(lesson.orders(False)),
+        "Every epoch has the order of the first one: call sampler.set_epoch(epoch) before each.": on_all(never_anew),
         "Every epoch has the order of the first one, and the gradients of earlier steps are still there: "
-        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": on_all(lesson.orders(False), keep=1.0),
+        "sampler.set_epoch(epoch) before each, optimizer.zero_grad() at every step.": on_all(never_anew, keep=1.0),
         f"Each rank took batch_size // {n} examples in a step: batch_size counts one rank's examples.": [
             history(replace(lesson, batch_size=max(1, own // n)), orders)
         ] * n,
@@ -172,7 +172,7 @@ def _slips(lesson: DdpTrainingRun) -> dict[str, list[np.ndarray]]:
             "weights -= rate · gradient.": on_all(orders, keep=keep) for keep in USUAL_MOMENTA
         },
         "The orders belong to epochs 1, 2, …: count from 0, sampler.set_epoch(0) first.": on_all(
-            [library(lesson.count, n, 0, epoch + 1) for epoch in range(EPOCHS)]
+            lesson.orders(range(1, EPOCHS + 1))
         ),
         "The weights never moved: call optimizer.step(), of an optimizer that holds the wrapped model's parameters.": on_all(
             orders, scale=0.0
@@ -201,8 +201,8 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
         if complaint:
             return dict.fromkeys(POINTS, complaint)
 
-    told = [rows_of(got) for got in returned]
-    right, start = (history(lesson, lesson.orders(), scale=scale) for scale in (1.0, 0.0))
+    told, orders = list(map(rows_of, returned)), lesson.orders()
+    right, start = history(lesson, orders), history(lesson, orders, scale=0.0)
     apart = [rank for rank, rows in enumerate(told) if not alike(rows, told[0], near_zero=NEAR_ZERO)]
     found = {
         ALIKE: f"ranks 0 and {apart[0]} hold different weights." if apart else None,
@@ -211,7 +211,8 @@ def _examine(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str, Compl
     }
 
     slip = first_slip(lambda by_rank: alike(np.stack(told), np.stack(by_rank), near_zero=NEAR_ZERO), _slips(lesson))
-    slip = slip or "Does the loader get the sampler, and no shuffle= of its own? Is the optimizer plain SGD with this rate?"
+    if not slip:
+        slip = "Does the loader get the sampler, and no shuffle= of its own? Is the optimizer plain SGD with this rate?"
     for held, complaint in found.items():
         if complaint:
             found[held] = f"{complaint} {slip}".strip()
@@ -226,7 +227,7 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
         if complaint:
             return dict.fromkeys(POINTS, complaint)
 
-    told = np.stack([rows_of(got) for got in histories])
+    told = np.stack(list(map(rows_of, histories)))
     ignored = {
         "The check's own build and loss were not used: they are parameters, call them.": replace(lesson, shift=0.0, scale=1.0),
         "The model does not come from build(data): build is a parameter, call it.": replace(lesson, shift=0.0),
@@ -238,6 +239,7 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
 
     found = _examine(histories, lesson)
     found[PARTS] = found[TOGETHER]
+    found[MOVED] = None
     moved = returned[0]["moved"]
     if not moved["model"]:
         found[MOVED] = "the model stays where build made it: for a GPU, move it first, build(data).to(my_device())."
@@ -245,8 +247,6 @@ def _examine_parts(returned: Sequence[Any], lesson: DdpTrainingRun) -> dict[str,
         found[MOVED] = (
             "the examples stay on the CPU: for a GPU, move each batch to the model, x.to(device), y.to(device)."
         )
-    else:
-        found[MOVED] = None
     return found
 
 
@@ -269,31 +269,29 @@ def _no_history(got: Any, rank: int) -> Complaint:
 
 def rows_of(got: Any) -> np.ndarray:
     """Return the rows of a history; a row may be one tensor, or a list with a tensor for each parameter."""
-    return np.stack([_flat(row) for row in got])
+    return np.stack(list(map(_flat, got)))
 
 
 def _flat(row: Any) -> np.ndarray:
     if isinstance(row, (tuple, list)):
-        return np.concatenate([_flat(part) for part in row])
+        return np.concatenate(list(map(_flat, row)))
     return np.asarray(row, float).reshape(-1)
 
 
 def _first_difference(told: Sequence[np.ndarray], right: np.ndarray, start: np.ndarray, epochs: int) -> Complaint:
     for rank, rows in enumerate(told):
         for epoch in range(epochs):
-            if not alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
-                got, expected = _told_apart(rows[epoch], right[epoch])
-                frozen = alike(rows[0], rows[-1], near_zero=NEAR_ZERO) and not alike(rows, start, near_zero=NEAR_ZERO)
-                hint = " All rows are equal: keep a copy of the weights." if frozen else ""
-                return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
+            if alike(rows[epoch], right[epoch], near_zero=NEAR_ZERO):
+                continue
+
+            for digits in (4, 6, 9):  # as many as both need to differ
+                got = np.array2string(rows[epoch], precision=digits)
+                expected = np.array2string(right[epoch], precision=digits)
+                if got != expected:
+                    break
+            hint = ""
+            if alike(rows[0], rows[-1], near_zero=NEAR_ZERO) and not alike(rows, start, near_zero=NEAR_ZERO):
+                hint = " All rows are equal: keep a copy of the weights."
+            return f"rank {rank}, after epoch {epoch}: expected {expected}, got {got}.{hint}"
 
     return None
-
-
-def _told_apart(got: np.ndarray, expected: np.ndarray) -> tuple[str, str]:
-    """Return both as text, with enough digits (at most 9) to differ."""
-    for digits in (4, 6, 9):
-        one, other = (np.array2string(values, precision=digits) for values in (got, expected))
-        if one != other:
-            break
-    return one, other

@@ -76,7 +76,7 @@ def stages_s(q: SpreadSetting) -> float:
 
 
 def right(q: SpreadSetting) -> str | None:
-    return _chosen(q, replicas_s(q), stages_s(q), fits(q))
+    return _chosen(replicas_s(q), stages_s(q), fits(q))
 
 
 def fits(q: SpreadSetting) -> dict[str, bool]:
@@ -84,7 +84,7 @@ def fits(q: SpreadSetting) -> dict[str, bool]:
     return {REPLICAS: 2 * q.model_bytes <= q.memory_bytes, STAGES: 2 * max(q.stage_bytes) <= q.memory_bytes}
 
 
-def _chosen(q: SpreadSetting, replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
+def _chosen(replicas: float, stages: float, fit: dict[str, bool]) -> str | None:
     seconds = {REPLICAS: replicas, STAGES: stages}
     return min((way for way in seconds if fit[way]), key=seconds.get, default=None)
 
@@ -94,11 +94,6 @@ def _chosen(q: SpreadSetting, replicas: float, stages: float, fit: dict[str, boo
 
 def _ring(q: SpreadSetting) -> float:
     return replicas_s(q) - -(-q.batch // q.n) * q.example_s
-
-
-def _with_latencies(counted: Callable[[int], int]) -> Seconds:
-    """Return the seconds of replicas whose ring has counted(n) latencies in place of 2 (n − 1)."""
-    return lambda q: replicas_s(q) + (counted(q.n) - 2 * (q.n - 1)) * q.alpha_s
 
 
 # {complaint: (seconds of replicas, seconds of stages)}
@@ -128,11 +123,11 @@ SLIPS: dict[str, tuple[Seconds, Seconds]] = {
         (replicas_s, lambda q: stages_s(q._replace(boundary_bytes=(max(q.boundary_bytes),)))),
     "Each of the 2 (n − 1) messages of the ring has its latency.": (lambda q: replicas_s(q._replace(alpha_s=0.0)), stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts n of them.":
-        (_with_latencies(lambda n: n), stages_s),
+        (lambda q: replicas_s(q) + (q.n - 2 * (q.n - 1)) * q.alpha_s, stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts two of them.":
-        (_with_latencies(lambda n: 2), stages_s),
+        (lambda q: replicas_s(q) + (2 - 2 * (q.n - 1)) * q.alpha_s, stages_s),
     "The ring has 2 (n − 1) messages in a row, each with its latency; this counts one of them.":
-        (_with_latencies(lambda n: 1), stages_s),
+        (lambda q: replicas_s(q) + (1 - 2 * (q.n - 1)) * q.alpha_s, stages_s),
     "A ring all-reduce has 2 (n − 1) messages of an n-th of the gradients; this is two messages with all of them.":
         (lambda q: replicas_s(q) - _ring(q) + 2 * (q.alpha_s + q.model_bytes / q.bytes_per_s), stages_s),
     "Each message at a boundary has its latency.": (replicas_s, lambda q: stages_s(q._replace(alpha_s=0.0))),
@@ -182,9 +177,9 @@ UNFIT: dict[str, Callable[[SpreadSetting], dict[str, bool]]] = {
 def by_slip(q: SpreadSetting, words: str) -> str | None:
     """Return the answer that the slip gives."""
     if words in UNFIT:
-        return _chosen(q, replicas_s(q), stages_s(q), UNFIT[words](q))
-    replicas, stages = (seconds(q) for seconds in SLIPS[words])
-    return _chosen(q, replicas, stages, fits(q))
+        return _chosen(replicas_s(q), stages_s(q), UNFIT[words](q))
+    replicas, stages = SLIPS[words]
+    return _chosen(replicas(q), stages(q), fits(q))
 
 
 # ---- questions -------------------------------------------------------------------------------
@@ -202,7 +197,10 @@ def quicker_way(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for held, slips, limited in ((SOONER, SLIPS, False), (FITS, UNFIT, True)):
         asked = _telling(slips, limited, arena.draws)
-        given = [tuple(list(value) if isinstance(value, tuple) else value for value in q) for q in asked]
+        given = []
+        for q in asked:
+            with_lists = q._replace(stage_bytes=list(q.stage_bytes), boundary_bytes=list(q.boundary_bytes))
+            given.append(tuple(with_lists))
         yield Case(
             f"{len(asked)} settings, {'with a limit of memory' if limited else 'memory for all'}",
             partial(arena.ranks, fn, [given], driver=on_ranks.answers),
@@ -230,9 +228,9 @@ def question_for(words: str, limited: bool, draws: random.Random, unlike: str | 
         expected = right(q) if unlike is None else by_slip(q, unlike)
         if by_slip(q, words) == expected:  # most draws end here, so the cheap test comes first
             continue
-        rules = [(replicas_s, stages_s), SLIPS.get(words), SLIPS.get(unlike)]
-        seconds = [(replicas(q), stages(q)) for replicas, stages in filter(None, rules)]
-        if all(max(pair) - min(pair) > CLEAR * max(pair) for pair in seconds):
+        rules = filter(None, [(replicas_s, stages_s), SLIPS.get(words), SLIPS.get(unlike)])
+        seconds = [sorted([replicas(q), stages(q)]) for replicas, stages in rules]
+        if all(longer - shorter > CLEAR * longer for shorter, longer in seconds):
             return q
 
     raise AssertionError(f"quicker_way: {TRIES} draws, and none shows the slip {words!r} beside {unlike!r}")
@@ -263,7 +261,7 @@ def _examine(
     ended: ArenaResult, asked: Sequence[SpreadSetting], slips: Sequence[str], held: str
 ) -> dict[str, Complaint]:
     for given, q in zip(ended.inputs[0], asked, strict=True):
-        if list(given[2]) != list(q.stage_bytes) or list(given[3]) != list(q.boundary_bytes):
+        if (tuple(given[2]), tuple(given[3])) != (q.stage_bytes, q.boundary_bytes):
             changed = "stage_bytes or boundary_bytes was changed in place: the caller still needs them unchanged. Work on a copy."
             return {held: changed}
     return {held: _wrong(ended.returned[0]["returned"], asked, slips)}
@@ -271,7 +269,7 @@ def _examine(
 
 def _wrong(answered: Sequence[Any], asked: Sequence[SpreadSetting], slips: Sequence[str]) -> Complaint:
     for got in answered:
-        if got is not None and (not isinstance(got, str) or got not in (REPLICAS, STAGES)):
+        if not isinstance(got, str | None) or got not in (REPLICAS, STAGES, None):
             return f'expected "replicas", "stages" or None, got {shown(got)}'
 
     wrong = [place for place, (got, q) in enumerate(zip(answered, asked, strict=True)) if got != right(q)]

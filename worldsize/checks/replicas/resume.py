@@ -8,8 +8,7 @@ find. Saving on one process and loading on all is from the tutorial of PyTorch's
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -83,8 +82,7 @@ class RankScript:
     @property
     def loaded_last(self) -> bool:
         """Return whether nothing was trained or saved after the last load; barriers may follow."""
-        done = self.all_of("train", "save", "load")
-        return bool(done) and done[-1].kind == "load"
+        return self.all_of("train", "save", "load")[-1:] == [LOAD]
 
 
 def trained(model: Any, optimizer: Any, epoch: Any) -> tuple[list[float], list[float]]:
@@ -104,29 +102,24 @@ def train_resumable(arena: Arena, fn: Callable) -> Verdict:
     `model` and `optimizer` are states to begin with, and `train_epoch(model, optimizer, epoch)` returns new ones.
     `load()` returns None if there is no file yet. A checkpoint is a dict with "epoch", "model" and "optimizer".
     """
-    return judge("train_resumable", POINTS, _cases(arena, fn))
+    def three(low: float, high: float) -> list[float]:
+        return [arena.draws.uniform(low, high) for _ in range(3)]
 
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for done, epochs in PLANS:
-        start = _three(arena.draws, 1, 2), [0.0] * 3
+        start = three(1, 2), [0.0] * 3
         begun, held = None, "no file yet"
         if done:  # by an earlier training, whose states do not follow from the function's arguments
-            begun = {"epoch": done, "model": _three(arena.draws, 5, 9), "optimizer": _three(arena.draws, 5, 9)}
+            begun = {"epoch": done, "model": three(5, 9), "optimizer": three(5, 9)}
             held = f"a file with {counted(done, 'epoch')}"
 
         first = RankScript(0, begun)
         for script in (first, RankScript(1, begun, rank_0=first)):
             given = (*copy.deepcopy(start), script.train_epoch, script.save, script.load, script.barrier)
-            yield Case(
-                f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}",
-                partial(arena.call, fn, script.rank, epochs, *given),
-                partial(_examine, script=script, epochs=epochs, start=start),
-            )
-
-
-def _three(draws: random.Random, low: float, high: float) -> list[float]:
-    return [draws.uniform(low, high) for _ in range(3)]
+            name = f"rank {script.rank}, {counted(epochs, 'epoch')}, {held}"
+            run = partial(arena.call, fn, script.rank, epochs, *given)
+            cases.append(Case(name, run, partial(_examine, script=script, epochs=epochs, start=start)))
+    return judge("train_resumable", POINTS, cases)
 
 
 def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) -> dict[str, Complaint]:
@@ -152,10 +145,10 @@ def _examine(ended: ArenaResult, script: RankScript, epochs: int, start: tuple) 
 
 def _wrong_saves(script: RankScript, held: list[dict]) -> Complaint:
     saved = script.all_of("save")
-    if saved and script.rank:
-        return f"rank {script.rank} saved: the ranks would write into one file at once. Only rank 0 saves."
     if script.rank:
-        return None
+        if not saved:
+            return None
+        return f"rank {script.rank} saved: the ranks would write into one file at once. Only rank 0 saves."
 
     if len(saved) != len(held) - 1:
         return (
@@ -253,11 +246,14 @@ def _doing(event: RankEvent) -> str:
 
 def _wrong_end(got: Any, script: RankScript, held: list[dict]) -> Complaint:
     last = held[-1]
-    too_early = "read the file before rank 0 had written it for certain"
+
     if _lacks(got):
         came = kind_in_words(got)
         if got is None and script.rank and script.loaded_last:
-            came = f"None. It {too_early}: call barrier() on all ranks after save, then load."
+            came = (
+                "None. It read the file before rank 0 had written it for certain: call barrier() on all ranks after save, then "
+                "load."
+            )
         elif isinstance(got, dict):
             came = "another dict"
         return f"rank {script.rank}: expected the last checkpoint, as load() returns it, got {came}"

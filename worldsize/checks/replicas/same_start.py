@@ -6,7 +6,7 @@ et al., "PyTorch Distributed", VLDB 2020.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,28 +37,29 @@ def same_start(arena: Arena, fn: Callable) -> Verdict:
 
     `weights` is a list of tensors, of any shapes and dtypes.
     """
-    return judge("same_start", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for n in (*SIZES, arena.draws.randint(*MORE_RANKS)):
         inputs = _weights(n, arena.draws.getrandbits(32))
         run = partial(arena.ranks, fn, inputs, driver=on_ranks.in_memory)
-        yield Case(ranks_in_words(n), run, partial(_examine, inputs=inputs))
+        cases.append(Case(ranks_in_words(n), run, partial(_examine, inputs=inputs)))
+    return judge("same_start", POINTS, cases)
 
 
 def _weights(n: int, seed: int) -> list[Arrays]:
     generator = np.random.default_rng([seed, n])
+    inputs: list[Arrays] = []
+    for rank in range(n):
+        own = []
+        for shape, dtype in SHAPES:
+            numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # squared: no rank has the mean
+            if dtype == "int64":
+                numbers = numbers + LARGE + numbers % 2 + 1  # odd
+            if dtype == "float64":
+                numbers = numbers + 1 / 3
+            own.append(np.asarray(numbers).astype(dtype))
+        inputs.append(own)
 
-    def one(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        numbers = np.asarray(generator.integers(1, 100, shape) + 1000 * (rank + 1) ** 2)  # squared: no rank has the mean
-        if dtype == "int64":
-            numbers = numbers + LARGE + numbers % 2 + 1  # odd
-        if dtype == "float64":
-            numbers = numbers + 1 / 3
-        return np.asarray(numbers).astype(dtype)
-
-    return [[one(rank, *tensor) for tensor in SHAPES] for rank in range(n)]
+    return inputs
 
 
 def _examine(ended: ArenaResult, inputs: list[Arrays]) -> dict[str, Complaint]:
@@ -88,7 +89,6 @@ def _wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arr
     The complaint names the first tensor in the lists `held[rank]` that differs from rank 0's, or else the first whose
     memory differs. `noted[rank]` is the record of `on_ranks.in_memory`.
     """
-    returned = [of_rank["returned"] for of_rank in noted]
     found = first_wrong(held, inputs[0])
     if not found:
         return not_in_place(noted, inputs[0])
@@ -97,7 +97,8 @@ def _wrong_start(held: Sequence[Any], noted: Sequence[Any], inputs: Sequence[Arr
     where = mismatch(rank, k, got, inputs[0][k])
     if not isinstance(got, np.ndarray):
         return where
-    return f"{where}. {_start_mistake(got, returned[rank], inputs, rank, k)}"
+    given = tensor_of(noted[rank]["returned"], k)
+    return f"{where}. {_start_mistake(got, given, inputs, rank, k)}"
 
 
 def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: int, k: int) -> str:
@@ -111,7 +112,7 @@ def _start_mistake(got: np.ndarray, given: Any, inputs: Sequence[Arrays], rank: 
     if rank == 0:
         return "Rank 0's own weights have changed: rank 0 keeps them, and the others copy them."
     if same(got, inputs[rank][k], **EXACT):
-        if same(tensor_of(given, k), inputs[0][k], **EXACT):
+        if same(given, inputs[0][k], **EXACT):
             return (
                 "The function returned rank 0's weights, but the tensor itself is unchanged: receive into it, or copy_ into it."
             )

@@ -7,7 +7,7 @@ predictions over examples. Padding gives all ranks equally many steps: S. Li et 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -50,45 +50,43 @@ def my_share(arena: Arena, fn: Callable) -> Verdict:
 
     `my_share(count, rank, world_size, seed, epoch)` returns the rank's indices in that epoch.
     """
-    return judge("my_share", SHARE, _share_cases(arena, fn))
-
-
-def _share_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     ranks, counts = DRAWN
     for n, count in ((ranks, arena.draws.choice(counts)), *PLANS):
         seed, epoch = _telling(count, n, arena.draws)
         asked = [(count, rank, n, seed, epoch) for rank in range(n)]
         asked.append((count, 0, n, seed, epoch + 1))
-
-        yield Case(
-            f"{ranks_in_words(n)}, {counted(count, 'example')}",
-            partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-            lambda ended, plan=(count, n, seed, epoch): _examine(ended.returned[0], *plan),
-        )
+        run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+        examine = partial(_examine, count=count, n=n, seed=seed, epoch=epoch)
+        cases.append(Case(f"{ranks_in_words(n)}, {counted(count, 'example')}", run, examine))
+    return judge("my_share", SHARE, cases)
 
 
 def library(count: int, n: int, seed: int, epoch: int) -> Epoch:
     """Return the indices that torch's DistributedSampler deals to each of `n` ranks."""
     from torch.utils.data import DistributedSampler
 
-    samplers = [DistributedSampler(range(count), n, rank, seed=seed) for rank in range(n)]
-    for sampler in samplers:
+    shares = []
+    for rank in range(n):
+        sampler = DistributedSampler(range(count), n, rank, seed=seed)
         sampler.set_epoch(epoch)
+        shares.append(list(sampler))
 
-    return [list(sampler) for sampler in samplers]
+    return shares
 
 
 def _telling(count: int, n: int, draws: random.Random) -> tuple[int, int]:
     """Draw a seed and an epoch whose right shares do not look like a mistake by chance."""
     while True:
         seed, epoch = draws.getrandbits(20), 1 + draws.randrange(9)
-        shares, later = (library(count, n, seed, when) for when in (epoch, epoch + 1))
-        if not _wrong_order(shares, later[0], count, epoch):
+        later = library(count, n, seed, epoch + 1)[0]
+        if not _wrong_order(library(count, n, seed, epoch), later, count, epoch):
             return seed, epoch
 
 
-def _examine(answered: dict[str, Any], count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
-    """Examine every rank's share of this epoch, then rank 0's share of the next: `answered["returned"]`."""
+def _examine(ended: ArenaResult, count: int, n: int, seed: int, epoch: int) -> dict[str, Complaint]:
+    """Examine every rank's share of this epoch, then rank 0's share of the next."""
+    (answered,) = ended.returned
     returned = answered["returned"]
     for rank, got in enumerate(returned):
         complaint = _no_indices(got, rank % n, count)
@@ -210,12 +208,12 @@ def exact_accuracy(arena: Arena, fn: Callable) -> Verdict:
     mistake gives a wrong accuracy, as 162 of 512 and 32 of 128 outcomes do. An unnamed mistake, which counts one
     example for another, passes each of 24 more sets of outcomes with chance 1/2, all of them with 6e-8.
     """
-    return judge("exact_accuracy", EXACT, _accuracy_cases(arena, fn))
-
-
-def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for n, count, held in COUNTS:
-        told = [_outcomes(n, count, arena.draws), *(_any_outcomes(count, arena.draws) for _ in range(MORE))]
+        told = [_outcomes(n, count, arena.draws)]
+        for _ in range(MORE):
+            told.append(_any_outcomes(count, arena.draws))
+
         order = _order(count, n)
         shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(n)]
         for right in told:
@@ -225,12 +223,10 @@ def _accuracy_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
                 own = order[rank::n]
                 shares[rank].append({"predicted": predicted[own], "labels": labels[own]})
 
-        yield Case(
-            f"{ranks_in_words(n)}, {count} examples",
-            partial(arena.group, fn, shares, count, driver=on_ranks.on_each),
-            partial(_examine_sets, told=told, held=held),
-            _ALL_MEET,
-        )
+        run = partial(arena.group, fn, shares, count, driver=on_ranks.on_each)
+        examine = partial(_examine_sets, told=told, held=held)
+        cases.append(Case(f"{ranks_in_words(n)}, {count} examples", run, examine, _ALL_MEET))
+    return judge("exact_accuracy", EXACT, cases)
 
 
 def _any_outcomes(count: int, draws: random.Random) -> np.ndarray:
@@ -299,10 +295,12 @@ def _wrong_accuracy(returned: Sequence[Any], right: np.ndarray) -> Complaint:
 def _slips(right: np.ndarray, n: int) -> dict[str, list[float]]:
     """Return {complaint: the accuracy on each rank} of known mistakes."""
     count, order = len(right), _order(len(right), n)
-    padded = [right[order[rank::n]] for rank in range(n)]
-    total = right[order].sum()
-    means = [float(own.mean()) if len(own) else np.nan for own in (right[rank::n] for rank in range(n))]
-    kept = right[order[:-n]]
+    means, padded = [], []
+    for rank in range(n):
+        own = right[rank::n]
+        means.append(float(own.mean()) if len(own) else np.nan)
+        padded.append(right[order[rank::n]])
+    total, kept = right[order].sum(), right[order[:-n]]
 
     slips = {
         f"The padding was counted: {len(order)} predictions of {count} examples.": [total / len(order)] * n,

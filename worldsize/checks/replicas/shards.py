@@ -6,9 +6,9 @@ from any generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, combinations, product
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
@@ -52,52 +52,48 @@ def shards(arena: Arena, fn: Callable) -> Verdict:
 
     `shards(count, batch_size, seed, rank, world_size)` returns a list of indices for each step.
     """
-    return judge("shards", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     world_size, counts, batch_size = DRAWN
     drawn = (world_size, arena.draws.choice([count for count in counts if count % world_size]), batch_size)
     for plan in (drawn, *PLANS):
-        seed, (world_size, count, batch_size) = arena.draws.getrandbits(31), plan
-        asked = [(count, batch_size, *whose) for whose in _whose(seed, world_size)]
-        yield Case(
-            _named(*plan),
-            partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-            lambda ended, plan=plan: _examine(ended.returned[0], *plan),
-        )
+        asked = _asked(*plan, arena.draws.getrandbits(31))
+        run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+        cases.append(Case(_named(*plan), run, lambda ended, plan=plan: _examine(ended.returned[0], *plan)))
 
-    more = [tuple(arena.draws.randint(*span) for span in spans) for spans in MORE]
-    asked = [(count, size, *whose) for n, count, size in more for whose in _whose(arena.draws.getrandbits(31), n)]
-    yield Case(
-        "more ranks, smaller and larger batches",
-        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-        lambda ended: _examine_all(ended.returned[0], more),
-    )
+    more = []
+    for spans in MORE:
+        more.append([arena.draws.randint(*span) for span in spans])
+    asked = []
+    for plan in more:
+        asked += _asked(*plan, arena.draws.getrandbits(31))
+    run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+    name = "more ranks, smaller and larger batches"
+    cases.append(Case(name, run, lambda ended: _examine_all(ended.returned[0], more)))
 
     first = arena.draws.getrandbits(31)
     asked = [(MANY, OF_MANY, first + k, 0, 1) for k in range(SEEDS)]
-    yield Case(
-        f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds",
-        partial(arena.ranks, fn, [asked], driver=on_ranks.answers),
-        lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])},
-    )
+    run = partial(arena.ranks, fn, [asked], driver=on_ranks.answers)
+    name = f"1 rank, {MANY} examples, batches of {OF_MANY}, {SEEDS} seeds"
+    cases.append(Case(name, run, lambda ended: {SAME: _no_shuffle(ended.returned[0]["returned"])}))
+    return judge("shards", POINTS, cases)
 
 
-def _whose(seed: int, world_size: int) -> list[tuple[int, int, int]]:
-    """Return (seed, rank, world size) of each call: all ranks, a rank alone, then all ranks with another seed."""
-    ranks = range(world_size)
-    return [*product([seed], ranks, [world_size]), (seed, 0, 1), *product([seed + 1], ranks, [world_size])]
+def _asked(world_size: int, count: int, batch_size: int, seed: int) -> list[tuple[int, ...]]:
+    """Return the arguments of each call: all ranks, a rank alone, then all ranks with another seed."""
+    first = [(count, batch_size, seed, rank, world_size) for rank in range(world_size)]
+    again = [(count, batch_size, seed + 1, rank, world_size) for rank in range(world_size)]
+    return [*first, (count, batch_size, seed, 0, 1), *again]
 
 
 def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: int) -> dict[str, Complaint]:
     returned = answered["returned"]
-    for (_, rank, _), got in zip(_whose(0, world_size), returned, strict=True):
+    ranks = [*range(world_size), 0, *range(world_size)]
+    for rank, got in zip(ranks, returned, strict=True):
         complaint = _no_steps(got, rank)
         if complaint:
             return dict.fromkeys(POINTS, complaint)
 
-    every = [_whole_numbers(steps) for steps in returned]
+    every = list(map(_whole_numbers, returned))
     epoch, alone, reseeded = every[:world_size], every[world_size], every[world_size + 1 :]
     lengths = _wrong_lengths(epoch)
     same = lengths or _wrong_batches(epoch, alone, count, batch_size)
@@ -112,15 +108,18 @@ def _examine(answered: dict[str, Any], world_size: int, count: int, batch_size: 
     }
 
 
-def _examine_all(answered: dict[str, Any], plans: Sequence[tuple[int, int, int]]) -> dict[str, Complaint]:
+def _examine_all(answered: dict[str, Any], plans: Sequence[Sequence[int]]) -> dict[str, Complaint]:
     """Return the complaints of the first plan with a mistake, with its name; `answered` holds all plans in a row."""
-    first = 0
+    rest = iter(answered["returned"])
     for plan in plans:
-        returned = answered["returned"][first : (first := first + 2 * plan[0] + 1)]
+        returned = list(islice(rest, 2 * plan[0] + 1))
         found = _examine({**answered, "returned": returned}, *plan)
+        for held, complaint in found.items():
+            if complaint:
+                found[held] = f"{_named(*plan)}: {complaint}"
         if first_complaint(found.values()):
-            name = _named(*plan)
-            return {held: complaint and f"{name}: {complaint}" for held, complaint in found.items()}
+            return found
+
     return dict.fromkeys(POINTS)
 
 
@@ -135,8 +134,14 @@ def _no_steps(got: Any, rank: int) -> Complaint:
         return f"rank {rank}: expected {shape}, got {_kind(got)}"
 
     for step, indices in enumerate(got):
-        if not is_row(indices) or not are_whole(*indices):
-            return f"rank {rank}, step {step}: expected {shape}, got {_no_indices(indices)} in place of a list of indices"
+        if is_row(indices) and are_whole(*indices):
+            continue
+
+        came = _kind(indices)
+        if isinstance(indices, tuple):
+            odd = next(one for one in indices if not are_whole(one))
+            came = f"a list with {_kind(odd)} in it" + " (tolist() turns tensors into numbers)" * isinstance(odd, np.ndarray)
+        return f"rank {rank}, step {step}: expected {shape}, got {came} in place of a list of indices"
 
     return None
 
@@ -145,13 +150,6 @@ def _kind(got: Any) -> str:
     if isinstance(got, str):
         return f"{got} (make it a list)"
     return kind_in_words(got)
-
-
-def _no_indices(got: Any) -> str:
-    if isinstance(got, tuple):
-        odd = next(one for one in got if not are_whole(one))
-        return f"a list with {_kind(odd)} in it" + " (tolist() turns tensors into numbers)" * isinstance(odd, np.ndarray)
-    return _kind(got)
 
 
 def _whole_numbers(steps: Sequence[Sequence[Any]]) -> list[list[int]]:
@@ -288,7 +286,10 @@ def _no_shuffle(returned: Sequence[Any]) -> Complaint:
 
     step_of = []  # by seed and example
     for epoch in epochs:
-        step_of.append({example: step for step, batch in enumerate(epoch) for example in batch})
+        steps = {}
+        for step, batch in enumerate(epoch):
+            steps |= dict.fromkeys(batch, step)
+        step_of.append(steps)
 
     for a, b in combinations(range(MANY), 2):
         if all(steps[a] == steps[b] for steps in step_of):

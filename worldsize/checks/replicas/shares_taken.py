@@ -110,9 +110,10 @@ class SharesTaken:
         if not all_same(returned, returned[0]):
             return FoundShares(self._apart(returned))
 
-        complaint = self._all_did_all(returned[0])
-        if complaint:
-            return FoundShares(complaint)
+        for way in WAYS:
+            taken = self._taken(returned[0], 0, way, rank=0, times=self.world_size)
+            if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self.sizes[0]:
+                return FoundShares(f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}")
 
         whole = []  # ways that explain the first step, with the number of examples that they find in it
         for way in WAYS:
@@ -195,18 +196,13 @@ class SharesTaken:
                 if all(bits is not None and bits[rank].sum() == self.sizes[0] for rank, bits in enumerate(taken)):
                     return f"every rank trained on the whole batch by itself, whatever it sent. {SHARE}"
 
-        gaps = [got - returned[0] for got in returned[1:]]
-        began = [np.concatenate(start) - np.concatenate(self.starts()[0]) for start in self.starts()[1:]]
-        if all(np.allclose(gap[0], first) for gap, first in zip(gaps, began, strict=True)):
+        gaps, began = [], []
+        for got, start in zip(returned[1:], self.starts()[1:], strict=True):
+            gaps.append(got[0] - returned[0][0])
+            began.append(np.concatenate(start) - np.concatenate(self.starts()[0]))
+        if np.allclose(gaps, began):
             return f"The ranks take the same steps from different starts: they stay as far apart as they began. {CALL}"
         return "The ranks hold different weights after a step: are gradients averaged?"
-
-    def _all_did_all(self, history: np.ndarray) -> Complaint:
-        for way in WAYS:
-            taken = self._taken(history, 0, way, 0, times=self.world_size)
-            if taken is not None and np.all(taken == taken[0]) and taken.sum() == self.world_size * self.sizes[0]:
-                return f"every rank computed the gradient of the whole batch: each did all the work. {SHARE}"
-        return None
 
     def _no_mean(self, step: int) -> str:
         return f"step {step} is not the mean over {self.sizes[step]} examples, each taken by one rank. {SHARE}"

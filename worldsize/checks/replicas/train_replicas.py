@@ -7,8 +7,8 @@ replicas with different starts, for example, stay equally far apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ class TrainingRun:
 
     @property
     def steps(self) -> int:
-        return self.epochs * -(-self.count // self.batch_size)
+        return len(self.sizes)
 
     @property
     def sizes(self) -> list[int]:
@@ -103,31 +103,27 @@ def train_replicas(arena: Arena, fn: Callable) -> Verdict:
     is the mean squared error. x and y have shape [examples]; in one case y differs by rank. The check supplies `begin`
     and `average`.
     """
-    return judge("train_replicas", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    """Yield whole batches with a known result, a training that shows each rank's examples, and batches beside a rank alone."""
     draws = arena.draws
     seed = draws.getrandbits(32)
 
     def whole_batches(lesson: TrainingRun) -> Case:
         return Case(str(lesson), partial(lesson.run, arena, fn, lesson.world_size), partial(_examine, lesson=lesson))
 
-    one = TrainingRun(seed, world_size=1, count=12, batch_size=12)
-    yield whole_batches(one)
-    yield whole_batches(replace(one, world_size=3))
-
     taken = SharesTaken.drawn(draws)
-    yield Case(str(taken), partial(taken.run, arena, fn), partial(_examine_shares, lesson=taken))
-    yield whole_batches(TrainingRun(seed, world_size=2, count=11, batch_size=11))
+    cases = [  # whole batches have a known result; `taken` shows each rank's examples
+        whole_batches(TrainingRun(seed, world_size=1, count=12, batch_size=12)),
+        whole_batches(TrainingRun(seed, world_size=3, count=12, batch_size=12)),
+        Case(str(taken), partial(taken.run, arena, fn), partial(_examine_shares, lesson=taken)),
+        whole_batches(TrainingRun(seed, world_size=2, count=11, batch_size=11)),
+    ]
 
     for count, batch_size in ((21, 8), (18, 16)):
-        yield _beside_one_alone(arena, fn, TrainingRun(seed, world_size=4, count=count, batch_size=batch_size))
+        cases.append(_beside_one_alone(arena, fn, TrainingRun(seed, world_size=4, count=count, batch_size=batch_size)))
     # more ranks; if a batch has fewer examples than ranks, some ranks take none
     count, batch_size = draws.randint(20, 30), draws.randint(3, 9)
     drawn = TrainingRun(seed, draws.randint(*MORE_RANKS), count, batch_size, epochs=3, learning_rate=draws.uniform(0.01, 0.1))
-    yield _beside_one_alone(arena, fn, drawn)
+    cases.append(_beside_one_alone(arena, fn, drawn))
+    return judge("train_replicas", POINTS, cases)
 
 
 def _examine(ended: ArenaResult, lesson: TrainingRun) -> dict[str, Complaint]:
@@ -302,12 +298,15 @@ def _wrong_descent(first: np.ndarray, lesson: TrainingRun, n: int) -> Complaint:
     expected, start = lesson.descent(), np.concatenate(lesson.starts()[0])
     if same(first, np.stack([start, *expected[:-1]]), **EXACT):
         return "These are the weights before each step: record them after it."
-    if n > 1 and same(first, lesson.descent(n), **EXACT):
+    if n == 1:
+        return None
+
+    if same(first, lesson.descent(n), **EXACT):
         return (
             f"Every step is {n} times as long as it should be: were gradients added up, or is the rate multiplied by {n}? "
             f"average gives the mean over all examples, and the rate stays as it is."
         )
-    if n > 1 and not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
+    if not same(first[0], expected[0], **EXACT) and same(first, lesson.descent(begins=first[0]), **EXACT):
         return (
             "Only the first step is wrong, and each later one follows from the step before: was the first gradient computed "
             "before begin? Until then each rank has weights of its own."

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from functools import partial
+from itertools import chain, combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import resumed_training
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import has_keys, kind_in_words, same
+from worldsize.checks.kit.values import kind_in_words, same
 from worldsize.checks.resilience.resumed_lesson import INPUTS, PARTS, Lesson, ResumePlan, State, drawn_lesson
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.units import count
@@ -47,18 +48,12 @@ def train_to_the_end(arena: Arena, fn: Callable) -> Verdict:
 
     The function returns the model's state, {"weight": [inputs]}, on every rank.
     """
-    return judge("train_to_the_end", POINTS, _cases(arena, fn))
+    return judge("train_to_the_end", POINTS, chain.from_iterable(map(partial(_lives, arena, fn), PLANS)))
 
 
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for plan in PLANS:
-        lesson = drawn_lesson(plan, np.random.default_rng(arena.draws.getrandbits(32)))
-        yield from _lives(arena, fn, lesson)
-
-
-def _lives(arena: Arena, fn: Callable, lesson: Lesson) -> Iterator[Case]:
+def _lives(arena: Arena, fn: Callable, plan: ResumePlan) -> Iterator[Case]:
     """Yield the first life of every training, then the second life of the trainings that were ended, and so on."""
-    plan = lesson.plan
+    lesson = drawn_lesson(plan, np.random.default_rng(arena.draws.getrandbits(32)))
     files = [np.zeros(0, "uint8")] * len(plan.ends)
     done = [0] * len(plan.ends)  # steps that the file holds
     whole: list[np.ndarray] = []  # the weights of the training that was never ended, by rank
@@ -198,9 +193,14 @@ def _list(numbers: Sequence[int]) -> str:
 def _wrong_return(rows: Rows) -> Complaint:
     for rank, row in enumerate(rows):
         got = row["returned"]
-        if not has_keys(got, "weight") or not isinstance(got["weight"], np.ndarray) or got["weight"].shape != (INPUTS,):
-            came = f"a dict with {', '.join(map(str, got)) or 'nothing'}" if isinstance(got, dict) else kind_in_words(got)
-            return f"rank {rank}: expected the function to return training.model.state_dict(), got {came}"
+        weight = got.get("weight") if isinstance(got, dict) else None
+        if isinstance(weight, np.ndarray) and weight.shape == (INPUTS,):
+            continue
+
+        came = kind_in_words(got)
+        if isinstance(got, dict):
+            came = f"a dict with {', '.join(map(str, got)) or 'nothing'}"
+        return f"rank {rank}: expected the function to return training.model.state_dict(), got {came}"
     return None
 
 

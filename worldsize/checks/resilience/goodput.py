@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,8 @@ SHORT_DAY_S = 300  # of a day drawn for a single property
 def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) -> float:
     """Return the share of the day that is work which was not lost. `ends` collects the ends of work, saves and restarts."""
     failures = [t for t in day.failures_at if t < day.day_s]
-    ends = [] if ends is None else ends
+    if ends is None:
+        ends = []
     now, kept, due = day.save_s * rules.first_save, 0.0, day.interval_s  # due: the work until the next save
 
     while now < day.day_s:
@@ -97,19 +98,15 @@ def replayed(day: Day, rules: Rules = RIGHT, ends: list[float] | None = None) ->
             now = _restarted(failure, failures, day, rules, ends)
         elif saved_at <= day.day_s:
             now, kept, due = saved_at, kept + due + day.save_s * rules.save_counts, day.interval_s
-        else:
-            return (kept + _at_the_end(now, due, rules, day)) / day.day_s
+        else:  # the day ends in this interval
+            counted_s = day.day_s - now if rules.save_counts else min(due, day.day_s - now)
+            if rules.at_end == "lost":
+                counted_s = 0.0
+            elif rules.beyond:
+                counted_s = due
+            return (kept + counted_s) / day.day_s
 
     return kept / day.day_s
-
-
-def _at_the_end(now: float, due: float, rules: Rules, day: Day) -> float:
-    """Return the seconds that count of the interval in which the day ends."""
-    if rules.at_end == "lost":
-        return 0.0
-    if rules.beyond:
-        return due
-    return day.day_s - now if rules.save_counts else min(due, day.day_s - now)
 
 
 def _after_a_failure(kept: float, worked_s: float, rules: Rules, day: Day) -> float:
@@ -138,6 +135,7 @@ def _restarted(failure: float, failures: list[float], day: Day, rules: Rules, en
         elif rules.restart == "after":
             until += day.restart_s
         ends.append(until)
+
     return until
 
 
@@ -160,17 +158,16 @@ FIXED = (
 
 def goodput(arena: Arena, fn: Callable) -> Verdict:
     """Check `goodput(interval_s, save_s, restart_s, day_s, failures_at)`, a share from 0 to 1."""
-    return judge("goodput", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for kind in FAILURES:
         for its, day in FIXED:
             if its == kind:
-                yield _case(arena, fn, kind, day)
-        yield _case(arena, fn, kind, _telling(arena.draws, kind))
+                cases.append(_case(arena, fn, kind, day))
+        cases.append(_case(arena, fn, kind, _telling(arena.draws, kind)))
+
     for failures in (6, 15, 40):  # a wrong rule gives no long day's share by luck: two real numbers would agree to 9 digits
-        yield _case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures")
+        cases.append(_case(arena, fn, AT_WORK, _drawn(arena.draws, failures), f"a drawn day with {failures} failures"))
+    return judge("goodput", POINTS, cases)
 
 
 def _telling(draws: random.Random, kind: str) -> Day:
@@ -182,6 +179,7 @@ def _telling(draws: random.Random, kind: str) -> Day:
         decides = {}
         for rule, slips in SLIPS.items():
             decides[rule] = [not close(replayed(day, slip), right, EXACT) for slip in slips]
+
         if all(decides.get(kind, [])) and not any(any(decides[later]) for later in order[order.index(kind) + 1 :]):
             return day
 
@@ -212,6 +210,7 @@ def _wrong(ended: ArenaResult, day: Day) -> Complaint:
     right = replayed(day)
     if close(got, right, EXACT):
         return changed(ended.inputs[4], list(day.failures_at), "failures_at")
+
     telling = {words: share for words, share in _mistakes(day).items() if not close(share, right, EXACT)}
     return f"expected {right:.6g}, {right * day.day_s:.6g} s of {day.day_s:g} s, got {got:.6g}{first_named(got, telling, EXACT)}"
 
@@ -269,5 +268,8 @@ def _with_cycles_below_none(day: Day) -> float:
     for failure in (t for t in day.failures_at if t < day.day_s):
         kept += (failure - begin) // cycle * day.interval_s
         begin = failure + day.restart_s
+
     rest = Day(day.interval_s, day.save_s, 0, max(0.0, day.day_s - begin))
-    return (kept + replayed(rest) * rest.day_s) / day.day_s if rest.day_s else kept / day.day_s
+    if rest.day_s:
+        kept += replayed(rest) * rest.day_s
+    return kept / day.day_s

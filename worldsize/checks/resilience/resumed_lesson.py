@@ -33,7 +33,9 @@ class ResumePlan:
     again_every: int = 0
 
     def every_of(self, life: int) -> int:
-        return (life and self.again_every) or self.every
+        if life == 0 or self.again_every == 0:
+            return self.every
+        return self.again_every
 
     def __str__(self) -> str:
         again = f", later every {self.again_every}" if self.again_every else ""
@@ -78,6 +80,7 @@ class Lesson:
         own = np.zeros(self.y.shape, bool)
         for step in range(done, until):
             own[(*divmod(step, self.plan.batches), rank)] = True
+
         return {
             "steps": self.plan.steps, "every": self.plan.every_of(life), "ends": ends, "file": file,
             "x": np.where(own[..., None], self.x, np.nan), "y": np.where(own, self.y, np.nan),
@@ -102,6 +105,7 @@ class Lesson:
             weight = weight - rate_at(self.rate, last_step) * momentum
             last_step += 1
             noises = tuple((seed, drawn + 1) for seed, drawn in noises)
+
         return State((weight, momentum, last_step, noises), until)
 
 
@@ -120,6 +124,6 @@ def drawn_lesson(plan: ResumePlan, draws: np.random.Generator) -> Lesson:
     y = x @ draws.normal(size=INPUTS) + draws.normal(size=shape)
     lives = []
     for life in range(1 + max(map(len, plan.ends))):
-        seeds = tuple(int(seed) for seed in draws.integers(1, 2**31, plan.world_size))
+        seeds = tuple(draws.integers(1, 2**31, plan.world_size).tolist())
         lives.append(Life(draws.normal(size=INPUTS) + life, draws.normal(size=INPUTS), 11 * life, seeds))
     return Lesson(plan, x, y, float(draws.uniform(0.02, 0.04)), tuple(lives))

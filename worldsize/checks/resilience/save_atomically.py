@@ -115,11 +115,12 @@ def _not_saved(rows: list[Row], data: tuple[np.ndarray, ...]) -> Complaint:
 
 
 def _raised(ended: dict[str, Any], who: str = "the save") -> Complaint:
-    if ended["how"] == "raised":
+    how = ended["how"]
+    if how == "returned":
+        return None
+    if how == "raised":
         return f"{who} raised {ended['error']}"
-    if ended["how"] != "returned":
-        return f"{who} did not return: its process was {ended['how'] if ended['how'] == 'killed' else 'ended'}"
-    return None
+    return f"{who} did not return: its process was {'killed' if how == 'killed' else 'ended'}"
 
 
 def _wrong_content(files: dict[str, np.ndarray], right: np.ndarray) -> Complaint:
@@ -140,7 +141,7 @@ def _examine_kills(
         ended, left = row["ended"][0], row["files"].get(NAME)
         if death is None:
             found[ON_DISK] = _not_on_disk(ended)
-        if found[WHOLE] is None and not _is_one_of(left, (before, data)):
+        if found[WHOLE] is None and not _is_one_of(left, before, data):
             found[WHOLE] = _torn(ended, death, left, before, data)
         elif death and death[0] == "full":
             found[ON_DISK] = found[ON_DISK] or _error_kept(ended, death, left, data)
@@ -150,10 +151,15 @@ def _examine_kills(
     return found
 
 
-def _is_one_of(left: np.ndarray | None, files: tuple[np.ndarray | None, ...]) -> bool:
-    if left is None:
-        return any(file is None for file in files)
-    return any(file is not None and np.array_equal(left, file) for file in files)
+def _is_one_of(left: np.ndarray | None, *files: np.ndarray | None) -> bool:
+    for file in files:
+        if left is None or file is None:
+            if left is file:
+                return True
+        elif np.array_equal(left, file):
+            return True
+
+    return False
 
 
 def _torn(
@@ -176,13 +182,15 @@ def _torn(
     moment = f"after {death[1]:,} of {len(data):,} bytes"
     if death[0] == "change":
         moment = "between two of its calls"
-    kill = f"killed {moment}, the save left {NAME} with {held}."
     if left is None:
         return (
             f"killed {moment}, the save left no file {NAME}: the old file was gone before the new one had its name. os.replace "
             f"puts the new one in its place at once."
         )
-    return f"{kill} Write all data into another file of the same folder, then give that file the name with os.replace."
+    return (
+        f"killed {moment}, the save left {NAME} with {held}. Write all data into another file of the same folder, then give that "
+        f"file the name with os.replace."
+    )
 
 
 def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | None) -> str:
@@ -202,7 +210,7 @@ def _in_words(left: np.ndarray | None, data: np.ndarray, before: np.ndarray | No
 def _error_kept(ended: dict[str, Any], death: list, left: np.ndarray | None, data: np.ndarray) -> Complaint:
     """Complain about an error of a full disk that the caller does not get. An answer's own error class passes for an OSError."""
     full = f"the disk was full after {death[1]:,} of {len(data):,} bytes, and the save"
-    if ended["how"] == "returned" and not _is_one_of(left, (data,)):
+    if ended["how"] == "returned" and not _is_one_of(left, data):
         return f"{full} returned as if the new data were there: its caller relies on them. Let the OSError reach the caller."
     if ended["how"] == "raised":
         kind = getattr(builtins, ended["error"].split(":")[0], None)
@@ -243,22 +251,25 @@ def _met(row: Row, right: dict[str, np.ndarray]) -> Complaint:
     )
     first, second = right
     complaint = _raised(ended, f"the save of {first}") or _raised(ended["other"], f"the save of {second}")
-    missing = complaint and complaint.partition("No such file or directory: '")[2].partition("'")[0]
-    if missing and first in missing:
+    if complaint:
+        missing = complaint.partition("No such file or directory: '")[2].partition("'")[0]
+        if first not in missing:
+            return f"{complaint}. {advice}"
         both = f": {second}*.tmp matches both" if first.startswith(second) else ""
         return f"{complaint}. The save of {second} removed a file of {first}'s{both}. Remove only {second}'s own files."
-    if complaint:
-        return f"{complaint}. {advice}"
 
-    for name, data in right.items():
+    for name, other in ((first, second), (second, first)):
         got = files.get(name)
-        if got is None or not np.array_equal(got, data):
-            other = next(theirs for whose, theirs in right.items() if whose != name)
-            held = "the other file's data" if got is not None and np.array_equal(got, other) else _in_words(got, data, None)
+        if not _is_one_of(got, right[name]):
+            held = _in_words(got, right[name], None)
+            if _is_one_of(got, right[other]):
+                held = "the other file's data"
             return f"afterwards {name} holds {held}. {advice}"
 
     more = sorted(set(files) - set(right))
-    return f"afterwards the folder holds {', '.join(more)} too. {advice}" if more else None
+    if more:
+        return f"afterwards the folder holds {', '.join(more)} too. {advice}"
+    return None
 
 
 def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Complaint:
@@ -272,7 +283,7 @@ def _piled_up(row: Row, right: dict[str, np.ndarray], old: np.ndarray) -> Compla
             complaint += '. It also holds what a killed save had written: open the temporary file with "wb", which empties it.'
         return complaint
 
-    if NEIGHBOUR not in files or not np.array_equal(files[NEIGHBOUR], right[NEIGHBOUR]):
+    if not _is_one_of(files.get(NEIGHBOUR), right[NEIGHBOUR]):
         return f"{NEIGHBOUR}, another rank's file, is gone: remove only what your own killed saves left behind."
 
     left = {name: data for name, data in files.items() if name not in right}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -75,18 +75,17 @@ def shares_after_loss(arena: Arena, fn: Callable) -> Verdict:
 
     order is a list of whole numbers, alive a list of ranks.
     """
-    return judge("shares_after_loss", POINTS, _cases(arena, fn))
+    losses = list(LOSSES)
+    for most in MOST_RANKS:
+        losses.append(_drawn(arena.draws, most))
 
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for loss in (*LOSSES, *(_drawn(arena.draws, most) for most in MOST_RANKS)):
+    cases = []
+    for loss in losses:
         order = arena.draws.sample(range(1000), loss.samples)
         rate = round(arena.draws.uniform(0.05, 0.5), 3)
-        yield Case(
-            str(loss),
-            partial(arena.call, fn, order, loss.done, loss.world_size, list(loss.alive), rate),
-            lambda ended, loss=loss, order=order, rate=rate: _examine(ended, loss, order, rate),
-        )
+        run = partial(arena.call, fn, order, loss.done, loss.world_size, list(loss.alive), rate)
+        cases.append(Case(str(loss), run, partial(_examine, loss=loss, order=order, rate=rate)))
+    return judge("shares_after_loss", POINTS, cases)
 
 
 def _drawn(draws: random.Random, most_ranks: int) -> Loss:
@@ -111,6 +110,7 @@ def _examine(ended: ArenaResult, loss: Loss, order: list[int], rate: float) -> d
     once = _not_once(shares, loss, order) or spoilt
     if once:  # with wrong samples, shares are neither even nor next
         return {ONCE: once, NEXT: once, EVEN: once, RATE: wrong_rate}
+
     uneven = _uneven(shares)  # first, because uneven shares are never the next samples
     return {ONCE: None, EVEN: uneven, NEXT: uneven or _not_next(shares, loss, order), RATE: wrong_rate}
 
@@ -136,6 +136,7 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
     for rank, share in got[0].items():
         if not is_row(share) or not are_whole(*(value.item() if isinstance(value, np.ndarray) else value for value in share)):
             return f"expected a list of samples as the share of rank {rank}, got {kind_in_words(share)}"
+
     return None
 
 
@@ -143,28 +144,29 @@ def _no_answer(got: Any, loss: Loss) -> Complaint:
 
 
 def _not_once(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Complaint:
-    left = order[loss.done :]
     taken = Counter(chain.from_iterable(shares.values()))
-    missing = [sample for sample in left if not taken[sample]]
-    twice = [sample for sample in left if taken[sample] > 1]
-    again = [sample for sample in order[: loss.done] if taken[sample]]
-    strange = [sample for sample in taken if sample not in order]
-
-    if strange:
-        told = f"sample {strange[0]} is not in the epoch."
+    for sample in taken:
+        if sample in order:
+            continue
+        told = f"sample {sample} is not in the epoch."
         if sorted(taken.elements()) == list(range(loss.done, loss.samples)):
             return f"{told} The shares hold places in the order, not samples: take order[k]."
         return told
-    if not (missing or twice or again):
-        return None
 
+    times = [taken[sample] for sample in order]
+    again = loss.done - times[: loss.done].count(0)
+    missing = times[loss.done :].count(0)
+    twice = loss.left - missing - times[loss.done :].count(1)
     found = []
     if again:
-        found.append(f"{count(len(again), 'sample')} taken of the {loss.done} done already")
+        found.append(f"{count(again, 'sample')} taken of the {loss.done} done already")
     if twice:
-        found.append(f"{count(len(twice), 'sample')} taken more than once")
+        found.append(f"{count(twice, 'sample')} taken more than once")
     if missing:
-        found.append(f"{count(len(missing), 'sample')} missing")
+        found.append(f"{count(missing, 'sample')} missing")
+    if not found:
+        return None
+
     told = f"the shares do not match the {count(loss.left, 'sample')} left: {', '.join(found)}."
     return f"{told} {_slip(shares, loss, order)}".rstrip()
 
@@ -209,17 +211,20 @@ def _slip(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> str:
         for whole in (loss.done // size * size, -(-loss.done // size) * size):
             words = f"`done` was rounded to {whole}, a multiple of {size}: after an earlier loss it need not be one."
             slips[words] = of(lambda place, rank, whole=whole: order[whole:][place::m])
+
     blocks = [list(map(int, block)) for block in np.array_split(padded, m)]
     slips["Some are taken twice to make the shares equal: here shares may differ by one."] = of(lambda place, rank: blocks[place])
     size = len(left) // m
     cut = of(lambda place, rank: left[place * size : (place + 1) * size])
     slips["The samples that do not divide by the number of ranks were left out: the last ones are missing."] = cut
+
     for words, given in slips.items():
         if all(sorted(shares[rank]) == sorted(given[rank]) for rank in ranks):
             return words
-    taken = Counter(chain.from_iterable(shares.values()))
-    missing = [sample for sample in left if not taken[sample]]
-    if len(missing) < max(m, loss.world_size) and sorted(taken.elements()) == sorted(left[: len(left) - len(missing)]):
+
+    taken = sorted(chain.from_iterable(shares.values()))
+    missing = len(set(left).difference(taken))
+    if missing < max(m, loss.world_size) and taken == sorted(left[: len(left) - missing]):
         return "The order's last samples, too few for a whole step, were left out: here shares may differ by one."
     return ""
 
@@ -245,6 +250,7 @@ def _not_next(shares: dict[int, list[int]], loss: Loss, order: list[int]) -> Com
                 f"samples left (sample {skipped}) and taken later ones. Then `done` does not tell what is left after the next "
                 f"loss: {_how_to_deal(rows, left, m)}"
             )
+
     return None
 
 
@@ -273,6 +279,7 @@ def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:
     right = rate * share
     if close(got / right, 1.0, CLOSE):
         return None
+
     mistakes = {
         "It is the old rate: with other ranks, a step takes another number of samples.": rate,
         "It goes the wrong way: fewer ranks make a smaller global batch, and a smaller rate.": rate / share,
@@ -282,6 +289,7 @@ def _wrong_rate(returned: Any, loss: Loss, rate: float) -> Complaint:
         "It goes with the ranks that were lost.": rate * (1 - share),
         "It goes with the samples that are left: the batch goes with the ranks.": rate * loss.left / loss.samples,
     }
+
     telling = {words: value for words, value in mistakes.items() if not close(value / right, 1.0, CLOSE)}
     gone = f"{len(loss.alive)} of {loss.world_size} ranks"
     return f"expected the rate {right:.6g}, for {gone}, got {got:.6g}{first_named(got, telling, CLOSE)}"

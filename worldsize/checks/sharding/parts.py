@@ -56,8 +56,11 @@ def wrong_part(held: Sequence[Any], part: Part, blanked: bool = False) -> Compla
         complaint = first_difference(got, expected, rank, part.name, NEAR, NEAR_ZERO * largest)
         if complaint:
             slip = first_slip(lambda given, got=got, rank=rank: _same_but_for_nan(got, given[rank]), part.slips)
-            if blanked:
-                slip = slip or _foreign(got, rank)
+            if blanked and not slip and isinstance(got, np.ndarray) and np.isnan(got).any():
+                slip = (
+                    f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN "
+                    f"times 0 is NaN), and let the ranks add up or gather their results."
+                )
             if not slip and same(got, expected, SINGLE, SINGLE * largest):
                 slip = SINGLE_WORDS
             return f"{complaint}. {slip}".rstrip()
@@ -73,15 +76,6 @@ def _same_but_for_nan(got: Any, given: np.ndarray) -> bool:
     unknown = np.isnan(got)
     near_zero = NEAR_ZERO * float(np.abs(given).max(initial=0.0))
     return not unknown.all() and same(np.where(unknown, given, got), given, NEAR, near_zero)
-
-
-def _foreign(got: Any, rank: int) -> str:
-    if not isinstance(got, np.ndarray) or not np.isnan(got).any():
-        return ""
-    return (
-        f"The check puts NaN in other ranks' parts, and rank {rank} has computed with it: cut its own part out (NaN times 0 is "
-        f"NaN), and let the ranks add up or gather their results."
-    )
 
 
 def what_came(got: Any) -> str:

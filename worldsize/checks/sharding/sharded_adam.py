@@ -6,15 +6,15 @@ S. Rajbhandari et al., "ZeRO", SC 2020, section 5.1. D. Kingma and J. Ba, "Adam"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import Part, cut, own_alone, what_came, wrong_part
@@ -42,7 +42,19 @@ def sharded_adam(arena: Arena, fn: Callable) -> Verdict:
     weights has shape [count], with NaN in the other ranks' parts. gradients yields one gradient of that shape per step,
     computed from the current weights. The state is a dict with "mean" and "square", each of the shape of the rank's part.
     """
-    return judge("sharded_adam", POINTS, _cases(arena, fn))
+    cases = []
+    for n, length, steps in SIZES:
+        generator = np.random.default_rng(arena.draws.getrandbits(32))
+        weights = generator.normal(size=length)
+        gradients = []
+        for rank in range(n):
+            gradients.append([generator.normal(size=length) + 1 + rank for _ in range(steps)])
+        rate, pull = float(generator.uniform(0.05, 0.2)), float(generator.uniform(0.5, 1.0))
+
+        task = Replicas(weights, gradients, rate, pull)
+        run = partial(arena.ranks, fn, task.inputs(), task.rate, driver=sharding.stepped)
+        cases.append(Case(str(task), run, partial(_examine, task=task), _ADVICE))
+    return judge("sharded_adam", POINTS, cases)
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,11 @@ class Replicas:
         return len(self.gradients[0])
 
     def inputs(self) -> list[dict[str, Any]]:
-        given = own_alone(self.weights, self.world_size)  # NaN elsewhere: a rank takes no step there
-        pairs = zip(given, self.gradients, strict=True)
-        return [{"weights": own, "gradients": of_rank, "pull": self.pull} for own, of_rank in pairs]
+        weights = own_alone(self.weights, self.world_size)  # NaN elsewhere: a rank takes no step there
+        given = []
+        for own, of_rank in zip(weights, self.gradients, strict=True):
+            given.append({"weights": own, "gradients": of_rank, "pull": self.pull})
+        return given
 
     def __str__(self) -> str:
         return f"{ranks_in_words(self.world_size)}, {len(self.weights)} weights, {count(self.steps, 'step')}"
@@ -81,20 +95,6 @@ class AdamSlip:
     into_a_copy: bool = False
     gathers_first: bool = False  # also before the first step
     ahead: bool = False  # all gradients are computed before the first step
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
-    for n, length, steps in SIZES:
-        generator = np.random.default_rng(arena.draws.getrandbits(32))
-        weights = generator.normal(size=length)
-        gradients = [[generator.normal(size=length) + 1 + r for _ in range(steps)] for r in range(n)]
-        rate, pull = float(generator.uniform(0.05, 0.2)), float(generator.uniform(0.5, 1.0))
-        task = Replicas(weights, gradients, rate, pull)
-        yield Case(
-            str(task),
-            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), task.rate, driver=sharding.stepped), _ADVICE),
-            lambda ended, task=task: _examine(ended, task),
-        )
 
 
 _ITERATOR = "`gradients` yields one gradient at a time, when you ask for it: write for gradient in gradients."
@@ -132,14 +132,15 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
     """Return the result of Adam on ranks that each step their own part. Kingma and Ba, 2015, algorithm 1."""
     n = task.world_size
     held = [task.weights] * n if slip.gathers_first else own_alone(task.weights, n)
-    means, squares = ([np.zeros_like(part) for part in cut(task.weights, n)] for _ in range(2))
+    means = list(map(np.zeros_like, cut(task.weights, n)))
+    squares = list(map(np.zeros_like, means))
 
     for step in range(1, task.steps + 1):
         at = own_alone(task.weights, n) if slip.ahead else held
         made = [task.gradients[r][step - 1] + task.pull * np.nan_to_num(at[r]) for r in range(n)]
         if slip.gathers == "before":
             held = [_gathered(held)] * n
-        held = [own.copy() for own in held]
+        held = list(map(np.copy, held))
 
         for r in range(n):
             gradient = made[r] if slip.gradient == "own" else np.sum(made, axis=0)
@@ -155,7 +156,7 @@ def trained(task: Replicas, slip: AdamSlip = AdamSlip()) -> list[Trained]:  # no
 
         if slip.gathers == "after" or (slip.gathers == "in the end" and step == task.steps):
             held = [_gathered(held)] * n
-    return [Trained(*own) for own in zip(held, means, squares, strict=True)]
+    return list(map(Trained, held, means, squares))
 
 
 def _gathered(held: list[np.ndarray]) -> np.ndarray:
@@ -217,7 +218,8 @@ def _wrong_state(states: Sequence[Any], right: list[Trained], task: Replicas) ->
 
     summed = trained(task, AdamSlip(gradient="sum"))
     for name in NAMES:
-        expected, of_sums = ([getattr(one, name) for one in ranks] for ranks in (right, summed))
+        expected = [getattr(one, name) for one in right]
+        of_sums = [getattr(one, name) for one in summed]
         part = Part(f'"{name}" of its own part', expected, {SUMMED: of_sums})
         complaint = wrong_part([got[name] for got in states], part, blanked=True)
         if complaint:

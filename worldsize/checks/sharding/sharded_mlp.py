@@ -32,9 +32,7 @@ class MlpWeights(NamedTuple):
         shapes = ((hidden, width), (hidden,), (width, hidden), (width,))
         return cls(*(generator.normal(size=shape) for shape in shapes))
 
-    @property
-    def hidden(self) -> int:
-        return self.up.shape[0]
+
 
     @property
     def width(self) -> int:
@@ -103,10 +101,6 @@ class ShardedRun:
     grad_x: list[ByRank] = field(default_factory=list)
     weights: list[ByRank] = field(default_factory=list)
 
-    def of(self, key: str) -> list[ByRank]:
-        return getattr(self, key)
-
-
 # ---- an MLP, x whole on all ranks ------------------------------------------------------------
 
 
@@ -116,20 +110,25 @@ def mlp_on_ranks(weights: MlpWeights, batches: Sequence[Batch], rate: float, n: 
     for x, target in batches:
         hidden = [x @ w.up.T + w.up_bias for w in shards]
         summands = [_active(h, mistake) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
-        ys = [_left(summands, rank, w.down_bias, mistake) for rank, w in enumerate(shards)]
 
-        grads = [y - target for y in ys]
+        ys, inward, stepped = [], [], []
         past_g = n if mistake.gradient_times_ranks else 1
-        backward = [_mlp_backward(w, x, h, g, mistake, past_g) for w, h, g in zip(shards, hidden, grads, strict=True)]
-        inward = [of_x for of_x, _ in backward]
-        of_x = inward if mistake.gradient_is_a_summand else [sum(inward) / (n if mistake.gradient_divided else 1)] * n
-
         of_bias = _bias_share(mistake, n)
-        shards = [w.stepped((*of_w[:3], of_bias * of_w[3]), rate) for w, (_, of_w) in zip(shards, backward, strict=True)]
-        run.y.append(ys)
-        run.grad_x.append(of_x)
+        for rank, w in enumerate(shards):
+            y = _left(summands, rank, w.down_bias, mistake)
+            of_x, of_w = _mlp_backward(w, x, hidden[rank], y - target, mistake, past_g)
+            ys.append(y)
+            inward.append(of_x)
+            stepped.append(w.stepped((*of_w[:3], of_bias * of_w[3]), rate))
 
-    run.weights = [list(column) for column in zip(*shards, strict=True)]
+        shards = stepped
+        run.y.append(ys)
+        if mistake.gradient_is_a_summand:
+            run.grad_x.append(inward)
+        else:
+            run.grad_x.append([sum(inward) / (n if mistake.gradient_divided else 1)] * n)
+
+    run.weights = list(map(list, zip(*shards, strict=True)))
     return run
 
 
@@ -186,28 +185,32 @@ def block_on_ranks(
         summands = [np.maximum(h, 0) @ w.down.T for h, w in zip(hidden, shards, strict=True)]
 
         past = {"x": 1, "none": 0, "normed": 0, "of all ranks": n}[mistake.residual]
-        plain = [norms[r].normed(own[r])[1] if mistake.residual == "normed" else past * own[r] for r in range(n)]
-        ys = [cut(_left(summands, r, shards[r].down_bias, mistake), n)[r] + plain[r] for r in range(n)]
+        ys, straight = [], []
+        for r, w in enumerate(shards):
+            plain = norms[r].normed(own[r])[1] if mistake.residual == "normed" else past * own[r]
+            ys.append(cut(_left(summands, r, w.down_bias, mistake), n)[r] + plain)
+            straight.append(ys[r] - targets[r])
 
-        straight = [y - part for y, part in zip(ys, targets, strict=True)]
         grad = np.concatenate(straight)
         backward = [_mlp_backward(w, whole, h, grad, mistake) for w, h in zip(shards, hidden, strict=True)]
         inward = [of_x for of_x, _ in backward]
-        of_normed = [cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r] for r in range(n)]
-
-        if mistake.residual == "normed":
-            of_normed = [inner + of_y for inner, of_y in zip(of_normed, straight, strict=True)]
-        of_norms = [norms[r].backward(own[r], of_normed[r]) for r in range(n)]
-        of_bias = _bias_share(mistake, n)
-        shared = _shared([(of_norms[r][1], of_norms[r][2], straight[r].sum(0)) for r in range(n)], mistake)
-        norms = [Norm(old.scale - rate * g[0], old.shift - rate * g[1]) for old, g in zip(norms, shared, strict=True)]
-        shards = [w.stepped((*backward[r][1][:3], of_bias * shared[r][2]), rate) for r, w in enumerate(shards)]
+        grad_x, to_share = [], []
+        for r in range(n):
+            of_normed = cut(inward[r] if mistake.gradient_is_a_summand else sum(inward), n)[r]
+            if mistake.residual == "normed":
+                of_normed = of_normed + straight[r]
+            of_own, of_scale, of_shift = norms[r].backward(own[r], of_normed)
+            grad_x.append(of_own + past * straight[r])
+            to_share.append((of_scale, of_shift, straight[r].sum(0)))
 
         run.y.append(ys)
-        run.grad_x.append([of_norms[r][0] + past * straight[r] for r in range(n)])
+        run.grad_x.append(grad_x)
+        of_bias = _bias_share(mistake, n)
+        for r, (of_scale, of_shift, of_down_bias) in enumerate(_shared(to_share, mistake)):
+            norms[r] = Norm(norms[r].scale - rate * of_scale, norms[r].shift - rate * of_shift)
+            shards[r] = shards[r].stepped((*backward[r][1][:3], of_bias * of_down_bias), rate)
 
-    run.weights = [[old[k] for old in norms] for k in (0, 1)]
-    run.weights += [list(column) for column in zip(*shards, strict=True)]
+    run.weights = [*map(list, zip(*norms, strict=True)), *map(list, zip(*shards, strict=True))]
     return run
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import torch
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import any_optimizer
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
 from worldsize.checks.sharding.parts import SINGLE, SINGLE_WORDS
@@ -75,13 +75,8 @@ def sharded_optimizer(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for training in trainings(arena.draws.getrandbits(20), arena.draws.uniform(0.01, 0.03)):
         right = one_process(training)  # before the run: a process's first optimizer spends seconds on imports
-        yield Case(
-            str(training),
-            lambda task=training: with_advice(
-                arena.ranks(fn, [task.given()] * task.world_size, driver=any_optimizer.stepped), _ADVICE
-            ),
-            lambda ended, task=training, right=right: _examine(ended, task, right),
-        )
+        run = partial(arena.ranks, fn, [training.given()] * training.world_size, driver=any_optimizer.stepped)
+        yield Case(str(training), run, partial(_examine, task=training, right=right), _ADVICE)
 
 
 def trainings(seed: int, rate: float) -> list[TrainedModel]:
@@ -157,10 +152,13 @@ def one_process(task: TrainedModel, slip: OptimizerSlip = OptimizerSlip()) -> On
             loss = any_optimizer.loss_of(task.model, model, task.seed, step, rank)
             (loss * slip.scale / task.world_size).backward()
         found.with_gradient.append(sum(p.nbytes for p in parameters if p.grad is not None))
-        for p in parameters if slip.zeros else []:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        for p in parameters:
+            if slip.zeros and p.grad is None:
+                p.grad = torch.zeros_like(p)
 
-    any_optimizer.train(model, make, given | ({"second_rate": 0.0} if slip.one_rate else {}), backward)
+    if slip.one_rate:
+        given["second_rate"] = 0.0
+    any_optimizer.train(model, make, given, backward)
     found.weights = [p.detach().numpy() for p in parameters]
     for state in optimizers[0].state.values():
         found.state.append(sum(x.nbytes for x in state.values() if torch.is_tensor(x) and x.ndim))  # no step counts
@@ -251,11 +249,12 @@ def _wrong_weights(held: Sequence[Any], task: TrainedModel, right: OneProcess) -
     return told + _why(held, task, right)
 
 
-def _first_wrong(held: Sequence[Any], weights: list[np.ndarray]) -> tuple[int, int] | None:
+def _first_wrong(held: Sequence[Any], weights: list[np.ndarray], near: float = NEAR) -> tuple[int, int] | None:
     for rank, of_rank in enumerate(held):
         for k, (got, expected) in enumerate(zip(of_rank, weights, strict=True)):
-            if not same(got, expected, NEAR, NEAR):
+            if not same(got, expected, near, near):
                 return rank, k
+
     return None
 
 
@@ -274,9 +273,9 @@ def _why(held: Sequence[Any], task: TrainedModel, right: OneProcess) -> str:
             "A parameter without a gradient in a step stays as it is, even if it had one in the step before: is an old "
             "gradient left on a piece, or is a missing one taken for zeros?"
         )
-    if any(_first_wrong([of_rank], list(held[0])) is not None for of_rank in held):
+    if _first_wrong(held, list(held[0])) is not None:
         return "Ranks hold different weights: after a step send each owner's weights to all ranks."
-    if all(same(got, w, SINGLE, SINGLE) for of_rank in held for got, w in zip(of_rank, right.weights, strict=True)):
+    if _first_wrong(held, right.weights, SINGLE) is None:
         return SINGLE_WORDS
     return "Are the gradients averaged over all ranks, and does each parameter come from its owner?"
 
@@ -290,11 +289,9 @@ def _too_large(returned: Sequence[dict[str, Any]], task: TrainedModel, right: On
             return f"rank {rank} made no optimizer of the class `kind`: let one take the steps."
         if n > 1 and told["state"] > most:
             everything = ", as much as for all parameters: nothing is saved" * (told["state"] >= whole)
-            why = (
-                "Adagrad makes its state as soon as it has a parameter: give it this rank's part alone."
-                if task.kind == "Adagrad"
-                else "Deal whole parameters out by size, not by number; and note that a slice keeps its whole tensor in memory."
-            )
+            why = "Deal whole parameters out by size, not by number; and note that a slice keeps its whole tensor in memory."
+            if task.kind == "Adagrad":
+                why = "Adagrad makes its state as soon as it has a parameter: give it this rank's part alone."
             return (
                 f"rank {rank} keeps {told['state']} bytes of state{everything}; expected at most {most:.0f}, 1/{n} of the "
                 f"whole and the largest parameter's. {why}"

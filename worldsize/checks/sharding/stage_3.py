@@ -7,8 +7,9 @@ al., "ZeRO", SC 2020, section 5.3. Y. Zhao et al., "PyTorch FSDP", VLDB 2023, se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,29 +80,34 @@ def stage_3(arena: Arena, fn: Callable) -> Verdict:
     (x, target) of this rank's own examples. Gradients are means over the ranks. A right answer that receives in a helper thread
     fails only if most of 12 messages, each at least 2 ms on its way, arrive before the work on the next line begins.
     """
-    return judge("stage_3", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for size in (*SIZES, METERED):
-        n, examples, widths, steps = size
-        generator = np.random.default_rng(arena.draws.getrandbits(32))
-        shapes = list(zip(widths[1:], widths, strict=False))
-        weights = [generator.normal(size=shape) / shape[1] ** 0.5 for shape in shapes]
-        batches = [[] for _ in range(n)]
-        for of_rank in batches:
-            for _ in range(steps):
-                x, target = generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
-                of_rank.append((x, target))
+        n, _, widths, steps = size
+        stack = _drawn(*size, np.random.default_rng(arena.draws.getrandbits(32)))
+        link, driver, examine = None, sharding.parts_of, _examine
+        if size is METERED:
+            driver, examine = sharding.held_at_work, _examine_held
+        elif n == 2:
+            link = SLOW
 
-        stack, metered = Stack(weights, batches), size is METERED
-        link = SLOW if n == 2 and not metered else None
-        driver = sharding.held_at_work if metered else sharding.parts_of
-        yield Case(
-            f"{ranks_in_words(n)}, {len(shapes)} layers of widths {', '.join(map(str, widths))}, {steps} steps",
-            lambda stack=stack, link=link, driver=driver: _with_words(arena.ranks(fn, stack.inputs(), link=link, driver=driver)),
-            lambda ended, stack=stack, examine=_examine_held if metered else _examine: examine(ended, stack),
-        )
+        name = f"{ranks_in_words(n)}, {len(stack.weights)} layers of widths {', '.join(map(str, widths))}, {steps} steps"
+        run = partial(arena.ranks, fn, stack.inputs(), link=link, driver=driver)
+        cases.append(Case(name, lambda run=run: _with_words(run()), partial(examine, stack=stack)))
+    return judge("stage_3", POINTS, cases)
+
+
+def _drawn(n: int, examples: int, widths: Sequence[int], steps: int, generator: np.random.Generator) -> Stack:
+    weights = []
+    for shape in zip(widths[1:], widths, strict=False):
+        weights.append(generator.normal(size=shape) / shape[1] ** 0.5)
+
+    batches = []
+    for _ in range(n):
+        batches.append([])
+        for _ in range(steps):
+            x, target = generator.normal(size=(examples, widths[0])), generator.uniform(-0.9, 0.9, (examples, widths[-1]))
+            batches[-1].append((x, target))
+    return Stack(weights, batches)
 
 
 def _with_words(ended: ArenaResult) -> ArenaResult:
@@ -133,16 +139,16 @@ def _too_many_whole(returned: Sequence[dict[str, Any]], stack: Stack) -> Complai
             if held <= MOST_WHOLE:
                 continue
             step, k = divmod(work, 2 * layers)
-            way = f"forwards at layer {k}" if k < layers else f"backwards at layer {2 * layers - 1 - k}"
-            why = (
-                "Are the others in a list, or in autograd's graph, which keeps each weight that x has gone through?"
-                if k < layers
-                else "Step by a layer's gradient before the next layer works, and delete names that are no longer needed."
-            )
+            way = f"forwards at layer {k}"
+            why = "Are the others in a list, or in autograd's graph, which keeps each weight that x has gone through?"
+            if k >= layers:
+                way = f"backwards at layer {2 * layers - 1 - k}"
+                why = "Step by a layer's gradient before the next layer works, and delete names that are no longer needed."
             return (
                 f"rank {rank}, {way} in step {step + 1}, holds {held} tensors as large as a weight; {MOST_WHOLE} are enough: "
                 f"the weight, the next one, a gradient and its copy. {why}"
             )
+
     return None
 
 
@@ -208,7 +214,9 @@ def one_device(
     with `own_alone` each rank's part is stepped by the rank's own gradient.
     """
     weights = list(stack.weights)
-    for step in range(stack.steps if steps is None else steps):
+    if steps is None:
+        steps = stack.steps
+    for step in range(steps):
         of_ranks = [_gradients(weights, rank, *stack.batches[rank.rank][step]) for rank in ranks]
         for k, w in enumerate(weights):
             gradients = [of_rank[k] for of_rank in of_ranks]
@@ -241,6 +249,7 @@ def _invented_work(stack: Stack, weights_are_right: bool) -> Complaint:
     """Return a complaint if declared work was on other numbers; if the weights are wrong, look at the first step alone."""
     if stack.work is None:
         return None
+
     ranks = stack.ranks()
     one_device(stack, ranks, steps=None if weights_are_right else 1)
     for rank in ranks:
@@ -265,18 +274,16 @@ def _wrong_bytes(ended: ArenaResult, stack: Stack) -> Complaint:
     if not times_sent or got in (3 * whole * times_sent, (3 * whole - sizes[-1]) * times_sent):
         return None
 
-    each = got / times_sent
+    each, last = got / times_sent, sizes[-1]
     told = f"all ranks together sent {times(each / whole)} x the weights (n − 1) times a step, expected 3 x. "
-    return told + _known(each, whole, sizes[-1])
-
-
-def _known(each: float, whole: int, last: int) -> str:
     if each == 2 * whole:
-        return "One gather is missing: weights stay whole between forward and backward, as in stage 2, or nothing is summed."
+        return told + (
+            "One gather is missing: weights stay whole between forward and backward, as in stage 2, or nothing is summed."
+        )
     if 3 * whole < each < 4 * whole - last:
-        return "One gather too many: gather each weight twice a step, for its forward and for its backward pass."
+        return told + "One gather too many: gather each weight twice a step, for its forward and for its backward pass."
     if each in (4 * whole, 4 * whole - last):
-        return "An all-reduce has two halves: a rank needs only its own part of the sum of gradients."
+        return told + "An all-reduce has two halves: a rank needs only its own part of the sum of gradients."
     if each < 3 * whole:
-        return "Gather each weight for the forward and for the backward pass, and reduce-scatter each gradient."
-    return "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."
+        return told + "Gather each weight for the forward and for the backward pass, and reduce-scatter each gradient."
+    return told + "Gather a weight twice a step, reduce-scatter its gradient once, and send nothing else."

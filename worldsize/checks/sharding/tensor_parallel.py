@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.values import has_keys
 from worldsize.checks.sharding.parts import ByRank, Part, cut, what_came, wrong_part
@@ -94,11 +95,8 @@ def _cases(arena: Arena, fn: Callable, sizes: Sequence[tuple], shards_of: Callab
             batches = [tuple(generator.normal(size=(2, rows, width))) for _ in range(steps)]
             shards = shards_of(generator, n, weights, batches)
 
-        yield Case(
-            shards.name,
-            lambda shards=shards: with_advice(arena.ranks(fn, shards.inputs, driver=sharding.kept_for_backward), _ADVICE),
-            lambda ended, shards=shards: _examine(ended, shards, points),
-        )
+        run = partial(arena.ranks, fn, shards.inputs, driver=sharding.kept_for_backward)
+        yield Case(shards.name, run, partial(_examine, shards=shards, points=points), _ADVICE)
 
 
 def _slips_are_told(shards: Shards) -> bool:
@@ -128,6 +126,7 @@ def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Co
     """
     if shards.tokens is None or len(returned) == 1:
         return None
+
     steps = len(shards.parts["y"])
     for rank, told in enumerate(returned):
         each = told["kept"].count(shards.tokens) / steps
@@ -137,6 +136,7 @@ def _tokens_kept_twice(returned: Sequence[dict[str, Any]], shards: Shards) -> Co
                 f"the input of up. Is the norm behind the gather, so that every rank norms all tokens? Norm a rank's own "
                 f"tokens, and gather those."
             )
+
     return None
 
 
@@ -169,9 +169,8 @@ def _wrong(returned: Sequence[Any], shards: Shards) -> Complaint:
                 return f'rank {rank}: expected "{key}" with {expected} tensors, got {what_came(got)}'
 
     # step by step, so that the earliest difference is reported
-    in_order = [(key, k) for k in range(len(shards.parts["y"])) for key in ("y", "grad_x")]
-    in_order += [("weights", k) for k in range(len(shards.parts["weights"]))]
-    for key, k in in_order:
+    steps, weights = range(len(shards.parts["y"])), range(len(shards.parts["weights"]))
+    for k, key in (*product(steps, ("y", "grad_x")), *product(weights, ["weights"])):
         complaint = wrong_part([got[key][k] for got in returned], shards.parts[key][k])
         if complaint:
             return complaint
@@ -279,10 +278,10 @@ def _mlp_shards(generator: np.random.Generator, n: int, weights: MlpWeights, bat
     expected = {
         "y": {f"y of step {k}": [y[0]] * n for k, y in enumerate(right.y, 1)},
         "grad_x": {f"the gradient of x in step {k}": [g[0]] * n for k, g in enumerate(right.grad_x, 1)},
-        "weights": {f"{name} after step {steps}": [own[k] for own in end] for k, name in enumerate(names)},
+        "weights": {f"{name} after step {steps}": by_rank for name, by_rank in zip(names, zip(*end, strict=True), strict=True)},
     }
     return Shards(
-        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], {_sizes(weights)}, {steps} steps",
+        name=f"{ranks_in_words(n)}, x [{len(x)}, {weights.width}], up {list(weights.up.shape)}, {steps} steps",
         inputs=[{"weights": [*own], "batches": batches, "rate": RATE} for own in weights.cut(n)],
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * 2 * (n - 1) * x.nbytes,  # two all-reduces, each of 2 (n − 1) · x.nbytes
@@ -307,11 +306,11 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
     expected = {
         "y": {f"its tokens of y in step {k}": cut(y[0], n) for k, y in enumerate(right.y, 1)},
         "grad_x": {f"its tokens of x's gradient in step {k}": cut(g[0], n) for k, g in enumerate(right.grad_x, 1)},
-        "weights": {f"{name} after step {steps}": [own[k] for own in end] for k, name in enumerate(names)},
+        "weights": {f"{name} after step {steps}": by_rank for name, by_rank in zip(names, zip(*end, strict=True), strict=True)},
     }
     shared_bytes = 3 * scale.nbytes
     return Shards(
-        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, {_sizes(weights)}, {steps} steps",
+        name=f"{ranks_in_words(n)}, {len(x)} tokens of width {weights.width}, up {list(weights.up.shape)}, {steps} steps",
         inputs=inputs,
         parts=_parts(expected, slips),
         needed_bytes=steps * 2 * (n - 1) * (2 * x.nbytes + shared_bytes),
@@ -321,15 +320,11 @@ def _block_shards(generator: np.random.Generator, n: int, weights: MlpWeights, b
     )
 
 
-def _sizes(weights: MlpWeights) -> str:
-    return f"up [{weights.hidden}, {weights.width}]"
-
-
 def _parts(expected: dict[str, dict[str, ByRank]], slips: dict[str, ShardedRun]) -> dict[str, list[Part]]:
     """Return {key of what `train` returns: its tensors, each with the value that every slip would give}."""
     found: dict[str, list[Part]] = {}
     for key, tensors in expected.items():
         found[key] = []
         for k, (name, value) in enumerate(tensors.items()):
-            found[key].append(Part(name, value, {words: run.of(key)[k] for words, run in slips.items()}))
+            found[key].append(Part(name, value, {words: getattr(run, key)[k] for words, run in slips.items()}))
     return found

@@ -7,15 +7,15 @@ vanishes, and some differ widely between ranks. The bytes sent must not grow wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import close, first_difference, first_slip, kind_in_words, lone_number, same
@@ -66,7 +66,7 @@ class VocabularyCase:
 
     @property
     def first(self) -> list[int]:
-        return [sum(self.words[:rank]) for rank in range(self.world_size)]
+        return [0, *np.cumsum(self.words)[:-1].tolist()]
 
     def own(self, whole: np.ndarray, rank: int) -> np.ndarray:
         return whole[:, self.first[rank] : self.first[rank] + self.words[rank]]
@@ -84,19 +84,15 @@ def vocabulary_loss(arena: Arena, fn: Callable) -> Verdict:
     `vocabulary_loss(fabric, logits, targets, first)` returns (loss, gradient): the mean over all tokens, and its gradient with
     respect to `logits`, [tokens, own words], whose first column is word `first`. `targets` [tokens] index the whole vocabulary.
     """
-    return judge("vocabulary_loss", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for size in SIZES:
         task = _drawn(size, np.random.default_rng(arena.draws.getrandbits(32)))
         far = f", logits about {size.about:g}" * bool(size.about) + ", far apart between ranks" * bool(size.apart)
         far += f", each token's about {size.rising:g} above the one before" * bool(size.rising)
-        yield Case(
-            f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}",
-            lambda task=task: with_advice(arena.ranks(fn, task.inputs(), driver=on_ranks.with_named), _ADVICE),
-            lambda ended, task=task: _examine(ended, task),
-        )
+        name = f"{ranks_in_words(task.world_size)} with {', '.join(map(str, size.words))} words, {size.tokens} tokens{far}"
+        run = partial(arena.ranks, fn, task.inputs(), driver=on_ranks.with_named)
+        cases.append(Case(name, run, partial(_examine, task=task), _ADVICE))
+    return judge("vocabulary_loss", POINTS, cases)
 
 
 _NO_WORDS = "A rank may have no word: then its highest logit is -inf, and its sum is 0."
@@ -110,10 +106,12 @@ _ADVICE = {
 def _drawn(size: WordsCase, generator: np.random.Generator) -> VocabularyCase:
     whole = sum(size.words)
     logits = size.about + 2 * generator.normal(size=(size.tokens, whole)) + size.rising * np.arange(size.tokens)[:, None]
-    for rank, own in enumerate(np.split(logits, np.cumsum(size.words)[:-1], axis=1)):
+    ends = np.cumsum(size.words)
+    for rank, own in enumerate(np.split(logits, ends[:-1], axis=1)):
         own += size.apart * rank
+
     # targets at the borders between the ranks' words show errors of one in `first`
-    borders = {place for end in np.cumsum(size.words) for place in (end - 1, end) if place < whole}
+    borders = {*(ends - 1), *ends} - {whole}
     targets = generator.permutation([*sorted(borders), *generator.integers(0, whole, size.tokens)][: size.tokens])
     return VocabularyCase(logits.astype(size.dtype), targets.astype("int64"), size.words)
 
@@ -147,7 +145,10 @@ def losses(task: VocabularyCase, slip: WordsSlip = WordsSlip()) -> list[np.ndarr
     if slip.mean == "sum":
         return [one.sum() for one in made]
     if slip.mean == "of own":
-        means = [one[_mine(task, rank)].mean() if _mine(task, rank).any() else 0.0 for rank, one in enumerate(made)]
+        means = []
+        for rank, one in enumerate(made):
+            mine = _mine(task, rank)
+            means.append(one[mine].mean() if mine.any() else 0.0)
         return [np.mean(means)] * task.world_size
     return [one.mean() for one in made]
 
@@ -177,12 +178,15 @@ def _right(task: VocabularyCase, slip: WordsSlip) -> list[np.ndarray]:
     found = []
     for rank in range(task.world_size):
         part, local = task.own(task.logits.astype("float64"), rank), task.targets - task.first[rank]
-        local = task.targets if slip.right == "unshifted" else local
+        if slip.right == "unshifted":
+            local = task.targets
         lowest, end = int(slip.right == "below"), task.words[rank] + (slip.right == "above")
         mine = (local >= lowest) & (local < end) & (task.words[rank] > 0)
         column = np.clip(local, 0, max(task.words[rank] - 1, 0))
         found.append(np.array([part[row, column[row]] if mine[row] else 0.0 for row in range(len(part))]))
-    return found if slip.right == "own" else [np.sum(found, axis=0)] * task.world_size
+    if slip.right == "own":
+        return found
+    return [np.sum(found, axis=0)] * task.world_size
 
 
 _LOSS_SLIPS = {
@@ -218,6 +222,7 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
     for rank, got in enumerate(ended.returned):
         if not isinstance(got, tuple) or len(got) != 2:
             return f"rank {rank}: expected two things, the loss and the gradient of its logits, got {kind_in_words(got)}"
+
     for rank, given in enumerate(task.inputs()):
         for name in ("logits", "targets"):
             complaint = changed(ended.inputs[rank][name], given[name], f"`{name}`", rank)
@@ -241,6 +246,7 @@ def _wrong_loss(ended: ArenaResult, task: VocabularyCase) -> Complaint:
         if not slip and close(found, expected, SINGLE):
             slip = SINGLE_WORDS
         return (told + slip).rstrip()
+
     return None
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.between_graph import drive
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import NOTHING, same
 from worldsize.checks.verdict import Complaint, Verdict
@@ -44,10 +43,9 @@ def between_graph(arena: Arena, fn: Callable) -> Verdict:
 
     def run() -> ArenaResult:
         cluster = Cluster(worker=WORKERS, ps=SERVERS)
-        ended = arena.tensorflow(fn, [*inputs, *[None] * SERVERS], driver=drive, cluster=cluster, servers=("ps",))
-        return with_advice(ended, _ADVICE)
+        return arena.tensorflow(fn, [*inputs, *[None] * SERVERS], driver=drive, cluster=cluster, servers=("ps",))
 
-    case = Case(f"{SERVERS} ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs))
+    case = Case(f"{SERVERS} ps and {WORKERS} workers", run, lambda ended: _examine(ended.returned[:WORKERS], inputs), _ADVICE)
     return judge("between_graph", POINTS, [case])
 
 

@@ -57,7 +57,7 @@ class PlayedCoordinator:
     def __init__(self, seed: int, repeats: int = 0) -> None:
         self._chance, self.repeats = random.Random(seed), repeats
         self._scheduled = 0
-        self._pending: list[int] = []
+        self.pending: list[int] = []  # scheduled, and not waited for so far
         self._wave: list[int] | None = None
         self.running: int | None = None
         self.waves: list[int] = []  # closures under way at each wait
@@ -67,13 +67,8 @@ class PlayedCoordinator:
         """Return the calls that the driver's coordinator makes from its process."""
         return {"schedule": self.schedule, "next": self.next, "stop": self.stop}
 
-    @property
-    def left(self) -> bool:
-        """Return whether a closure was scheduled and never waited for."""
-        return bool(self._pending)
-
     def schedule(self) -> int:
-        self._pending.append(self._scheduled)
+        self.pending.append(self._scheduled)
         self._scheduled += 1
         return self._scheduled - 1
 
@@ -93,15 +88,16 @@ class PlayedCoordinator:
         self._wave, self.running = None, None
 
     def _begun(self) -> list[int]:
-        pending, self._pending = self._pending, []
+        pending, self.pending = self.pending, []
         if pending:
             self.waves.append(len(pending))
         self._chance.shuffle(pending)
 
         wave = []
         for place, closure in enumerate(pending):
-            twice = self.repeats and place % self.repeats == 0
-            wave += [closure] * (2 if twice else 1)
+            wave.append(closure)
+            if self.repeats and place % self.repeats == 0:
+                wave.append(closure)
         return wave
 
 
@@ -134,10 +130,6 @@ def score(arena: Arena, fn: Callable) -> Verdict:
 
     `score(coordinator, right_in, parts)` returns the share of right answers over all parts; right_in(part) -> (right, of).
     """
-    return judge("score", SCORE_POINTS, _score_cases(arena, fn))
-
-
-def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     truth = _drawn_truth(arena.draws)
     seed = arena.draws.getrandbits(31)
     parts = {
@@ -150,27 +142,26 @@ def _score_cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         ended = arena.tensorflow(fn, [[played.seen for played in parts.values()]], driver=scored)
         return with_advice(ended, _ADVICE)
 
-    return cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
+    cases = cases_of_one_run(run, parts, lambda name, got: _examine_score(got, parts[name]))
+    return judge("score", SCORE_POINTS, cases)
 
 
 def _drawn_truth(draws: random.Random) -> list[list[int]]:
-    """Draw [right answers, examples] of six parts, until no mistake of `_hides_mistakes` gives the right share by luck."""
+    """Draw [right answers, examples] of six parts, until no mistake gives the right share by luck.
+
+    Mistakes are one part alone, a mean of shares, the wrong answers, a set of the parts, and any three parts, which could
+    then count twice unseen.
+    """
     while True:
         sizes = [draws.randrange(3, 9) * (k + 1) for k in range(6)]
         truth = [[draws.randrange(1 + k % 2, size), size] for k, size in enumerate(sizes)]
         truth[3] = list(truth[1])  # parts with equal answers both count; a set drops one
-        if not _hides_mistakes(truth):
+
+        share = Fraction(*np.sum(truth, axis=0).tolist())
+        shares = [Fraction(*part) for part in truth]
+        threes = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
+        if share not in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *threes):
             return truth
-
-
-def _hides_mistakes(truth: list[list[int]]) -> bool:
-    """Return whether a mistake has the right share by luck: one part alone, a mean of shares, the wrong answers, a set
-    of the parts, or any three parts, which could then count twice unseen.
-    """
-    share = Fraction(*np.sum(truth, axis=0).tolist())
-    shares = [Fraction(*part) for part in truth]
-    twice = [Fraction(*np.sum(three, axis=0).tolist()) for three in combinations(truth, 3)]
-    return share in (*shares, sum(shares) / len(shares), 1 - share, _of_a_set(truth), *twice)
 
 
 def _of_a_set(truth: list[list[int]]) -> Fraction:
@@ -206,14 +197,14 @@ def _examine_score(got: Any, played: PlayedParts) -> dict[str, Complaint]:
     truth, coordinator = played.truth, played.coordinator
     if played.on_the_chief:
         return {ASYNC: "right_in was called on the chief itself: pass it to coordinator.schedule, with args=(part,)"}
-    if coordinator.left and not played.asked:
+    if coordinator.pending and not played.asked:
         return {VALUE: "no closure had run when the function returned: `join` waits for the scheduled closures"}
 
     asked = sorted(set(played.asked))
-    missing = [part for part in range(len(truth)) if part not in asked]
-    if missing:
-        late = " Does a lambda in a loop look its part up too late? Pass it as args=(part,)." if len(asked) == 1 else ""
-        return {VALUE: f"part {missing[0]} was never asked for; the closures asked for {asked}.{late}"}
+    for part in range(len(truth)):
+        if part not in asked:
+            late = " Does a lambda in a loop look its part up too late? Pass it as args=(part,)." * (len(asked) == 1)
+            return {VALUE: f"part {part} was never asked for; the closures asked for {asked}.{late}"}
 
     found = {TWICE if coordinator.repeats else VALUE: _wrong_score(got, truth, played.asked)}
     if len(truth) > 1:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -46,9 +45,7 @@ class DecayPlan:
     def rate(self, falls: float) -> float:
         return self.start * self.factor**falls
 
-    @property
-    def is_default(self) -> bool:
-        return self == DecayPlan(self.examples, self.batch, self.towers)
+
 
 
 def decayed_rate(arena: Arena, fn: Callable) -> Verdict:
@@ -83,14 +80,13 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _case(arena: Arena, fn: Callable, step: int, plan: DecayPlan, kind: str) -> Case:
-    given = (step, *astuple(plan))
+    given = (step, plan.examples, plan.batch, plan.towers)
     name = f"step {step:,}, {plan.examples:,} examples, batches of {plan.batch}, {count(plan.towers, 'tower')}"
-    if plan.is_default:
-        given = given[:4]
-    else:
+    if plan != DecayPlan(plan.examples, plan.batch, plan.towers):
+        given = (step, *astuple(plan))
         name += f", every {plan.epochs_per_decay} epochs, start {plan.start}, factor {plan.factor}"
 
-    return Case(name, lambda: with_advice(arena.call(fn, *given), IMPORTS), lambda ended: {kind: _wrong(ended, step, plan)})
+    return Case(name, lambda: arena.call(fn, *given), lambda ended: {kind: _wrong(ended, step, plan)}, IMPORTS)
 
 
 def _wrong(ended: ArenaResult, step: int, plan: DecayPlan) -> Complaint:

@@ -84,27 +84,19 @@ def _wrong_names(asked: list[str], got: Any, there: set[str]) -> Complaint:
 
     if list(got) == expected:
         return None
-    return _called_missing(asked, got, there) or _not_noticed(expected, got)
 
-
-def _called_missing(asked: list[str], got: tuple[str, ...], there: set[str]) -> Complaint:
-    wrong = [name for name in got if name in asked and _plain(name) in there]
-    if not wrong:
-        return None
-
-    name, plain = wrong[0], _plain(wrong[0])
-    if name != plain:
+    for name in got:
+        plain = _plain(name)
+        if name not in asked or plain not in there:
+            continue
         why = f"It is another spelling of {plain}: compare kinds and numbers, as tf.DeviceSpec reads them."
-    else:
-        why = (
-            f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows only one CPU. Make a variable "
-            f"there and look at its .device, or compare names as tf.DeviceSpec reads them."
-        )
+        if name == plain:
+            why = (
+                f"list_logical_devices spells it /device:{plain}, and list_physical_devices knows only one CPU. Make a variable "
+                f"there and look at its .device, or compare names as tf.DeviceSpec reads them."
+            )
+        return f"{name} exists, but you call it missing. {why}"
 
-    return f"{name} exists, but you call it missing. {why}"
-
-
-def _not_noticed(expected: list[str], got: tuple[str, ...]) -> str:
     missed = [name for name in expected if name not in got]
     if missed and list(map(_plain, got)) != list(map(_plain, expected)):
         return (
@@ -134,7 +126,7 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
 
     drawn = np.random.default_rng(arena.draws.getrandbits(32)).integers(1, 2**20, (max(SIZES), ELEMENTS))
     powers = np.repeat(10.0 ** np.arange(max(SIZES))[:, None], ELEMENTS, axis=1)
-    plans = [(n, _dtype(n)) for n in SIZES]
+    plans = [(n, "float32" if n <= IN_FLOAT32 else "float64") for n in SIZES]
 
     def run() -> ArenaResult:
         ended = arena.tensorflow(fn, [plans], logical_devices=max(SIZES), driver=sum_graphs)
@@ -149,17 +141,17 @@ def tree_sum(arena: Arena, fn: Callable) -> Verdict:
         return replace(alone, inputs=ended.returned)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        for n, traced, row in zip(SIZES, ended.inputs[0], ended.returned[0], strict=True):
-            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(_dtype(n)))
+        for (n, dtype), traced, row in zip(plans, ended.inputs[0], ended.returned[0], strict=True):
+            found = _wrong_tree(n, {**traced, **row} if "kind" in traced else row, drawn[:n].astype(dtype))
+            for held, complaint in found.items():
+                if complaint:
+                    found[held] = f"{count(n, 'device')}: {complaint}"
             if any(found.values()):
-                return {held: f"{count(n, 'device')}: {said}" if said else None for held, said in found.items()}
+                return found
+
         return dict.fromkeys(TREE)
 
     return judge("tree_sum", TREE, [Case("one sum", run, examine)])
-
-
-def _dtype(n: int) -> str:
-    return "float32" if n <= IN_FLOAT32 else "float64"
 
 
 def _wrong_tree(n: int, row: dict[str, Any], drawn: np.ndarray) -> dict[str, Complaint]:
@@ -195,7 +187,7 @@ def _wrong_sums(n: int, sums: tuple[np.ndarray, ...], dtype: np.dtype) -> Compla
             return f"{complaint}It is {got.dtype}, but the copies are {dtype}."
         if close(value * n, expected, MEAN):
             return complaint + "That is the mean: add up, do not divide."
-        if not np.isfinite(value) or value < 0 or value >= 10**n or value != int(value):
+        if not 0 <= value < 10**n or value != int(value):  # NaN, too
             return complaint
         return complaint + _miscounted(f"{int(value):0{n}d}"[::-1])
 

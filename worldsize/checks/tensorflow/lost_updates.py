@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import close, first_named, has_keys, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
@@ -54,17 +54,11 @@ def audit(arena: Arena, fn: Callable) -> Verdict:
 
     `audit(made, iterations, before, after, rate, gradient)` returns {"counter": lost there, "weights": lost there}.
     """
-    return judge("audit", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     for run in _runs(arena.draws.getrandbits(62)):
         args = (list(run.made), sum(run.made) - run.counter, run.before, run.after, run.rate, run.gradient)
-        yield Case(
-            run.name,
-            lambda args=args: with_advice(arena.call(fn, *args), _ADVICE),
-            lambda ended, run=run: _examine(ended, run),
-        )
+        cases.append(Case(run.name, partial(arena.call, fn, *args), partial(_examine, run=run), _ADVICE))
+    return judge("audit", POINTS, cases)
 
 
 def _runs(seed: int) -> Iterator[PlayedRun]:

@@ -88,10 +88,7 @@ class OneDeviceStep:
     def loss(self) -> float:
         return sum(self.losses) / sum(self.counts)
 
-    @property
-    def parts(self) -> list[float]:
-        """Return each replica's part of the loss, penalties included."""
-        return [own / sum(self.counts) + self.cost / len(self.counts) for own in self.losses]
+
 
     @property
     def penalty(self) -> np.ndarray:
@@ -109,20 +106,19 @@ class OneDeviceStep:
 
 
 def _on_one_device(weights: np.ndarray, shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> OneDeviceStep:
-    counts = [len(y) for _, y in shares]
-    slopes, losses = zip(*(_softmax(weights, *share) for share in shares), strict=True)
-    return OneDeviceStep(before=weights, counts=counts, slopes=slopes, losses=losses)
+    counts, slopes, losses = [], [], []
+    for x, y in shares:
+        logits = x.astype(float) @ weights
+        logits -= logits.max(1, keepdims=True)
+        chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        picked = chances[np.arange(len(y)), y]
+        chances[np.arange(len(y)), y] -= 1
 
+        counts.append(len(y))
+        slopes.append(x.astype(float).T @ chances)
+        losses.append(float(-np.log(picked).sum()))
 
-def _softmax(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the gradient and the loss, summed over a replica's examples."""
-    logits = x.astype(float) @ weights
-    logits -= logits.max(1, keepdims=True)
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    picked = chances[np.arange(len(y)), y]
-    chances[np.arange(len(y)), y] -= 1
-
-    return x.astype(float).T @ chances, float(-np.log(picked).sum())
+    return OneDeviceStep(weights, counts, slopes, losses)
 
 
 # ---- complaints ------------------------------------------------------------------------------
@@ -140,13 +136,11 @@ def _wrong_training(case: dict, got: Any) -> tuple[Complaint, Complaint]:
         step = _on_one_device(weights, shares)
         complaint = _wrong_copies(got["weights"][index], step, got["applied"])
         returned = _wrong_return(got["losses"][index], step, _on_one_device(step.after, shares))
-        if index == len(case["steps"]) - 1 and not complaint:
-            applied, steps = got["applied"], len(case["steps"])
-            if applied != steps:
-                complaint = (
-                    f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the "
-                    f"gradients"
-                )
+        applied, steps = got["applied"], len(case["steps"])
+        if index == steps - 1 and applied != steps and not complaint:
+            complaint = (
+                f"the weights are right, but the optimizer counts {applied} steps, expected {steps}: let it apply the gradients"
+            )
         if complaint or returned:
             name = f"{n} replicas with {', '.join(map(str, step.counts))} examples, {how}, step {index}: "
             return complaint and name + complaint, returned and name + returned
@@ -230,7 +224,11 @@ def _wrong_return(got: Any, step: OneDeviceStep, later: OneDeviceStep) -> Compla
         "This adds up one mean for each replica": n * expected,
         "The model's own penalties are left out": step.loss,
         "This is the loss after the step, expected the loss before it": later.loss + later.cost,
-    } | {f"This is the share of replica {k} alone: strategy.reduce adds all up": part for k, part in enumerate(step.parts)}
+    }
+    for k, own in enumerate(step.losses):
+        part = own / sum(step.counts) + step.cost / n
+        mistakes[f"This is the share of replica {k} alone: strategy.reduce adds all up"] = part
+
     complaint = f"expected the loss {expected:.6g}, a mean over all examples with the penalties, got {value:.6g}"
     if np.isnan(value):
         return f"{complaint}. {_EMPTY}"

@@ -6,13 +6,14 @@ that holds the fewest bytes at that moment, any of several equal ones. Variables
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from worldsize.arrays import plain
-from worldsize.checks.arena import Arena
+from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.kit.judge import Case, judge, with_untried
 from worldsize.checks.kit.values import are_whole, shown
 from worldsize.checks.verdict import Complaint, Verdict
@@ -25,33 +26,30 @@ def place_variables(arena: Arena, fn: Callable) -> Verdict:
 
     `place_variables(sizes_bytes, servers)` returns a list of server numbers.
     """
-    return judge("place_variables", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     fixed = [([40, 8, 8, 8, 8], 2), ([400, 4, 900, 4, 100, 4], 2), ([8, 8, 8, 64, 8, 8], 3), ([5, 7], 4), ([9, 3], 1)]
     fixed.append(([3 * 10**9, 2 * 10**9, 10**9, 10**9 + 1, 5, 7], 2))  # more bytes than 32 bits count
-    lengths = (generator.integers(fewest, fewest + 8) for fewest in (7, 12, 16))
-    drawn = [(generator.choice(5000, length, replace=False).tolist(), n) for length, n in zip(lengths, (2, 3, 4), strict=True)]
+    drawn = []
+    for fewest, servers in ((7, 2), (12, 3), (16, 4)):
+        length = generator.integers(fewest, fewest + 8)
+        drawn.append((generator.choice(5000, length, replace=False).tolist(), servers))
 
+    cases = []
     for number, (sizes, servers) in enumerate(fixed + drawn):
         untried = POINTS if number >= len(fixed) else ()  # failing a drawn case fails all: a memorized table earns nothing
-        yield Case(
-            f"sizes {sizes}, {servers} server{'s' * (servers > 1)}",
-            lambda sizes=sizes, servers=servers: arena.call(fn, list(sizes), servers),
-            lambda ended, sizes=sizes, servers=servers, untried=untried: with_untried(
-                untried, _examine(ended.returned[0], sizes, servers)
-            ),
-        )
+        run = partial(arena.call, fn, list(sizes), servers)
+        examine = partial(_examine, sizes=sizes, servers=servers, untried=untried)
+        cases.append(Case(f"sizes {sizes}, {servers} server{'s' * (servers > 1)}", run, examine))
+    return judge("place_variables", POINTS, cases)
 
 
-def _examine(got: Any, sizes: Sequence[int], servers: int) -> dict[str, Complaint]:
+def _examine(ended: ArenaResult, sizes: Sequence[int], servers: int, untried: Iterable[str]) -> dict[str, Complaint]:
     each, lightest = POINTS
+    (got,) = ended.returned
     complaint = _no_servers(got, sizes, servers)
     if complaint:
-        return {each: complaint}
-    return {each: None, lightest: _wrong_choice(list(map(int, got)), sizes, servers)}
+        return with_untried(untried, {each: complaint})
+    return with_untried(untried, {each: None, lightest: _wrong_choice(list(map(int, got)), sizes, servers)})
 
 
 def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
@@ -66,10 +64,11 @@ def _no_servers(got: Any, sizes: Sequence[int], servers: int) -> Complaint:
             complaint += ": are these the servers' loads? Return a server number for each variable"
         return complaint
 
-    outside = [k for k in got if not 0 <= k < servers]
-    if outside:
-        first = " The first server is number 0" if min(got) >= 1 else ""
-        return f"expected servers from 0 to {servers - 1}, got {outside[0]}.{first}".rstrip(".")
+    for server in got:
+        if not 0 <= server < servers:
+            first = " The first server is number 0" if min(got) >= 1 else ""
+            return f"expected servers from 0 to {servers - 1}, got {server}.{first}".rstrip(".")
+
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -102,10 +103,12 @@ def _files(row: Any) -> dict[str, np.ndarray]:
     files = row.get("files") if isinstance(row, dict) else None
     if not isinstance(files, dict):
         return {}
-    return {
-        name: content for name, content in files.items()
-        if isinstance(name, str) and isinstance(content, np.ndarray) and content.dtype == np.uint8
-    }  # fmt: skip
+
+    kept = {}
+    for name, content in files.items():
+        if isinstance(name, str) and isinstance(content, np.ndarray) and content.dtype == np.uint8:
+            kept[name] = content
+    return kept
 
 
 class PlayedServer:
@@ -149,14 +152,9 @@ class PlayedServer:
         self._coordinators[server].stop()
 
     @property
-    def most_at_once(self) -> int:
-        """Return the most steps that were under way at one wait."""
-        return max((wave for coordinator in self._coordinators for wave in coordinator.waves), default=0)
-
-    @property
-    def scheduled(self) -> bool:
-        """Return whether any step was handed to a coordinator and waited for."""
-        return any(coordinator.waves for coordinator in self._coordinators)
+    def waves(self) -> list[int]:
+        """Return the steps under way at each wait."""
+        return list(chain.from_iterable(coordinator.waves for coordinator in self._coordinators))
 
     def step(self, server: int) -> list[float] | None:
         """Return what a step adds to the weights: one number if it raises its own error, None if its server is lost, an
@@ -184,7 +182,11 @@ class PlayedServer:
         found = [list(begun) for begun in self._begun()]
         for server, added in enumerate(self._added):
             if server and self._lost[server - 1]:
-                found = [steps[: len(steps) - cost] for steps in found for cost in range(self.plan.every) if cost <= len(steps)]
+                kept = []
+                for steps in found:
+                    costs = range(min(self.plan.every, len(steps) + 1))
+                    kept += [steps[: len(steps) - cost] for cost in costs]
+                found = kept
             found = [[*steps, *added] for steps in found]
 
         return found
@@ -195,35 +197,37 @@ class PlayedServer:
 
 def _wrong(row: dict, server: PlayedServer) -> Complaint:
     plan = server.plan
-    if row["ended"] == "broken" and plan.broken:
+    ended = row["ended"]
+    if plan.broken and ended == "broken":
         return None
-    if row["ended"] == "returned" and plan.broken:
+    if plan.broken and ended == "returned":
         return (
             "the step raised InvalidArgumentError, but the function caught it. A new start mends only the loss of a server: "
             "catch tf.errors.UnavailableError, and no other error"
         )
-    if row["waiting"] > {"returned": 0}.get(row["ended"], MOST_WAITING):
+    if row["waiting"] > {"returned": 0}.get(ended, MOST_WAITING):
         return (
             f"{count(row['waiting'], 'step')} scheduled, but never waited for: coordinator.join() returns when all have run. "
             f"Save after it."
         )
-    if row["ended"] == "unavailable":
+    if ended == "unavailable":
         if plan.eager:
             return (
                 "schedule raised UnavailableError, and the function did not catch it: steps run while you schedule, so the loss "
                 "may show in schedule or in join. Put the try round both."
             )
         return "the server was lost, and UnavailableError was not caught: catch it round schedule and join, then start() again"
-    if row["ended"] == "endless" and _wrong_beginning(row):
-        return _wrong_beginning(row)
+    beginning = _wrong_beginning(row)
+    if ended == "endless" and beginning:
+        return beginning
     if row["refused"] > MOST_WAITING:
         return (
             "the server was lost, and steps were handed to its coordinator again and again. After a loss call start() again, and "
             "use all three values it returns."
         )
-    if row["ended"] == "endless" and row["starts"] < MOST_STARTS:
-        return f"{MOST_TRIED} steps ran, and the training did not end; expected {plan.steps} steps"
-    if row["ended"] == "endless":
+    if ended == "endless":
+        if row["starts"] < MOST_STARTS:
+            return f"{MOST_TRIED} steps ran, and the training did not end; expected {plan.steps} steps"
         return (
             f"{count(row['starts'] - 1, 'start')}, and the training did not end. After a loss, use all three values of the new "
             f"start(): the old coordinator, step and state belong to a server that is gone."
@@ -235,7 +239,7 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
         return f"expected the state, as start() returned it, got {came}"
 
     return (
-        _wrong_beginning(row)
+        beginning
         or _wrong_end(plan, int(state["step"]))
         or _wrong_checkpoints(row, plan)
         or _wrong_weights(state.get("weights"), server)
@@ -246,9 +250,9 @@ def _wrong(row: dict, server: PlayedServer) -> Complaint:
 def _one_by_one(server: PlayedServer) -> Complaint:
     """Return a complaint if steps ran on the chief, or one at a time; rounds shorter than `every` pass."""
     plan = server.plan
-    if not server.scheduled:
+    if not server.waves:
         return "the steps ran on the chief itself: pass them to coordinator.schedule, and the workers run them"
-    if plan.eager or plan.every < 4 or server.most_at_once > 1:
+    if plan.eager or plan.every < 4 or max(server.waves) > 1:
         return None
     return (
         f"join ran after each step, although every={plan.every}: one worker has a step, the others wait. Schedule a round, "
@@ -276,9 +280,9 @@ def _wrong_end(plan: RecoveryPlan, step: int) -> Complaint:
     told = f'expected state["step"] to be {plan.steps} at the end, got {step}. '
     if step == GONE:
         return told + "That state was lost with its server."
-    if step > plan.steps and (plan.after or plan.lost):
-        return f"{told}Steps that a checkpoint holds are done: schedule min(every, steps left)."
     if step > plan.steps:
+        if plan.after or plan.lost:
+            return f"{told}Steps that a checkpoint holds are done: schedule min(every, steps left)."
         return f"{told}The last round may be shorter: schedule min(every, steps left)."
     if plan.lost:
         return told + 'Steps since the last checkpoint are lost. Go by state["step"], not by your own counter.'

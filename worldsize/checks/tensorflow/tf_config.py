@@ -7,8 +7,9 @@ never contacts the hosts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from worldsize.checks.arena import Arena, ArenaResult
@@ -29,10 +30,7 @@ def cluster_config(arena: Arena, fn: Callable) -> Verdict:
 
     `cluster_config(hosts, ps, rank)` returns the text for hosts[rank]; the hosts are a chief, workers, then `ps` servers.
     """
-    return judge("cluster_config", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
+    cases = []
     workers, servers = (arena.draws.randint(*span) for span in DRAWN)
     for count, ps in ((1 + workers + servers, servers), *PLANS):
         # in neither ascending nor descending order: an answer that sorts them fails
@@ -40,11 +38,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         arena.draws.shuffle(others)
         hosts = [f"node{number}:2222" for number in (*others[:1], lowest, *others[1:])]
         jobs = {"chief": hosts[:1], "worker": hosts[1 : count - ps], "ps": hosts[count - ps :]}
-        yield Case(
-            f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0",
-            lambda hosts=hosts, ps=ps: _called(arena, fn, hosts, ps),
-            lambda ended, hosts=hosts, jobs=jobs: _examine_all(ended.returned, hosts, jobs),
-        )
+        name = f"{count} hosts, ps={ps}" if count > 1 else "one host, ps=0"
+        cases.append(Case(name, partial(_called, arena, fn, hosts, ps), partial(_examine_all, hosts=hosts, jobs=jobs)))
+    return judge("cluster_config", POINTS, cases)
 
 
 def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResult:
@@ -52,18 +48,23 @@ def _called(arena: Arena, fn: Callable, hosts: list[str], ps: int) -> ArenaResul
     returned = []
     for rank in range(len(hosts)):
         ended = arena.call(fn, list(hosts), ps, rank)
+        if ended.state == "not yet":
+            return ended
         if ended.state != "done":
-            return replace(ended, message=f"rank {rank}: {ended.message}" if ended.state != "not yet" else ended.message)
+            return replace(ended, message=f"rank {rank}: {ended.message}")
         returned += ended.returned
     return ArenaResult("done", returned=tuple(returned))
 
 
-def _examine_all(returned: Sequence[Any], hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
+def _examine_all(ended: ArenaResult, hosts: list[str], jobs: Jobs) -> dict[str, Complaint]:
     """Return, by property, the first complaint over all hosts."""
     found: dict[str, Complaint] = {}
-    for rank, text in enumerate(returned):
+    for rank, text in enumerate(ended.returned):
         for name, complaint in _examine(text, hosts, jobs, rank).items():
-            found[name] = found.get(name) or (complaint and f"rank {rank}: {complaint}")
+            if complaint:
+                complaint = f"rank {rank}: {complaint}"
+            found[name] = found.get(name) or complaint
+
     return found
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.towers import drive
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge
 from worldsize.checks.kit.values import first_difference, first_slip, same
 from worldsize.checks.verdict import Complaint, Verdict
@@ -46,8 +45,9 @@ def average_tower_gradients(arena: Arena, fn: Callable) -> Verdict:
     devices = MOST_TOWERS + 1  # CPU:0 holds the driver's variables, CPU:(k + 1) its tower k
     case = Case(
         "gradients of four variables",
-        lambda: with_advice(arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices), _WAYS_OUT),
+        lambda: arena.tensorflow(fn, [cases], lesson, driver=drive, logical_devices=devices),
         lambda ended: _examine(ended, cases, lesson),
+        _WAYS_OUT,
     )
     return judge("average_tower_gradients", POINTS, [case])
 

@@ -6,7 +6,7 @@ A strategy's feeding of replicas is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers.worker_share import MOST_STEPS, readings
-from worldsize.checks.kit.judge import Case, judge
+from worldsize.checks.kit.judge import judge
 from worldsize.checks.kit.values import NOTHING
 from worldsize.checks.tensorflow.coordinator import cases_of_one_run
 from worldsize.checks.verdict import Complaint, Verdict
@@ -48,10 +48,6 @@ def worker_share(arena: Arena, fn: Callable) -> Verdict:
 
     `worker_share(dataset, global_batch, workers, index)` returns the batched data set of one worker.
     """
-    return judge("worker_share", POINTS, _cases(arena, fn))
-
-
-def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     first = arena.draws.randrange(100, 1000)
     steps, part = (arena.draws.randint(*span) for span in DRAWN)
     asked = [(2 * part * steps, 2 * part, 2, True), *PLANS]
@@ -64,7 +60,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     def run() -> ArenaResult:
         return arena.tensorflow(fn, [{"plans": asked, "first": first, "factor": FACTOR}], driver=readings)
 
-    return cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
+    cases = cases_of_one_run(run, plans, lambda name, tables: _examine(tables, first, *plans[name]))
+    return judge("worker_share", POINTS, cases)
 
 
 def _examine(
