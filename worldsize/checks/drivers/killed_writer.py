@@ -18,9 +18,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any
 
     watch = FolderWatch(path, data)
     if kind == "change":
-        watch.at(int(number), _killed)
+        watch.at(int(number), partial(os.kill, os.getpid(), signal.SIGKILL))
     return watch.over(fn) | {"on_disk": watch.on_disk, "elsewhere": watch.elsewhere, "changed": False}
 
 
@@ -134,11 +135,6 @@ def _called(fn: Callable, path: Path, data: bytes) -> dict[str, Any]:
     return {"how": "returned"}
 
 
-def _killed() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("killed")
-
-
 # ---- processes -------------------------------------------------------------------------------
 
 
@@ -151,7 +147,13 @@ class _Child:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = os.fork()
         if self._process == 0:
-            _do(work, writes)
+            try:
+                libc = ctypes.CDLL(None)
+                libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives its parent
+                libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
+                os.write(writes, json.dumps(work()).encode())
+            finally:
+                os._exit(0)
         os.close(writes)
 
     def end(self) -> dict[str, Any]:
@@ -161,16 +163,6 @@ class _Child:
         if os.WIFSIGNALED(status):
             return {"how": "killed"}
         return json.loads(told or b'{"how": "left"}')
-
-
-def _do(work: Callable[[], dict[str, Any]], writes: int) -> NoReturn:
-    try:
-        libc = ctypes.CDLL(None)
-        libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives its parent
-        libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
-        os.write(writes, json.dumps(work()).encode())
-    finally:
-        os._exit(0)
 
 
 # ---- what a save does to its folder ----------------------------------------------------------
@@ -222,7 +214,8 @@ class FolderWatch:
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
         name = getattr(arg, "__name__", "") if event == "c_call" and frame.f_code not in self._own_code else ""
         if name == "sync":
-            self._all_synced = any(p.stat().st_size == len(self._data) for p in self._path.parent.iterdir() if p.is_file())
+            sizes = [p.stat().st_size for p in self._path.parent.iterdir() if p.is_file()]
+            self._all_synced = len(self._data) in sizes
         elif name in SYNCS:  # called by the answer's own name, as after `from os import fsync`: it may mean any open file
             self._note_synced(_DESCRIPTORS)
         now = self._look()
