@@ -149,7 +149,7 @@ def with_rounds(
 ) -> dict[str, Complaint]:
     """Return `found`, values first, and the property `name` about rounds if nothing else is wrong and rounds tell anything."""
     if not any(found.values()) and all_reduce_transfers.shows_rounds(want):
-        found[name] = all_reduce_transfers.slow(ended.trace, want, advice)
+        found[name] = all_reduce_transfers.slow(ended.trace, want.steps, advice)
     return values_first(found)
 
 

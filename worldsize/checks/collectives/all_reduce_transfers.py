@@ -39,11 +39,6 @@ class Ring:
         return self.halves * (self.world_size - 1)
 
     @property
-    def allows_empty_chunks(self) -> bool:
-        """Return whether `world_size` − 1 chunks can hold the tensor: an empty chunk need not be sent."""
-        return self.chunk_bytes * (self.world_size - 1) >= self.tensor_bytes
-
-    @property
     def share(self) -> float:
         """Return the tensors that each rank sends if all chunks are equal."""
         return self.steps / self.world_size
@@ -136,8 +131,8 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
             too_many = f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
             return _more_than_a_lap(trace, want, rank, targets) or _uneven(trace, want) or too_many
 
-    if want.allows_empty_chunks:
-        return None
+    if want.chunk_bytes * (want.world_size - 1) >= want.tensor_bytes:
+        return None  # n − 1 chunks can hold the tensor: an empty chunk need not be sent
 
     for rank in range(trace.world_size):
         filled = sum(t.size_bytes > 0 for t in from_rank(trace, rank))
@@ -227,9 +222,11 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
 
 def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
     """Return a complaint about values, with a hint if some rank sent messages, but none as many as there are steps."""
+    if not wrong:
+        return wrong
     most = max(sent_by_each(trace).values(), default=0)
-    if not wrong or not 0 < most < want.steps:
-        return wrong and wrong.rstrip()
+    if not 0 < most < want.steps:
+        return wrong.rstrip()
 
     hint = f"No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
     return f"{wrong.rstrip()} {hint}"
@@ -243,15 +240,15 @@ def shows_rounds(want: Ring) -> bool:
     return want.world_size >= _LEAST_RANKS and want.chunk_bytes * want.world_size == want.tensor_bytes
 
 
-def slow(trace: Trace, want: Ring, advice: str) -> Complaint:
-    """Return a complaint if transfers that are right one by one take over 1.5 times the rounds they need, or None."""
-    taken, best = rounds(trace), want.steps
+def slow(trace: Trace, best: int, advice: str) -> Complaint:
+    """Return a complaint if transfers that are right one by one take over 1.5 times the `best` number of rounds, or None."""
+    taken = rounds(trace)
     if taken <= _MOST_ROUNDS * best:
         return None
 
     at_once = len(trace.transfers) / taken
     return (
-        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {want.world_size} ranks "
+        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {trace.world_size} ranks "
         f"send at a time, and all could. {advice}"
     )
 
