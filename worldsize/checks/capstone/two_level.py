@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.collectives import all_reduce_transfers, chunks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Transfer
@@ -119,9 +119,7 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
     if not any(found.values()):
         found[values] = _not_returned(ended, inputs)
 
-    if found[values]:
-        return found
-    return {name: though_right("the values", complaint) for name, complaint in found.items()}
+    return values_first(found)
 
 
 # ---- values ----------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from worldsize.trace import Trace
 from worldsize.units import count, times
 
 _ROUNDING = 1e-9  # of shares, which are quotients
-_LEAST_RANKS = 5  # with fewer, ranks that take turns are hardly slower than concurrent ones
 _MOST_ROUNDS = 1.5  # times the least number; even and odd ranks that take turns need 2 times
 
 
@@ -233,11 +232,6 @@ def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
 
 
 # ---- rounds ----------------------------------------------------------------------------------
-
-
-def shows_rounds(want: Ring) -> bool:
-    """Return whether rounds tell anything: there are enough ranks, and all chunks are equal."""
-    return want.world_size >= _LEAST_RANKS and want.chunk_bytes * want.world_size == want.tensor_bytes
 
 
 def slow(trace: Trace, best: int, advice: str) -> Complaint:

@@ -47,24 +47,16 @@ def all_to_all(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length, dtype in SIZES:
-        tables = _tables(world_size, length, seed, dtype)
+        tables = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
+        if dtype == "float64":  # not whole, and nothing that fits float32: all tables have fewer than 7 ranks
+            for rank, x in enumerate(tables):
+                x += (rank + 1) / 7
+        tables = tables[1::2] + tables[::2]  # sorting by value does not give rank order
         yield Case(
             f"{ranks_in_words(world_size)}, blocks of {length} {dtype}",
             partial(arena.ranks, fn, tables),
             partial(_examine, tables=tables),
         )
-
-
-def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """Draw each rank's table, of shape [world size, length], so that sorting by value does not give rank order.
-
-    In float64 values are not whole and do not fit float32: all tables have fewer than 7 ranks.
-    """
-    grown = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
-    if dtype == "float64":
-        for rank, x in enumerate(grown):
-            x += (rank + 1) / 7
-    return grown[1::2] + grown[::2]
 
 
 def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:

@@ -132,11 +132,15 @@ def _gradients(generator: np.random.Generator, k: int, ranks: int, dtype: str, w
 
 def _tells(steps: NoisySteps) -> bool:
     """Return whether each mistake is clearly wrong or exactly right, and no two are nearly alike without being the same."""
-    right, mistaken = estimate(steps), [value for value in _mistakes(steps).values() if np.isfinite(value)]
-    off = [abs(value / right - 1) for value in mistaken]
+    right, every = estimate(steps), np.array(list(_mistakes(steps).values()))
+    mistaken = every[np.isfinite(every)]
     apart = np.abs(np.diff(np.sort(mistaken))) / abs(right)
     alike = (apart > SAME) & (apart < 2 * TOLERANCE["float64"])
-    return not alike.any() and not _one_step_is_the_middle(steps) and all(one > CLEAR[steps.dtype] or one < SAME for one in off)
+    if alike.any() or _one_step_is_the_middle(steps):
+        return False
+
+    off = np.abs(mistaken / right - 1)
+    return bool(((off > CLEAR[steps.dtype]) | (off < SAME)).all())
 
 
 def _one_step_is_the_middle(steps: NoisySteps) -> bool:
@@ -217,6 +221,13 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
     signal, noise = parts(small, big, small_norm, big_norm)
     every = np.array(steps.gradients, float)
 
+    of_ratios, of_steps = {}, {}
+    for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2)):
+        words = f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once."
+        of_ratios[words] = float(np.sort(noise / signal)[place])
+        words = f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ)."
+        of_steps[words] = float(np.sort(noise)[place] / np.sort(signal)[place])
+
     def of(*given: Any) -> float:
         found = parts(*given)
         with np.errstate(all="ignore"):
@@ -262,18 +273,8 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
             np.median(noise) / np.median(signal)
         ),
         **_without_negatives(signal, noise),
-        **{
-            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once.": float(
-                np.sort(noise / signal)[place]
-            )
-            for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
-        },
-        **{
-            f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ).": (
-                float(np.sort(noise)[place] / np.sort(signal)[place])
-            )
-            for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
-        },
+        **of_ratios,
+        **of_steps,
         "The gradients were averaged over the steps first: the noise scale is one of each step's own gradients.": of(
             small[0], big[0], np.mean(np.sum(every.mean(axis=0) ** 2, axis=1)), np.sum(every.mean(axis=(0, 1)) ** 2)
         ),

@@ -124,7 +124,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for name, plans, tried in (
         ("no warm-up, no drops", scaled, SCALED), ("no warm-up", dropping, DROPPED), ("a warm-up", warming, WARMED),
     ):  # fmt: skip
-        asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
+        asked = []
+        for plan in plans:
+            asked += [(int(step), *plan.asked) for step in plan.steps]
         yield Case(
             name,
             lambda asked=asked: with_advice(arena.ranks(fn, [asked], driver=on_ranks.answers), _ADVICE),
@@ -156,17 +158,16 @@ def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
             return f"{plan}: step {step}: expected the rate, one number, {got}"
 
     rates, right = np.array(found, float), plan.course(plan.rises()[0])
-    if _alike(rates, right):
+    apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
+    if not apart.size:
         return None
 
-    apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
+    def gives_it(courses: list[np.ndarray]) -> bool:
+        return any(np.allclose(rates, course, rtol=EXACT, atol=0.0) for course in courses)
+
     step = int(apart[0])
-    named = first_slip(lambda courses: any(_alike(rates, course) for course in courses), _mistakes(plan))
+    named = first_slip(gives_it, _mistakes(plan))
     return f"{plan}: step {step}: expected {right[step]:.6g}, got {rates[step]:.6g}. {named}".rstrip()
-
-
-def _alike(rates: np.ndarray, course: np.ndarray) -> bool:
-    return bool(np.allclose(rates, course, rtol=EXACT, atol=0.0))
 
 
 # ---- mistakes --------------------------------------------------------------------------------
