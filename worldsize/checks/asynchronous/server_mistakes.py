@@ -73,21 +73,19 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
     for use in plan.uses[:k]:
         earlier += use.values()
     before = np.prod(earlier)
-    if before < 1 and close(counted[k], before * wanted[k], TOLERANCE):
+
+    got, want, age = counted[k], wanted[k], plan.ages[k]
+    if before < 1 and close(got, before * want, TOLERANCE):
         return f"{what}An earlier update divided the rate for good: leave `rate` itself unchanged."
-    return what + _miscounted_alone(counted[k], wanted[k], plan.ages[k])
-
-
-def _miscounted_alone(got: float, want: float, age: int) -> str:
     if close(got, 0, TOLERANCE):
-        return "It was received and never applied: every gradient is an update."
+        return f"{what}It was received and never applied: every gradient is an update."
     if close(got, 1 / (age + 1), TOLERANCE):
-        return f"Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
+        return f"{what}Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
     if want < 1:
-        return f"Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
+        return f"{what}Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
     if close(got * age, 1, TOLERANCE):
-        return f"Its staleness is {age}, but the update takes the full rate."
-    return ""
+        return f"{what}Its staleness is {age}, but the update takes the full rate."
+    return what
 
 
 def _miscounted_in_a_step(k: int, counted: np.ndarray, want: float, play: WorkerScript, plan: UpdatePlan) -> str:

@@ -21,7 +21,7 @@ from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_slip, number, shown
+from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 FORECAST = {
@@ -212,23 +212,21 @@ def _not_exact(found: Sequence[tuple], measured: Sequence[Measured]) -> Complain
         two_s, four_s = one.machine.step_s(2), one.machine.step_s(4)
         took = f"every step on 2 ranks took {units.seconds(two_s)}, on 4 ranks {units.seconds(four_s)}"
         complaint = f"{took}: expected {units.seconds(expected)} on 8 ranks, got {units.seconds(middle)}."
-        return complaint + _other_law(middle, two_s, four_s)
+        laws = {
+            "That is a straight line through the times on 2 and on 4 ranks; m/n shrinks as n grows.": 3 * four_s - 2 * two_s,
+            "That adds for each doubling what the last one added; the messages of a ring double in number.": 2 * four_s - two_s,
+            "That multiplies by what the last doubling did: which of the two, α or m/B, would do so?": four_s**2 / two_s,
+            "That is the time on 4 ranks.": four_s,
+            "That is twice the time on 4 ranks.": 2 * four_s,
+            "That takes all for latency: 14 messages for 6. The link's bytes count too.": four_s * 14 / 6,
+            "That takes all for bytes: 2(n − 1)/n of the tensor. The messages' latency counts too.": four_s * 1.75 / 1.5,
+        }
+        for law, seconds in laws.items():
+            if close(middle, seconds, EXACT):
+                return f"{complaint} {law}"
+        return f"{complaint} Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB))."
 
     return None
-
-
-def _other_law(middle: float, two_s: float, four_s: float) -> str:
-    laws = {
-        "That is a straight line through the times on 2 and on 4 ranks; m/n shrinks as n grows.": 3 * four_s - 2 * two_s,
-        "That adds for each doubling what the last one added; the messages of a ring double in number.": 2 * four_s - two_s,
-        "That multiplies by what the last doubling did: which of the two, α or m/B, would do so?": four_s**2 / two_s,
-        "That is the time on 4 ranks.": four_s,
-        "That is twice the time on 4 ranks.": 2 * four_s,
-        "That takes all for latency: 14 messages for 6. The link's bytes count too.": four_s * 14 / 6,
-        "That takes all for bytes: 2(n − 1)/n of the tensor. The messages' latency counts too.": four_s * 1.75 / 1.5,
-    }
-    law = first_slip(lambda seconds: close(middle, seconds, EXACT), laws)
-    return f" {law or 'Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB)).'}"
 
 
 def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) -> Complaint:

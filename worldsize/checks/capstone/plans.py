@@ -145,7 +145,18 @@ def _examine(got: Any, task: PlanCase) -> dict[str, Complaint]:
     complaint = _no_plan(got, task) or _too_large(_plan(got, task), task)
     if complaint:
         return dict.fromkeys(PLANS, complaint)
-    return {fits: None, fastest: _slower(_plan(got, task), best, task)}
+
+    plan = _plan(got, task)
+    took, least = _seconds(plan, task), _seconds(best, task)
+    if took <= least * (1 + ROUNDING):
+        return {fits: None, fastest: None}
+
+    others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
+    slower = (
+        f"{_short(vars(plan))} takes {took:.4g} s a step, but another plan that fits takes {least:.4g} s: "
+        f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
+    )
+    return {fits: None, fastest: slower}
 
 
 # ---- what is drawn ---------------------------------------------------------------------------
@@ -284,18 +295,6 @@ def _too_large(plan: Plan, task: PlanCase) -> Complaint:
     if needed - parts["activations"] <= task.memory_bytes:
         complaint += " Activations must fit as well."
     return complaint
-
-
-def _slower(plan: Plan, best: Plan, task: PlanCase) -> Complaint:
-    took, least = _seconds(plan, task), _seconds(best, task)
-    if took <= least * (1 + ROUNDING):
-        return None
-
-    others = [name for name in DECIDED if getattr(plan, name) != getattr(best, name)]
-    return (
-        f"{_short(vars(plan))} takes {took:.4g} s a step, but another plan that fits takes {least:.4g} s: "
-        f"{' and '.join(filter(None, [', '.join(others[:-1]), others[-1]]))} differ{'s' * (len(others) == 1)}."
-    )
 
 
 def _short(got: Any) -> str:

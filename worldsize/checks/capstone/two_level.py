@@ -103,10 +103,14 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
     """Judge values, messages and rounds. Messages of the right size between nodes count only with the right values."""
     values, between, inside, at_once = TWO_LEVEL
-    beside = _not_in_place(ended, inputs)
-    wrong = None if beside else _other_sum(ended.inputs, inputs, size) or chunks.wrong_sum(ended.inputs, inputs, "x")
+    wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
+    if wrong:
+        wrong = _other_sum(ended.inputs, inputs, size) or wrong
+    found = {values: wrong}
+    if wrong and size.world_size > 1 and not chunks.wrong_sum(ended.returned, inputs, "x"):
+        found[values] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+        wrong = None  # messages count where the sum is right, though it is beside x
 
-    found = {values: beside or wrong}
     if size.world_size > 1:
         found[between] = wrong or none_sent(ended.trace) or _wrong_between(ended, size)
         found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
@@ -123,14 +127,6 @@ def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> di
 
 
 # ---- values ----------------------------------------------------------------------------------
-
-
-def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    if len(inputs) == 1 or chunks.wrong_sum(ended.returned, inputs, "x"):
-        return None
-    if chunks.wrong_sum(ended.inputs, inputs, "x"):
-        return "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
-    return None
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:

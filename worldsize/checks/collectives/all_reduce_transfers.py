@@ -42,18 +42,6 @@ class Ring:
         """Return the tensors that each rank sends if all chunks are equal."""
         return self.steps / self.world_size
 
-    @property
-    def slack(self) -> float:
-        """Return how far a rank's share may be from `share`, in tensors: one chunk, or more if chunks must differ.
-
-        In each half a rank sends all chunks but one, which may be empty or the largest.
-        """
-        even, largest = 1 / self.world_size, self.chunk_bytes / self.tensor_bytes
-        if self.chunk_bytes * self.world_size == self.tensor_bytes:
-            return even
-
-        return self.halves * max(even, largest - even)
-
 
 # ---- one server ------------------------------------------------------------------------------
 
@@ -185,7 +173,7 @@ def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
 def wrong_shares(trace: Trace, want: Ring) -> Complaint:
     """Return a complaint about a message over a chunk, a wrong total, or an uneven share of a rank; else None.
 
-    The total must be exact, and each rank's share right within `Ring.slack`.
+    The total must be exact, and each rank's share right within one chunk, or more if chunks must differ.
     """
     return first_complaint([
         _whole_tensors(trace, want),
@@ -208,9 +196,15 @@ def _whole_tensors(trace: Trace, want: Ring) -> Complaint:
 
 
 def _uneven(trace: Trace, want: Ring) -> Complaint:
+    even, largest = 1 / want.world_size, want.chunk_bytes / want.tensor_bytes
+    slack = even
+    if want.chunk_bytes * want.world_size != want.tensor_bytes:
+        # in each half a rank sends all chunks but one, which may be empty or the largest
+        slack = want.halves * max(even, largest - even)
+
     sent = [trace.sent_bytes(rank) / want.tensor_bytes for rank in range(trace.world_size)]
     most, least = sent.index(max(sent)), sent.index(min(sent))
-    if max(sent[most] - want.share, want.share - sent[least]) <= want.slack + _ROUNDING:
+    if max(sent[most] - want.share, want.share - sent[least]) <= slack + _ROUNDING:
         return None
 
     return (

@@ -36,7 +36,6 @@ ROUNDS = "⌈log2 n⌉ rounds"
 BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
 REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
-Examine = Callable[[ArenaResult, Sequence[np.ndarray], int], dict[str, Complaint]]
 
 
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -44,14 +43,7 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
-
-    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
-        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_down(ended.trace, root, inputs[0].nbytes)
-        found = {COPIED: _wrong_copies(ended, inputs, root), ONE_TO_EACH: sent}
-        if not any(found.values()):
-            found[ROUNDS] = tree_transfers.slow_down(ended.trace, root)
-        return values_first(found)
-
+    examine = partial(_examine, BROADCAST, _wrong_copies, tree_transfers.wrong_tensors_down, tree_transfers.slow_down)
     return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, examine))
 
 
@@ -60,18 +52,23 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
-
-    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
-        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_up(ended.trace, root, inputs[0].nbytes)
-        found = {SUMMED: _wrong_total(ended, inputs, root), ONE_FROM_EACH: sent}
-        if not any(found.values()):
-            found[ROUNDS] = tree_transfers.slow_up(ended.trace, root)
-        return values_first(found)
-
+    examine = partial(_examine, REDUCE, _wrong_total, tree_transfers.wrong_tensors_up, tree_transfers.slow_up)
     return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, examine))
 
 
-def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
+def _examine(
+    points: dict[str, float], wrong_values: Callable, wrong_tensors: Callable, slow: Callable,
+    ended: ArenaResult, inputs: Sequence[np.ndarray], root: int,
+) -> dict[str, Complaint]:  # fmt: skip
+    values, messages, rounds = points
+    sent = none_sent(ended.trace) or wrong_tensors(ended.trace, root, inputs[0].nbytes)
+    found = {values: wrong_values(ended, inputs, root), messages: sent}
+    if not any(found.values()):
+        found[rounds] = slow(ended.trace, root)
+    return values_first(found)
+
+
+def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         dtype = DTYPES.get(world_size, "float32")

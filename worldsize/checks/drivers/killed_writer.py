@@ -93,9 +93,7 @@ def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), hard))
         return _called(fn, path, data)
 
-    watch = FolderWatch(path, data)
-    if kind == "change":
-        watch.at(int(number), partial(os.kill, os.getpid(), signal.SIGKILL))
+    watch = FolderWatch(path, data, int(number), partial(os.kill, os.getpid(), signal.SIGKILL))
     return watch.over(fn) | {"on_disk": watch.on_disk, "elsewhere": watch.elsewhere, "changed": False}
 
 
@@ -110,9 +108,7 @@ def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], a
     def work() -> dict[str, Any]:
         os.close(stands)
         os.close(gone)
-        watch = FolderWatch(*one)
-        watch.at(at, stand_still)
-        return watch.over(fn)
+        return FolderWatch(*one, at, stand_still).over(fn)
 
     first = _Child(work)
     os.close(stood)
@@ -172,22 +168,18 @@ class FolderWatch:
     """A watch on a save's folder around every call, which counts changes of the file's bytes or of the folder's names.
 
     `on_disk`: whether the data were synced when the file first had them; None if it never had them. `elsewhere`: the folder of
-    another file that was renamed to `path`, "" for its own folder.
+    another file that was renamed to `path`, "" for its own folder. Calls `then` at change number `at`, from 1; 0 is none.
     """
 
-    def __init__(self, path: Path, data: bytes) -> None:
+    def __init__(self, path: Path, data: bytes, at: int, then: Callable[[], None]) -> None:
         self._path, self._data = path, data
         self._seen = self._look()
         self._synced: set[tuple[int, int]] = set()  # (device, inode)
         self._own_code: set[CodeType] = set()
         self._all_synced = False
-        self._at, self._then = 0, lambda: None
+        self._at, self._then = at, then
         self.changes, self.elsewhere = 0, ""
         self.on_disk: bool | None = None
-
-    def at(self, change: int, then: Callable[[], None]) -> None:
-        """Call `then` at the change of this number, from 1."""
-        self._at, self._then = change, then
 
     def over(self, fn: Callable) -> dict[str, Any]:
         """Run the save, watched, in a process that ends soon: an audit hook cannot be removed."""

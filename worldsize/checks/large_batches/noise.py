@@ -32,6 +32,7 @@ CLEAR = {"float64": 1e-3, "float32": 5e-3}
 # one step: none passes by luck. By input, 35 to 100 of 100 draws suffice (measured). Even if 20 did, 1,000 draws would all fail
 # with a chance of 0.8 ** 1000 < 1e-90
 SAME, TRIES = 1e-9, 1000
+NUMBERS = 40  # of a gradient
 
 
 @dataclass(frozen=True)
@@ -113,21 +114,22 @@ def draw(
 ) -> NoisySteps:
     """Draw steps in which each known mistake is clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
     for _ in range(TRIES):
-        gradients = [_gradients(generator, k, ranks, dtype, k in weak) for k in range(len(batches))]
+        gradients = []
+        for k in range(len(batches)):
+            # signal and noise change from step to step, each with a period of its own
+            strength, spread = (1, 3, 0.7)[k % 3], (1, 0.6, 0.5, 0.2)[k % 4]
+            if k in weak:
+                strength, spread = 0.15, 2.0
+            signal = generator.uniform(1.5, 2.5, NUMBERS) * generator.choice([-1, 1], NUMBERS) * strength
+            noise = generator.uniform(-1, 1, (ranks, NUMBERS)) * spread
+            # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
+            gradients.append([*(signal + noise - noise.mean(axis=0)).astype(dtype)])
+
         steps = NoisySteps(batches, gradients)
         if _tells(steps):
             return steps
 
     raise AssertionError(f"noise_scale: {TRIES} draws for {ranks} ranks and batches {batches}, and in each a mistake is right")
-
-
-def _gradients(generator: np.random.Generator, k: int, ranks: int, dtype: str, weak: bool, numbers: int = 40) -> list[np.ndarray]:
-    """Draw the ranks' gradients of step k; signal and noise change from step to step, each with a period of its own."""
-    strength, spread = (0.15, 2.0) if weak else ((1, 3, 0.7)[k % 3], (1, 0.6, 0.5, 0.2)[k % 4])
-    signal = generator.uniform(1.5, 2.5, numbers) * generator.choice([-1, 1], numbers) * strength
-    noise = generator.uniform(-1, 1, (ranks, numbers)) * spread
-    # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
-    return [*(signal + noise - noise.mean(axis=0)).astype(dtype)]
 
 
 def _tells(steps: NoisySteps) -> bool:
@@ -136,22 +138,19 @@ def _tells(steps: NoisySteps) -> bool:
     mistaken = every[np.isfinite(every)]
     apart = np.abs(np.diff(np.sort(mistaken))) / abs(right)
     alike = (apart > SAME) & (apart < 2 * TOLERANCE["float64"])
-    if alike.any() or _one_step_is_the_middle(steps):
+    off = np.abs(mistaken / right - 1)
+    clear = (off > CLEAR[steps.dtype]) | (off < SAME)
+    if alike.any() or not clear.all():
         return False
 
-    off = np.abs(mistaken / right - 1)
-    return bool(((off > CLEAR[steps.dtype]) | (off < SAME)).all())
-
-
-def _one_step_is_the_middle(steps: NoisySteps) -> bool:
-    """Return whether, in an even number of steps, the first or last step has a middle ratio, or one step both middle values."""
+    # of an even number of steps, neither the first nor the last may have a middle ratio, and no step both middle values
     count = len(steps.batches)
     if count < 4 or count % 2:
-        return False
+        return True
     signal, noise = parts(steps.small, steps.big, *steps.norms)
     middles = [(count - 1) // 2, count // 2]
     of_ratio, of_signal, of_noise = (np.argsort(values)[middles] for values in (noise / signal, signal, noise))
-    return bool(np.isin(of_ratio, (0, count - 1)).any() or (of_signal == of_noise).any())
+    return not np.isin(of_ratio, (0, count - 1)).any() and not (of_signal == of_noise).any()
 
 
 def _first_wrong(ended: ArenaResult, drawn: list[NoisySteps]) -> Complaint:

@@ -181,9 +181,22 @@ def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
         return [plan.course(rise, *more, **ways) for rise in rises]
 
     found = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
-    if plan.warmup_steps:
-        found = _otherwise_counted(plan) | found | _wrong_warmups(plan)
-    return found
+    if not plan.warmup_steps:
+        return found
+
+    counted = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, rises[1:], strict=True)}
+    if plan.batch < plan.base_batch:
+        counted |= {_STAYS: [plan.course(top=plan.base_rate)], _LEFT_OUT: [plan.course()]}
+    return counted | found | _wrong_warmups(plan)
+
+
+_COUNTED = (
+    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
+    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
+    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
+)
+_STAYS = "The batch is smaller than base_batch, and the rate stays at base_rate: it falls in proportion to the batch."
+_LEFT_OUT = "The batch is smaller than base_batch, and the warm-up is left out: it falls by the same amount at each step."
 
 
 def _wrong_scales(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray]]:
@@ -227,27 +240,6 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         ],
         "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
         "The rate is halved at the drop epochs: take a tenth of it.": [*undropped * 0.5**behind],
-    }
-
-
-_COUNTED = (
-    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
-    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
-    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
-)
-
-
-def _otherwise_counted(plan: RatePlan) -> dict[str, list[np.ndarray]]:
-    found = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, plan.rises()[1:], strict=True)}
-    if plan.batch >= plan.base_batch:
-        return found
-    return found | {
-        "The batch is smaller than base_batch, and the rate stays at base_rate: it falls in proportion to the batch.": [
-            plan.course(top=plan.base_rate)
-        ],
-        "The batch is smaller than base_batch, and the warm-up is left out: it falls by the same amount at each step.": [
-            plan.course()
-        ],
     }
 
 
