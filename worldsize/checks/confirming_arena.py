@@ -61,8 +61,8 @@ class ConfirmingArena:
         self._number = 0
         self._confirmed: list[int] = []
 
-    def call(self, fn: Callable, *args: Any) -> ArenaResult:
-        return self._launches.call(fn, *args)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launches, name)
 
     def ranks(
         self, fn: Callable, inputs: Sequence[Any], *more: Any, link: Link | None = None, played: PlayedRanks = NOBODY,
@@ -77,15 +77,6 @@ class ConfirmingArena:
         ended = self._launches.ranks(fn, inputs, *more, link=link, played=played, driver=driver)
         self._confirmed.append(len(inputs))
         return ended
-
-    def saves(self, fn: Callable, scenarios: Sequence[dict[str, Any]]) -> ArenaResult:
-        return self._launches.saves(fn, scenarios)
-
-    def group(self, fn: Callable, inputs: Sequence[Any], *more: Any, driver: Callable | None = None) -> ArenaResult:
-        return self._launches.group(fn, inputs, *more, driver=driver)
-
-    def tensorflow(self, *args: Any, **ways: Any) -> ArenaResult:
-        return self._launches.tensorflow(*args, **ways)
 
     def begin_again(self) -> None:
         """Restart the check with the draws of the reported pass."""

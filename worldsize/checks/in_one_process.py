@@ -142,8 +142,8 @@ def _refusals(world: World) -> Iterator[None]:
         (os, "fork"): "a process to fork", (threading.Thread, "start"): "a thread",
     }  # fmt: skip
 
-    def refusing(words: str) -> Callable:
-        return lambda rank, *_, **__: world.abandon(NotPlayable(words))
-
-    with replaced_in_turns(world, {place: refusing(words) for place, words in places.items()}):
+    ways = {}
+    for place, words in places.items():
+        ways[place] = lambda rank, *_, words=words, **__: world.abandon(NotPlayable(words))
+    with replaced_in_turns(world, ways):
         yield

@@ -51,15 +51,11 @@ def handed_out(value: Any) -> Any:
         return tuple(handed_out(v) for v in value)
     if isinstance(value, dict):
         return {handed_out(k): handed_out(v) for k, v in value.items()}
-    if callable(value) and _is_ours(value):
-        return _from_afar(value)
+    if callable(value):
+        module = getattr(value, "__module__", None) or ""
+        if module.partition(".")[0] == __name__.partition(".")[0]:  # the check's own, no second function of the student's
+            return _from_afar(value)
     return value
-
-
-def _is_ours(value: Callable) -> bool:
-    """Return whether a callable belongs to the check, and is not a second function of the student's."""
-    module = getattr(value, "__module__", None) or ""
-    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _from_afar(theirs: Callable) -> Callable:
@@ -110,7 +106,7 @@ def limited(limit_s: float) -> Iterator[None]:
 
 def _imports(frame: FrameType | None, outside: FrameType) -> bool:
     """Return whether `frame` runs because a module is being imported by code that `outside` has called."""
-    while frame is not None and frame is not outside:
+    while frame not in (None, outside):
         if frame.f_code.co_filename == _IMPORTS:
             return True
         frame = frame.f_back

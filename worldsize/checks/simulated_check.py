@@ -61,10 +61,18 @@ def _passes(exercise: str, functions: tuple[Callable, ...], draws: Any) -> Simul
     told: SimulatedPass | None = None
     cases = messages = 0
     for number in range(MOST_PASSES):
+        arena = KeptResults(seed=number, interleaved=number > 0, limit_s=CASE_LIMIT_S)
+        arena.draws.setstate(draws)
+        if number:
+            arena.draws.seed(f"pass {number} {arena.draws.random()}")
+
+        begins_with = arena.draws.getstate()
         try:
-            one = _pass(exercise, functions, draws, number)
+            verdict = run_check(exercise, arena, *functions)
         except NotPlayable:
             return None if told is None else SimulatedCheck(told, number, cases)
+
+        one = SimulatedPass(begins_with, verdict, tuple(arena.results), reordered=number > 0)
         cases += len(one.results)
         messages += sum(len(ended.trace.transfers) for ended in one.results)
         if told is None and sum(map(_size_bytes, one.results)) > MOST_BYTES:
@@ -76,31 +84,15 @@ def _passes(exercise: str, functions: tuple[Callable, ...], draws: Any) -> Simul
     return SimulatedCheck(told, number + 1, cases)
 
 
-def _pass(exercise: str, functions: tuple[Callable, ...], draws: Any, number: int) -> SimulatedPass:
-    played = SimulatedArena(seed=number, interleaved=number > 0, limit_s=CASE_LIMIT_S)
-    played.draws.setstate(draws)
-    if number:
-        played.draws.seed(f"pass {number} {played.draws.random()}")
-
-    begins_with = played.draws.getstate()
-    kept = KeptResults(played)
-    fn, *more = functions
-    verdict = run_check(exercise, kept, fn, *more)
-    return SimulatedPass(begins_with, verdict, tuple(kept.results), reordered=number > 0)
-
-
-class KeptResults:
+class KeptResults(SimulatedArena):
     """The simulated arena, with its results over the fabric kept."""
 
-    def __init__(self, arena: SimulatedArena) -> None:
-        self._arena = arena
+    def __init__(self, seed: int, interleaved: bool, limit_s: float) -> None:
+        super().__init__(seed, interleaved, limit_s)
         self.results: list[ArenaResult] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._arena, name)
-
     def ranks(self, *args: Any, **more: Any) -> ArenaResult:
-        ended = self._arena.ranks(*args, **more)
+        ended = super().ranks(*args, **more)
         self.results.append(ended)
         return ended
 

@@ -131,7 +131,11 @@ def _wrong(got: Any, what: str, table: ScriptedTrainings) -> Complaint:
         return table.wrong_call
     if not isinstance(got, tuple) or len(got) != 2:
         return f"expected two values, the rate and the times of the fresh seeds, got {shown(got)}"
-    return _wrong_rate(got[0], table) or (_wrong_times(got[1], table) if what == FRESH else None)
+
+    complaint = _wrong_rate(got[0], table)
+    if complaint or what != FRESH:
+        return complaint
+    return _wrong_times(got[1], table)
 
 
 def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
@@ -146,7 +150,10 @@ def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
         return f"expected rate {best:.4g}, got {found:.4g}, which is neither in the grid nor an end halved or doubled."
 
     place = min(table.places, key=lambda k: abs(table.rate(k) - found))
-    its, right = (statistics.median(table.seconds(k, seed) for seed in table.seeds) for k in (place, table.best))
+    medians = []
+    for k in (place, table.best):
+        medians.append(statistics.median(table.seconds(k, seed) for seed in table.seeds))
+    its, right = medians
     median = f"{its:.3g} s" if math.isfinite(its) else "inf: most of its runs do not stay at the goal"
     told = f"expected rate {best:.4g}, whose median is {right:.3g} s, got {found:.4g}, whose median is {median}"
 
@@ -161,17 +168,17 @@ def _wrong_rate(got: Any, table: ScriptedTrainings) -> Complaint:
 
 def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
     try:
-        times = [float(value) for value in got]
+        times = list(map(float, got))
     except (TypeError, ValueError):
         return f"expected the seconds of each fresh seed as the second value, got {shown(got)}"
 
     right = [table.seconds(table.best, seed) for seed in table.fresh]
-    if len(times) == len(right) and all(map(_same, times, right)):
+    if len(times) == len(right) and all(map(close, times, right)):
         return None
 
     told = f"expected the times {_listed(right)}, got {_listed(times)}"
     chose = [table.seconds(table.best, seed) for seed in table.seeds]
-    if len(times) == len(chose) and all(map(_same, times, chose)):
+    if len(times) == len(chose) and all(map(close, times, chose)):
         return (
             f"{told}. These are the runs that chose the rate: the least of many times is partly luck. "
             "Measure with the seeds in `fresh`"
@@ -181,10 +188,6 @@ def _wrong_times(got: Any, table: ScriptedTrainings) -> Complaint:
     if len(times) == len(right):
         return f"{told}. One run ends over the goal: its time is math.inf"
     return told
-
-
-def _same(one: float, other: float) -> bool:
-    return one == other or close(one, other)
 
 
 def _listed(times: list[float]) -> str:

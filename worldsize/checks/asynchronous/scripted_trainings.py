@@ -42,6 +42,8 @@ class ScriptedTrainings:
     `seeds` choose and `fresh` seeds measure; all are drawn. The student's function is given `train`.
     """
 
+    places = range(-BEYOND, BEYOND + 5)
+
     def __init__(self, draws: random.Random, count: int, best: int, seeds: int) -> None:
         drawn = draws.sample(range(10, 1000), 2 * seeds)
         self.seeds, self.fresh = drawn[:seeds], drawn[seeds:]
@@ -59,17 +61,14 @@ class ScriptedTrainings:
                 usual = RunShape(1.0, "diverges")
             self.put(k, [usual] * seeds, [usual] * seeds)
 
-    @property
-    def places(self) -> range:
-        return range(-BEYOND, BEYOND + 5)
-
     def rate(self, place: int) -> float:
         return self.first * 2.0**place
 
     def put(self, place: int, ways: Sequence[RunShape] = (), fresh: Sequence[RunShape] = ()) -> None:
         """Set the shapes of a rate's runs, in the order of the seeds."""
         for seeds, given in ((self.seeds, ways), (self.fresh, fresh)):
-            self._ways |= {(place, seed): way for seed, way in zip(seeds, given, strict=False)}
+            for seed, way in zip(seeds, given, strict=False):
+                self._ways[place, seed] = way
 
     def decoy(self, *rows: Sequence[RunShape], fresh: Sequence[RunShape] = ()) -> None:
         """Set the shapes of the runs of drawn rates of the grid other than the best, a row a rate."""

@@ -33,24 +33,23 @@ class WorkerScript:
 
     @property
     def inputs(self) -> list[Any]:
-        """Return each rank's input: for rank 0 the weights, for a worker its turns."""
+        """Return each rank's input: for rank 0 the weights, for a worker its turns.
+
+        A turn comes after rank `after`'s token, and is followed by a token to rank `before`; 0 is no rank.
+        """
         given: list[Any] = [self.start.copy()]
         for worker in range(1, self.workers + 1):
+            # turn k follows a turn of others[k], and precedes a turn of others[k + 2]
+            others = [0, *(0 if who == worker else who for who in self.order), 0]
+            turns = []
+            for k, who in enumerate(self.order):
+                if who == worker:
+                    turns.append({"place": k, "size": float(self.sizes[k]), "after": others[k], "before": others[k + 2]})
+
             place = len(self.order) + worker - 1
             last = {"last": self.order[-1], "place": place, "size": float(self.sizes[place]), "elements": len(self.start)}
-            given.append({"turns": self._turns(worker), **last})
+            given.append({"turns": turns, **last})
         return given
-
-    def _turns(self, worker: int) -> list[dict]:
-        """Return a worker's turns, each after rank `after`'s token, and followed by a token to rank `before`; 0 is no rank."""
-        # turn k follows a turn of others[k], and precedes a turn of others[k + 2]
-        others = [0, *(0 if who == worker else who for who in self.order), 0]
-        turns = []
-        for k, who in enumerate(self.order):
-            if who == worker:
-                turns.append({"place": k, "size": float(self.sizes[k]), "after": others[k], "before": others[k + 2]})
-
-        return turns
 
 
 def script(workers: int, order: Sequence[int], seed: int) -> WorkerScript:
@@ -100,10 +99,11 @@ def played_worker(fabric: Any, part: dict, *more: Any) -> tuple[np.ndarray, ...]
         gradient[own["place"]] = own["size"]
         fabric.send(torch.cat([answer[:1], gradient]), to=0)
 
-        if turn and turn["before"]:
+        if turn is None:
+            continue
+        if turn["before"]:
             handles.append(fabric.isend(token, to=turn["before"], tag=TOKEN))
-
-        if turn and tells and not turns:
+        if tells and not turns:
             handles += [fabric.isend(token, to=rank, tag=OVER) for rank in others]
 
     if not over:

@@ -69,22 +69,23 @@ def _miscounted(k: int, counted: np.ndarray, wanted: np.ndarray, play: WorkerScr
     arrived = slice(len(play.order))
     if play.workers > 1 and same(counted[arrived], wanted[arrived] / play.workers, **CLOSE):
         return f"every gradient counts 1/{play.workers}. Take no mean here: each gradient is an update at the full rate."
-    before = np.prod([share for use in plan.uses[:k] for share in use.values()])
-    if before < 1 and close(counted[k], before * wanted[k], TOLERANCE):
+    earlier: list[float] = []
+    for use in plan.uses[:k]:
+        earlier += use.values()
+    before = np.prod(earlier)
+
+    got, want, age = counted[k], wanted[k], plan.ages[k]
+    if before < 1 and close(got, before * want, TOLERANCE):
         return f"{what}An earlier update divided the rate for good: leave `rate` itself unchanged."
-    return what + _miscounted_alone(counted[k], wanted[k], plan.ages[k])
-
-
-def _miscounted_alone(got: float, want: float, age: int) -> str:
     if close(got, 0, TOLERANCE):
-        return "It was received and never applied: every gradient is an update."
+        return f"{what}It was received and never applied: every gradient is an update."
     if close(got, 1 / (age + 1), TOLERANCE):
-        return f"Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
+        return f"{what}Its staleness is {age}, not {age + 1}: a gradient computed on the newest weights has staleness 0."
     if want < 1:
-        return f"Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
+        return f"{what}Its staleness is {age}: with scaled=True, divide the rate of this update by its staleness."
     if close(got * age, 1, TOLERANCE):
-        return f"Its staleness is {age}, but the update takes the full rate."
-    return ""
+        return f"{what}Its staleness is {age}, but the update takes the full rate."
+    return what
 
 
 def _miscounted_in_a_step(k: int, counted: np.ndarray, want: float, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -134,8 +135,10 @@ def wrong_versions(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> 
 
 def _why(worker: int, got: list[int], want: list[int], play: WorkerScript, plan: UpdatePlan) -> str:
     """Return the reason for the first version that differs."""
-    sent, due = next(((sent, due) for sent, due in zip(got, want, strict=False) if sent != due), (None, None))
-    if sent is None:
+    for sent, due in zip(got, want, strict=False):
+        if sent != due:
+            break
+    else:
         return ""
 
     if plan.bound is not None and 0 < sent <= plan.updates:
@@ -177,7 +180,7 @@ def wrong_ages(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> Comp
     The staleness of each gradient is the second value that rank 0 returns.
     """
     got = _second(ended)
-    ages = [_whole(value) for value in got] if isinstance(got, (tuple, list, np.ndarray)) else [None]
+    ages = list(map(_whole, got)) if isinstance(got, (tuple, list, np.ndarray)) else [None]
     if None in ages:
         return "rank 0: expected the staleness of each gradient as the second value, a list of whole numbers"
 
@@ -244,9 +247,9 @@ def stuck(ended: ArenaResult, play: WorkerScript, plan: UpdatePlan) -> str:
 
 def _stands(wait: Wait) -> str:
     """Return where a rank of a deadlock stands, in the words of the lab."""
-    if wait.rank == 0 and wait.op == "send":
-        return f"the server sends to rank {wait.peer}"
     if wait.rank == 0:
+        if wait.op == "send":
+            return f"the server sends to rank {wait.peer}"
         return f"the server receives from {_from_whom(wait.peer)}"
     if wait.tag:
         return f"rank {wait.rank} computes"
@@ -266,16 +269,19 @@ def _from_whom(peer: int | None) -> str:
 
 
 def _ended(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
-    if taken < len(play.order) and plan.need:
-        late = sum(age > 0 for age in plan.ages[:taken])
-        came = f"{taken - late} of these were computed on the newest weights"
-        steps = f"{count(plan.updates, 'step')} of {plan.need} need {plan.updates * plan.need}"
-        dropped = " Drop a late gradient, do not count it, and answer its sender at once." * bool(late)
-        return f"the server stops, but only {came}: {steps}.{dropped}"
-    if taken < len(play.order):
+    if taken >= len(play.order):
+        return (
+            "the server has ended, but a worker still waits for it: `dismiss` receives what is under way and tells all to "
+            "stop."
+        )
+    if not plan.need:
         return f"the server stops, but {count(plan.updates, 'update')} need {len(play.order)} of these: each is one update."
 
-    return "the server has ended, but a worker still waits for it: `dismiss` receives what is under way and tells all to stop."
+    late = sum(age > 0 for age in plan.ages[:taken])
+    came = f"{taken - late} of these were computed on the newest weights"
+    steps = f"{count(plan.updates, 'step')} of {plan.need} need {plan.updates * plan.need}"
+    dropped = " Drop a late gradient, do not count it, and answer its sender at once." * bool(late)
+    return f"the server stops, but only {came}: {steps}.{dropped}"
 
 
 def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
@@ -291,8 +297,8 @@ def _unanswered(taken: int, play: WorkerScript, plan: UpdatePlan) -> str:
     if plan.need is None:
         return f"{what}There is no barrier here: answer each gradient at once."
 
-    its_own = [k for k in range(taken) if play.order[k] == worker]
-    if its_own and plan.ages[its_own[-1]]:
+    its_last = max(k for k in range(taken) if play.order[k] == worker)
+    if plan.ages[its_last]:
         return f"{what}Its last gradient was late: drop a late gradient, and send the newest weights at once."
 
     updates = sum(max(use) < taken for use in plan.uses)

@@ -45,7 +45,7 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
     The sender is answered at once; with a `bound`, as soon as it is at most `bound` ahead. With `scaled`, a stale gradient
     counts 1 over its staleness.
     """
-    versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    versions_sent: dict[int, tuple[int, ...]] = dict.fromkeys(range(1, play.workers + 1), (0,))
     uses, bases, waiting = [], [], []
 
     for k, worker in enumerate(play.order):
@@ -56,11 +56,11 @@ def one_by_one(play: WorkerScript, bound: int | None = None, scaled: bool = Fals
         waiting.append(worker)
         for rank in list(waiting):
             if bound is None or ahead(play, rank, k + 1) <= bound:
-                versions_sent[rank].append(k + 1)
+                versions_sent[rank] += (k + 1,)
                 waiting.remove(rank)
 
     at = range(len(uses))
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=_fixed(versions_sent), bound=bound)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=versions_sent, bound=bound)
 
 
 def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
@@ -68,7 +68,7 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
 
     A late gradient does not count, and its sender is answered at once.
     """
-    versions_sent: dict[int, list[int]] = {worker: [0] for worker in range(1, play.workers + 1)}
+    versions_sent: dict[int, tuple[int, ...]] = dict.fromkeys(range(1, play.workers + 1), (0,))
     need = play.workers - backups
     uses, bases, at, fresh = [], [], [], []
 
@@ -76,17 +76,17 @@ def first_of_each(play: WorkerScript, backups: int) -> UpdatePlan:
         bases.append(versions_sent[worker][-1])
         at.append(len(uses))
         if bases[k] < at[k]:  # a late gradient
-            versions_sent[worker].append(at[k])
+            versions_sent[worker] += (at[k],)
             continue
 
         fresh.append(k)
         if len(fresh) == need:
             uses.append({j: 1 / need for j in fresh})
             for j in fresh:
-                versions_sent[play.order[j]].append(len(uses))
+                versions_sent[play.order[j]] += (len(uses),)
             fresh = []
 
-    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=_fixed(versions_sent), need=need)
+    return UpdatePlan(tuple(uses), tuple(bases), tuple(at), versions_sent=versions_sent, need=need)
 
 
 def ahead(play: WorkerScript, worker: int, arrivals: int) -> int:
@@ -108,7 +108,3 @@ def shares(play: WorkerScript, plan: UpdatePlan, version: int) -> np.ndarray:
 def weights_at(play: WorkerScript, plan: UpdatePlan, version: int, rate: float) -> np.ndarray:
     """Return the server's weights after the plan's updates up to `version`, shape [elements]."""
     return play.start - rate * play.sizes * shares(play, plan, version)
-
-
-def _fixed(versions_sent: dict[int, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {worker: tuple(versions) for worker, versions in versions_sent.items()}

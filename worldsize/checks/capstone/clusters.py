@@ -8,7 +8,7 @@ J. Bang et al., "vTrain", MICRO 2024: the measured steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,18 +46,16 @@ def predict_steps(arena: Arena, fn: Callable) -> Verdict:
 
     `predict_steps(few, single_node, rows)` returns (low, middle, high) in seconds for each of `rows`; a row is a dict.
     """
-    return judge("predict_steps", STEPS, _cases(arena, fn, np.random.default_rng(arena.draws.getrandbits(64))))
-
-
-def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterator[Case]:
+    generator = np.random.default_rng(arena.draws.getrandbits(64))
     single, multi = data.measured_iterations("single"), data.measured_iterations("multi")
     here = _task(single, multi, [], generator)
     there = _task(*made_up_cluster.cluster(single, multi, generator), generator)
-    yield Case(
+    case = Case(
         f"{len(multi)} rows",
         lambda: _called(arena, fn, [here, there]),
         lambda ended: _examine(ended.returned, here, there),
     )
+    return judge("predict_steps", STEPS, [case])
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,9 @@ def _task(single: Rows, multi: Rows, more: Rows, generator: np.random.Generator)
     """Return the task that asks for the rows of `multi` and of `more`."""
     few = [row for row in _mixed(multi, generator) if row.gpus == FEW_GPUS]
     asked = _mixed(multi + more, generator)  # with the fitted rows: they tell a bad fit from a bad extrapolation
-    given = [[dict(vars(row)) for row in rows] for rows in (few, _mixed(single, generator), asked)]
+    given = []
+    for rows in (few, _mixed(single, generator), asked):
+        given.append([dict(vars(row)) for row in rows])
     for row in given[2]:
         del row["iteration_s"]
     return ClusterTask(asked, given)
@@ -219,21 +219,22 @@ def _other_order(middle: np.ndarray, measured: np.ndarray) -> str:
 def _where(middle: np.ndarray, task: ClusterTask) -> str:
     """Return words for the group of rows that is furthest off."""
     asked, off = task.asked, middle / task.measured_s - 1
-    groups = {
-        "with fewer micro-batches than 4 a stage": [
-            row.global_batch / (row.data * row.micro_batch) < 4 * row.pipeline for row in asked
-        ],
-        "with 16 stages and more": [row.pipeline >= 16 for row in asked],
-        "with 4 stages and fewer": [row.pipeline <= 4 for row in asked],
+    groups: dict[str, Callable[[MeasuredIteration], bool]] = {
+        "with fewer micro-batches than 4 a stage": lambda row: (
+            row.global_batch / (row.data * row.micro_batch) < 4 * row.pipeline
+        ),
+        "with 16 stages and more": lambda row: row.pipeline >= 16,
+        "with 4 stages and fewer": lambda row: row.pipeline <= 4,
     }
     for tensor in (1, 2, 4, 8):
-        groups[f"with tensor {tensor}"] = [row.tensor == tensor for row in asked]
+        groups[f"with tensor {tensor}"] = lambda row, tensor=tensor: row.tensor == tensor
     for hidden in sorted({row.hidden for row in asked}):
-        groups[f"of the model {hidden} wide"] = [row.hidden == hidden for row in asked]
+        groups[f"of the model {hidden} wide"] = lambda row, hidden=hidden: row.hidden == hidden
 
     signed = {}
-    for name, members in groups.items():
-        within = off[np.array(members) & ~task.fitted]
+    for name, belongs in groups.items():
+        members = np.array(list(map(belongs, asked)))
+        within = off[members & ~task.fitted]
         if len(within) >= SMALL_GROUP:
             signed[name] = (float(within.mean()), len(within))
     name = max(signed, key=lambda one: abs(signed[one][0]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 from typing import Any
 
@@ -20,7 +21,7 @@ from worldsize import units
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
 from worldsize.checks.kit.judge import Case, judge
-from worldsize.checks.kit.values import close, first_slip, number, shown
+from worldsize.checks.kit.values import close, number, shown
 from worldsize.checks.verdict import Complaint, Verdict
 
 FORECAST = {
@@ -131,7 +132,7 @@ def _cases(arena: Arena, fn: Callable, generator: np.random.Generator) -> Iterat
     )
 
     groups = {kind: _machines(kind, generator) for kind in KINDS}
-    every = [one for group in groups.values() for one in group]
+    every = list(chain(*groups.values()))
     yield Case(
         f"{len(every)} machines",
         lambda: _run(arena, fn, every),
@@ -165,6 +166,8 @@ def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
     """Draw machines. Their means and their scatter err as chance would have it: as often high as low."""
     always = np.random.default_rng([FIXED, kind.on_two, kind.on_four])
     counts, found = (kind.on_two, kind.on_four), []
+    freedom = sum(counts) - 2
+    spread = 2 / (9 * freedom)
     for k in range(MACHINES):
         machine = _machine(generator, kind.latency, generator.uniform(0.03, 0.06))
         along, across = (NormalDist().inv_cdf((k * step % MACHINES + 0.5) / MACHINES) for step in (1, ACROSS))
@@ -173,17 +176,13 @@ def _machines(kind: Steps, generator: np.random.Generator) -> list[Measured]:
 
         drawn = [always.standard_normal(n) for n in counts]
         around = [d - d.mean() for d in drawn]
-        squares = _chi_square((k * SCATTER % MACHINES + 0.5) / MACHINES, sum(counts) - 2)
+        # a quantile of the sum of squares: E. Wilson, M. Hilferty, "The distribution of chi-square", PNAS 17, 1931
+        quantile = NormalDist().inv_cdf((k * SCATTER % MACHINES + 0.5) / MACHINES)
+        squares = freedom * (1 - spread + quantile * spread**0.5) ** 3
         scale = np.sqrt(squares / sum((d**2).sum() for d in around))
         deviations = [scale * d + mean / n**0.5 for d, mean, n in zip(around, means, counts, strict=True)]
         found.append(Measured(machine, tuple(map(generator.permutation, deviations))))
     return found
-
-
-def _chi_square(share: float, freedom: int) -> float:
-    """Return a quantile of the sum of squares; E. Wilson, M. Hilferty, "The distribution of chi-square", PNAS 17, 1931."""
-    spread = 2 / (9 * freedom)
-    return freedom * (1 - spread + NormalDist().inv_cdf(share) * spread**0.5) ** 3
 
 
 # ---- what is wrong ---------------------------------------------------------------------------
@@ -213,32 +212,33 @@ def _not_exact(found: Sequence[tuple], measured: Sequence[Measured]) -> Complain
         two_s, four_s = one.machine.step_s(2), one.machine.step_s(4)
         took = f"every step on 2 ranks took {units.seconds(two_s)}, on 4 ranks {units.seconds(four_s)}"
         complaint = f"{took}: expected {units.seconds(expected)} on 8 ranks, got {units.seconds(middle)}."
-        return complaint + _other_law(middle, two_s, four_s)
+        laws = {
+            "That is a straight line through the times on 2 and on 4 ranks; m/n shrinks as n grows.": 3 * four_s - 2 * two_s,
+            "That adds for each doubling what the last one added; the messages of a ring double in number.": 2 * four_s - two_s,
+            "That multiplies by what the last doubling did: which of the two, α or m/B, would do so?": four_s**2 / two_s,
+            "That is the time on 4 ranks.": four_s,
+            "That is twice the time on 4 ranks.": 2 * four_s,
+            "That takes all for latency: 14 messages for 6. The link's bytes count too.": four_s * 14 / 6,
+            "That takes all for bytes: 2(n − 1)/n of the tensor. The messages' latency counts too.": four_s * 1.75 / 1.5,
+        }
+        for law, seconds in laws.items():
+            if close(middle, seconds, EXACT):
+                return f"{complaint} {law}"
+        return f"{complaint} Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB))."
 
     return None
 
 
-def _other_law(middle: float, two_s: float, four_s: float) -> str:
-    laws = {
-        "That is a straight line through the times on 2 and on 4 ranks; m/n shrinks as n grows.": 3 * four_s - 2 * two_s,
-        "That adds for each doubling what the last one added; the messages of a ring double in number.": 2 * four_s - two_s,
-        "That multiplies by what the last doubling did: which of the two, α or m/B, would do so?": four_s**2 / two_s,
-        "That is the time on 4 ranks.": four_s,
-        "That is twice the time on 4 ranks.": 2 * four_s,
-        "That takes all for latency: 14 messages for 6. The link's bytes count too.": four_s * 14 / 6,
-        "That takes all for bytes: 2(n − 1)/n of the tensor. The messages' latency counts too.": four_s * 1.75 / 1.5,
-    }
-    law = first_slip(lambda seconds: close(middle, seconds, EXACT), laws)
-    return f" {law or 'Two times and two unknowns, α and m/B: T(n) = 2(n − 1)(α + m/(nB)).'}"
-
-
 def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) -> Complaint:
-    rest, every = list(found), [one for group in groups.values() for one in group]
+    rest, every = list(found), list(chain(*groups.values()))
     for kind, group in groups.items():
         own, rest = rest[: len(group)], rest[len(group) :]
-        covered = float(np.mean([m.machine.inside(low, high) for m, (low, _, high) in zip(group, own, strict=True)]))
-        needed = [Q * float(np.hypot(*one.parts())) for one in group]
-        wide = float(np.mean(np.array(list(map(_half, own))) / needed))
+        chances, wide_as_needed = [], []
+        for one, (low, _, high) in zip(group, own, strict=True):
+            chances.append(one.machine.inside(low, high))
+            wide_as_needed.append((high - low) / 2 / (Q * float(np.hypot(*one.parts()))))
+
+        covered, wide = float(np.mean(chances)), float(np.mean(wide_as_needed))
         where = f"{kind.name} ({kind.on_two} on 2 ranks, {kind.on_four} on 4)"
         said = f"{where}: {covered:.0%} of the next steps on 8 ranks lie in the intervals; expected about {NOMINAL:.0%}"
         if covered > kind.most:
@@ -254,20 +254,16 @@ def _not_covered(found: Sequence[tuple], groups: dict[Steps, list[Measured]]) ->
     return None
 
 
-def _half(interval: tuple) -> float:
-    low, _, high = interval
-    return (high - low) / 2
-
-
 def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     """Return words for the parts and the factor that an interval's width shows; empty where none fits."""
     parts = np.array([one.parts() for one in measured])
-    half = np.array([_half(one) for one in found])
+    half = np.array([(high - low) / 2 for low, _, high in found])
     if not (half > 0).all():
         return ""
-    slips = [_slips(one) for one in measured]
+
+    slips = list(map(_slips, measured))
     for words in slips[0]:
-        if all(min(abs(own / wide - 1) for wide in slip[words]) < ALIKE for own, slip in zip(half, slips, strict=True)):
+        if all(np.abs(own / slip[words] - 1).min() < ALIKE for own, slip in zip(half, slips, strict=True)):
             return words
 
     squares = np.linalg.lstsq((parts / half[:, None]) ** 2, np.ones(len(half)), rcond=None)[0]
@@ -287,7 +283,7 @@ def _made_of(found: Sequence[tuple], measured: Sequence[Measured]) -> str:
     return ""
 
 
-def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
+def _slips(one: Measured) -> dict[str, np.ndarray]:
     """Return {words: the half-widths of a known slip on a machine}: with 1.645, and with 1.645 + 1.5/(N − 2)."""
     two, four = map(np.array, one.steps().values())
     k, freedom = np.array([len(two), len(four)]), len(two) + len(four) - 2
@@ -321,5 +317,7 @@ def _slips(one: Measured) -> dict[str, tuple[float, ...]]:
             half(s=scatter * (freedom / k.sum()) ** 0.5)
         ],
     }  # fmt: skip
-    found = {words: tuple(q * wide for wide in halves for q in (Q, Q + 1.5 / freedom)) for words, halves in slips.items()}
-    return {FEW_ARE_UNSURE: (Q * half(),)} | found
+    found = {FEW_ARE_UNSURE: np.array([Q * half()])}
+    for words, halves in slips.items():
+        found[words] = np.outer(halves, (Q, Q + 1.5 / freedom))
+    return found

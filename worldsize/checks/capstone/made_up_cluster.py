@@ -34,8 +34,11 @@ def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[
 
     def timed(rows: Rows) -> Rows:
         scatter = np.exp(SCATTER * generator.standard_normal(len(rows)))
-        seconds = [measured_clusters.work(row) @ constants for row in rows]
-        return [replace(row, iteration_s=float(s * f)) for row, s, f in zip(rows, seconds, scatter, strict=True)]
+        found = []
+        for row, factor in zip(rows, scatter, strict=True):
+            seconds = measured_clusters.work(row) @ constants
+            found.append(replace(row, iteration_s=float(seconds * factor)))
+        return found
 
     more = []
     for name in GROUPS:
@@ -46,7 +49,10 @@ def cluster(single: Rows, multi: Rows, generator: np.random.Generator) -> tuple[
 
 def group(row: MeasuredIteration) -> str | None:
     """Return the group of `GROUPS` that a row was drawn for, or None; no measured row has such a number of layers."""
-    return next((name for name, layers in _LAYERS.items() if layers == row.layers), None)
+    for name, layers in _LAYERS.items():
+        if layers == row.layers:
+            return name
+    return None
 
 
 _LAYERS = {SIXTEEN: 33, GRADIENTS: 34, HOPS: 12, HEAD: 1}

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
-from worldsize.checks.collectives import chunks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
-from worldsize.checks.kit.transfers import rounds
+from worldsize.checks.collectives import all_reduce_transfers, chunks
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, values_first
 from worldsize.checks.kit.values import inputs_for, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Transfer
@@ -44,15 +43,10 @@ class NodeSize(NamedTuple):
     def even(self) -> bool:
         return self.elements % self.world_size == 0
 
-    def most_between(self) -> int:
-        """Return the most bytes that a rank must send to other nodes: 2(k − 1) chunks of its shard."""
-        shard = chunks.largest_chunk(self.elements, self.per_node)
-        return 2 * (self.nodes - 1) * chunks.largest_chunk(shard, self.nodes) * np.dtype(self.dtype).itemsize
-
-    def most_inside(self) -> int:
-        """Return the most bytes that a rank must send inside its node: 2(g − 1) shards, with g ranks a node."""
-        shard = chunks.largest_chunk(self.elements, self.per_node)
-        return 2 * (self.per_node - 1) * shard * np.dtype(self.dtype).itemsize
+    @property
+    def shard_elements(self) -> int:
+        """Return the elements of a node's largest shard."""
+        return chunks.largest_chunk(self.elements, self.per_node)
 
     def __str__(self) -> str:
         kind = f" of {self.dtype}" * (self.dtype != "float32")
@@ -74,7 +68,6 @@ SIZES: Iterable[NodeSize] = (
     NodeSize(9, 3, 36),
 )
 SHOWS_ROUNDS = 9  # with fewer ranks, taking turns is hardly slower
-MOST_ROUNDS = 1.5  # times the best
 BEYOND_FLOAT32 = 2.0**40  # here float32 numbers are 131,072 apart
 
 TWO_LEVEL = {
@@ -96,7 +89,10 @@ def two_level_all_reduce(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for size in SIZES:
-        inputs = _inputs(size, seed)
+        inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
+        if size.dtype == "float64":  # two inputs so large that a float32 would lose their digits
+            inputs[0] += BEYOND_FLOAT32
+            inputs[-1] -= BEYOND_FLOAT32
         yield Case(
             str(size),
             lambda inputs=inputs, size=size: arena.ranks(fn, inputs, size.per_node),
@@ -104,45 +100,33 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         )
 
 
-def _inputs(size: NodeSize, seed: int) -> list[np.ndarray]:
-    """Return the ranks' inputs, each of shape [elements]. In float64 two are so large that a float32 would lose their digits."""
-    inputs = inputs_for(size.world_size, size.elements, seed, size.dtype)
-    if size.dtype == "float64":
-        inputs[0] += BEYOND_FLOAT32
-        inputs[-1] -= BEYOND_FLOAT32
-    return inputs
-
-
 def _examine(ended: ArenaResult, inputs: list[np.ndarray], size: NodeSize) -> dict[str, Complaint]:
     """Judge values, messages and rounds. Messages of the right size between nodes count only with the right values."""
     values, between, inside, at_once = TWO_LEVEL
-    beside = _not_in_place(ended, inputs)
-    wrong = None if beside else _other_sum(ended.inputs, inputs, size) or chunks.wrong_sum(ended.inputs, inputs, "x")
+    wrong = chunks.wrong_sum(ended.inputs, inputs, "x")
+    if wrong:
+        wrong = _other_sum(ended.inputs, inputs, size) or wrong
+    found = {values: wrong}
+    if wrong and size.world_size > 1 and not chunks.wrong_sum(ended.returned, inputs, "x"):
+        found[values] = "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
+        wrong = None  # messages count where the sum is right, though it is beside x
 
-    found = {values: beside or wrong}
     if size.world_size > 1:
         found[between] = wrong or none_sent(ended.trace) or _wrong_between(ended, size)
         found[inside] = none_sent(ended.trace) or _wrong_inside(ended, size)
 
-    if not any(found.values()) and size.world_size >= SHOWS_ROUNDS and size.even:
-        found[at_once] = _slow(ended, size)
+    if size.even and size.world_size >= SHOWS_ROUNDS and not any(found.values()):
+        fewest = 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
+        advice = "No node and no shard needs to wait for another."
+        found[at_once] = all_reduce_transfers.slow(ended.trace, fewest, advice)
+
     if not any(found.values()):
         found[values] = _not_returned(ended, inputs)
 
-    if found[values]:
-        return found
-    return {name: though_right("the values", complaint) for name, complaint in found.items()}
+    return values_first(found)
 
 
 # ---- values ----------------------------------------------------------------------------------
-
-
-def _not_in_place(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
-    if len(inputs) == 1 or chunks.wrong_sum(ended.returned, inputs, "x"):
-        return None
-    if chunks.wrong_sum(ended.inputs, inputs, "x"):
-        return "the sum was returned, but x itself does not hold it: work in place, x.copy_(…) or x[start:stop] = …"
-    return None
 
 
 def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint:
@@ -158,7 +142,7 @@ def _not_returned(ended: ArenaResult, inputs: Sequence[np.ndarray]) -> Complaint
 def _other_sum(held: Sequence[np.ndarray], inputs: Sequence[np.ndarray], size: NodeSize) -> Complaint:
     """Return what else the ranks hold, in words: a node's sum, a place's sum, an average, or the whole sum in a shard alone."""
     n, g = size.world_size, size.per_node
-    if size.nodes == 1 or g == 1 or not all(map(chunks.is_like, held, inputs)):
+    if 1 in (size.nodes, g) or not all(map(chunks.is_like, held, inputs)):
         return None
 
     tables = np.array(inputs)
@@ -215,12 +199,14 @@ def _wrong_between(ended: ArenaResult, size: NodeSize) -> Complaint:
 
     sent = _sent(crossing, size)
     most = sent.index(max(sent))
-    if sent[most] > size.most_between():
+    # a shard's all-reduce between k nodes: 2(k − 1) of its chunks
+    allowed = 2 * (size.nodes - 1) * chunks.largest_chunk(size.shard_elements, size.nodes) * np.dtype(size.dtype).itemsize
+    if sent[most] > allowed:
         advice = "Let all ranks that share a shard send equal parts."
         if 0 in sent:
             advice = f"{count(sent.count(0), 'rank')} sent none there: let every rank carry its own shard across."
         return (
-            f"rank {most} sent {sent[most]} bytes to other nodes; expected at most {size.most_between()}, "
+            f"rank {most} sent {sent[most]} bytes to other nodes; expected at most {allowed}, "
             f"2(k − 1)/k of its shard. {advice}"
         )
     return None
@@ -253,9 +239,10 @@ def _wrong_inside(ended: ArenaResult, size: NodeSize) -> Complaint:
             )
 
     most = sent.index(max(sent))
-    if sent[most] > size.most_inside():
+    allowed = 2 * (size.per_node - 1) * size.shard_elements * np.dtype(size.dtype).itemsize
+    if sent[most] > allowed:
         return (
-            f"rank {most} sent {sent[most]} bytes inside its node; expected at most {size.most_inside()}, "
+            f"rank {most} sent {sent[most]} bytes inside its node; expected at most {allowed}, "
             f"2(g − 1)/g of the tensor, as every rank of the node does."
         )
     return None
@@ -271,16 +258,3 @@ def _sent(transfers: Iterable[Transfer], size: NodeSize) -> list[int]:
     for t in transfers:
         sent[t.src] += t.size_bytes
     return sent
-
-
-def _slow(ended: ArenaResult, size: NodeSize) -> Complaint:
-    taken, best = rounds(ended.trace), 2 * (size.per_node - 1) + 2 * (size.nodes - 1)
-    if taken <= MOST_ROUNDS * best:
-        return None
-    at_once = len(ended.trace.transfers) / taken
-    return (
-        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {size.world_size} ranks "
-        f"send at a time, and all could. No node and no shard needs to wait for another."
-    )
-
-

@@ -18,7 +18,6 @@ from worldsize.trace import Trace
 from worldsize.units import count, times
 
 _ROUNDING = 1e-9  # of shares, which are quotients
-_LEAST_RANKS = 5  # with fewer, ranks that take turns are hardly slower than concurrent ones
 _MOST_ROUNDS = 1.5  # times the least number; even and odd ranks that take turns need 2 times
 
 
@@ -39,26 +38,9 @@ class Ring:
         return self.halves * (self.world_size - 1)
 
     @property
-    def allows_empty_chunks(self) -> bool:
-        """Return whether `world_size` − 1 chunks can hold the tensor: an empty chunk need not be sent."""
-        return self.chunk_bytes * (self.world_size - 1) >= self.tensor_bytes
-
-    @property
     def share(self) -> float:
         """Return the tensors that each rank sends if all chunks are equal."""
         return self.steps / self.world_size
-
-    @property
-    def slack(self) -> float:
-        """Return how far a rank's share may be from `share`, in tensors: one chunk, or more if chunks must differ.
-
-        In each half a rank sends all chunks but one, which may be empty or the largest.
-        """
-        even, largest = 1 / self.world_size, self.chunk_bytes / self.tensor_bytes
-        if self.chunk_bytes * self.world_size == self.tensor_bytes:
-            return even
-
-        return self.halves * max(even, largest - even)
 
 
 # ---- one server ------------------------------------------------------------------------------
@@ -136,8 +118,8 @@ def off_the_ring(trace: Trace, want: Ring) -> Complaint:
             too_many = f"rank {rank} sent {len(targets)} messages; expected {want.steps}, one a step."
             return _more_than_a_lap(trace, want, rank, targets) or _uneven(trace, want) or too_many
 
-    if want.allows_empty_chunks:
-        return None
+    if want.chunk_bytes * (want.world_size - 1) >= want.tensor_bytes:
+        return None  # n − 1 chunks can hold the tensor: an empty chunk need not be sent
 
     for rank in range(trace.world_size):
         filled = sum(t.size_bytes > 0 for t in from_rank(trace, rank))
@@ -191,7 +173,7 @@ def _wrong_way(rank: int, targets: Sequence[int], world_size: int) -> Complaint:
 def wrong_shares(trace: Trace, want: Ring) -> Complaint:
     """Return a complaint about a message over a chunk, a wrong total, or an uneven share of a rank; else None.
 
-    The total must be exact, and each rank's share right within `Ring.slack`.
+    The total must be exact, and each rank's share right within one chunk, or more if chunks must differ.
     """
     return first_complaint([
         _whole_tensors(trace, want),
@@ -214,9 +196,15 @@ def _whole_tensors(trace: Trace, want: Ring) -> Complaint:
 
 
 def _uneven(trace: Trace, want: Ring) -> Complaint:
+    even, largest = 1 / want.world_size, want.chunk_bytes / want.tensor_bytes
+    slack = even
+    if want.chunk_bytes * want.world_size != want.tensor_bytes:
+        # in each half a rank sends all chunks but one, which may be empty or the largest
+        slack = want.halves * max(even, largest - even)
+
     sent = [trace.sent_bytes(rank) / want.tensor_bytes for rank in range(trace.world_size)]
     most, least = sent.index(max(sent)), sent.index(min(sent))
-    if max(sent[most] - want.share, want.share - sent[least]) <= want.slack + _ROUNDING:
+    if max(sent[most] - want.share, want.share - sent[least]) <= slack + _ROUNDING:
         return None
 
     return (
@@ -227,9 +215,11 @@ def _uneven(trace: Trace, want: Ring) -> Complaint:
 
 def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
     """Return a complaint about values, with a hint if some rank sent messages, but none as many as there are steps."""
+    if not wrong:
+        return wrong
     most = max(sent_by_each(trace).values(), default=0)
-    if not wrong or not 0 < most < want.steps:
-        return wrong and wrong.rstrip()
+    if not 0 < most < want.steps:
+        return wrong.rstrip()
 
     hint = f"No rank sent more than {count(most, 'message')}; there are {want.steps} steps. Is the last step missing?"
     return f"{wrong.rstrip()} {hint}"
@@ -238,20 +228,15 @@ def with_hint(wrong: Complaint, trace: Trace, want: Ring) -> Complaint:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
-def shows_rounds(want: Ring) -> bool:
-    """Return whether rounds tell anything: there are enough ranks, and all chunks are equal."""
-    return want.world_size >= _LEAST_RANKS and want.chunk_bytes * want.world_size == want.tensor_bytes
-
-
-def slow(trace: Trace, want: Ring, advice: str) -> Complaint:
-    """Return a complaint if transfers that are right one by one take over 1.5 times the rounds they need, or None."""
-    taken, best = rounds(trace), want.steps
+def slow(trace: Trace, best: int, advice: str) -> Complaint:
+    """Return a complaint if transfers that are right one by one take over 1.5 times the `best` number of rounds, or None."""
+    taken = rounds(trace)
     if taken <= _MOST_ROUNDS * best:
         return None
 
     at_once = len(trace.transfers) / taken
     return (
-        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {want.world_size} ranks "
+        f"it takes {taken} rounds of messages where {best} are enough: on average {at_once:.2g} of {trace.world_size} ranks "
         f"send at a time, and all could. {advice}"
     )
 

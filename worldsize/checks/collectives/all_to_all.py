@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 
@@ -47,24 +47,16 @@ def all_to_all(arena: Arena, fn: Callable) -> Verdict:
 def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length, dtype in SIZES:
-        tables = _tables(world_size, length, seed, dtype)
+        tables = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
+        if dtype == "float64":  # not whole, and nothing that fits float32: all tables have fewer than 7 ranks
+            for rank, x in enumerate(tables):
+                x += (rank + 1) / 7
+        tables = tables[1::2] + tables[::2]  # sorting by value does not give rank order
         yield Case(
             f"{ranks_in_words(world_size)}, blocks of {length} {dtype}",
             partial(arena.ranks, fn, tables),
             partial(_examine, tables=tables),
         )
-
-
-def _tables(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """Draw each rank's table, of shape [world size, length], so that sorting by value does not give rank order.
-
-    In float64 values are not whole and do not fit float32: all tables have fewer than 7 ranks.
-    """
-    grown = [x.reshape(world_size, length) for x in inputs_for(world_size, world_size * length, seed, dtype)]
-    if dtype == "float64":
-        for rank, x in enumerate(grown):
-            x += (rank + 1) / 7
-    return grown[1::2] + grown[::2]
 
 
 def _examine(ended: ArenaResult, tables: Sequence[np.ndarray]) -> dict[str, Complaint]:
@@ -94,15 +86,17 @@ def _wrong_values(ended: ArenaResult, tables: Sequence[np.ndarray]) -> Complaint
 
 def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -> str:
     places = product(range(len(tables)), repeat=2)  # (rank, block)
-    owner = next((place for place in places if same(got, tables[place[0]][place[1]], tolerance=0.0)), None)
-    if owner == (rank, rank):
-        return f"It holds rank {rank}'s own block, which belongs only in row {rank}."
-    if owner == (rank, row):
-        return f"It holds rank {rank}'s own block {row}, which was for rank {row}: nothing arrived here."
-    if owner and owner[1] == rank:
-        return f"It holds the block from rank {owner[0]}: row r is for the block from rank r."
-    if owner:
-        return f"It holds rank {owner[0]}'s block {owner[1]}, which was for rank {owner[1]}."
+    for owner, block in places:
+        if not same(got, tables[owner][block], tolerance=0.0):
+            continue
+        if (owner, block) == (rank, rank):
+            return f"It holds rank {rank}'s own block, which belongs only in row {rank}."
+        if (owner, block) == (rank, row):
+            return f"It holds rank {rank}'s own block {row}, which was for rank {row}: nothing arrived here."
+        if block == rank:
+            return f"It holds the block from rank {owner}: row r is for the block from rank r."
+        return f"It holds rank {owner}'s block {block}, which was for rank {block}."
+
     expected = tables[row][rank]
     if chunks.is_whole_part(got, expected):
         return chunks.WHOLE.rstrip()
@@ -118,11 +112,10 @@ def _whose(got: np.ndarray, rank: int, row: int, tables: Sequence[np.ndarray]) -
 
 def _wrong_messages(trace: Trace, block_bytes: int) -> Complaint:
     many = Counter(links(trace))
-    for src in range(trace.world_size):
-        for dst in range(trace.world_size):
-            if src != dst and many[src, dst] != 1:
-                sent = count(many[src, dst], "message")
-                return f"rank {src} sent rank {dst} {sent}; expected 1, the block for rank {dst}."
+    for src, dst in permutations(range(trace.world_size), 2):
+        if many[src, dst] != 1:
+            sent = count(many[src, dst], "message")
+            return f"rank {src} sent rank {dst} {sent}; expected 1, the block for rank {dst}."
 
     for t in by_sender(trace):
         if t.size_bytes != block_bytes:
@@ -145,11 +138,7 @@ def more_rounds(trace: Trace) -> Complaint:
     rank's own calls counts, so no busy machine changes a verdict. Shifts by any order of offsets pass, and pairs by XOR
     if n is a power of two. Messages leave when posted, so the order of receives is free once all is sent.
     """
-    return _crowded(trace) or _late(trace)
-
-
-def _crowded(trace: Trace) -> Complaint:
-    """Return a complaint if several ranks send to the same rank in the same round, or None."""
+    # first, several ranks that send to the same rank in the same round
     sent: dict[int, int] = defaultdict(int)
     senders: dict[tuple[int, int], list[int]] = defaultdict(list)  # by round and receiver
     for t in by_sender(trace):
@@ -164,15 +153,11 @@ def _crowded(trace: Trace) -> Complaint:
                 f"{number} to rank {dst}, whose card receives one at a time. Let each start with a different rank."
             )
 
-    return None
-
-
-def _late(trace: Trace) -> Complaint:
-    """Return a complaint if a rank receives, before it sends, a message that could travel at the same time; else None."""
-    sent: dict[int, int] = defaultdict(int)
+    # then a rank that receives, before it sends, a message that could travel at the same time
+    sent.clear()
     for t in by_sender(trace):
         sent[t.src] += 1
-        had = sum(1 for other in trace.transfers if other.dst == t.src and other.end_s <= t.start_s)
+        had = sum(other.dst == t.src and other.end_s <= t.start_s for other in trace.transfers)
         if had >= sent[t.src]:
             return (
                 f"it takes more than {count(trace.world_size - 1, 'round')}: rank {t.src} had received "

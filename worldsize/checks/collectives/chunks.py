@@ -147,8 +147,11 @@ def _diagnosis(rank: int, part: Slice, held: Sequence[np.ndarray], inputs: Seque
 
 def is_whole_part(got: np.ndarray, expected: np.ndarray) -> bool:
     """Return whether `got` is `expected` rounded, cut, floored or ceiled to whole numbers, where that changes it."""
-    wholes = [make_whole(expected) for make_whole in (np.rint, np.trunc, np.floor, np.ceil)]
-    return any(np.array_equal(got, whole) and differing(whole, expected).size > 0 for whole in wholes)
+    for make_whole in (np.rint, np.trunc, np.floor, np.ceil):
+        whole = make_whole(expected)
+        if np.array_equal(got, whole) and differing(whole, expected).size:
+            return True
+    return False
 
 
 def has_lost_digits(got: np.ndarray, expected: np.ndarray, inputs: Sequence[np.ndarray]) -> bool:

@@ -34,10 +34,11 @@ def wrong_tensors_down(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     """
     for rank in range(trace.world_size):
         into = [t for t in trace.transfers if t.dst == rank]
-        if rank == root and into:
-            first = min(t.src for t in into)
-            return f"rank {first} sent a message to rank {root}, the root, which already has the tensor."
-        if rank != root and len(into) != 1:
+        if rank == root:
+            if into:
+                first = min(t.src for t in into)
+                return f"rank {first} sent a message to rank {root}, the root, which already has the tensor."
+        elif len(into) != 1:
             return f"rank {rank} received {count(len(into), 'message')}; expected 1 message with the whole tensor."
 
     return _not_whole(trace, tensor_bytes)
@@ -84,10 +85,11 @@ def wrong_tensors_up(trace: Trace, root: int, tensor_bytes: int) -> Complaint:
     """Return a complaint unless each rank of a reduce tree but the root sends one whole tensor; else None."""
     sent = sent_by_each(trace)
     for rank in range(trace.world_size):
-        if rank == root and sent[rank]:
-            to = from_rank(trace, root)[0].dst
-            return f"rank {root}, the root, sent a message to rank {to}; the root only receives."
-        if rank != root and sent[rank] != 1:
+        if rank == root:
+            if sent[rank]:
+                to = from_rank(trace, root)[0].dst
+                return f"rank {root}, the root, sent a message to rank {to}; the root only receives."
+        elif sent[rank] != 1:
             return f"rank {rank} sent {count(sent[rank], 'message')}; expected 1, once everything from below has arrived."
 
     return _not_whole(trace, tensor_bytes)

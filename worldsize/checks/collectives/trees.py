@@ -36,7 +36,6 @@ ROUNDS = "⌈log2 n⌉ rounds"
 BROADCAST = {COPIED: 0.25, ONE_TO_EACH: 0.25, ROUNDS: 1.0}
 REDUCE = {SUMMED: 0.25, ONE_FROM_EACH: 0.25, ROUNDS: 1.0}
 
-Examine = Callable[[ArenaResult, Sequence[np.ndarray], int], dict[str, Complaint]]
 
 
 def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
@@ -44,14 +43,7 @@ def tree_broadcast(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_broadcast(fabric, x, root)` leaves the root's x, of shape [elements], in every rank's x.
     """
-
-    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
-        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_down(ended.trace, root, inputs[0].nbytes)
-        found = {COPIED: _wrong_copies(ended, inputs, root), ONE_TO_EACH: sent}
-        if not any(found.values()):
-            found[ROUNDS] = tree_transfers.slow_down(ended.trace, root)
-        return values_first(found)
-
+    examine = partial(_examine, BROADCAST, _wrong_copies, tree_transfers.wrong_tensors_down, tree_transfers.slow_down)
     return judge("tree_broadcast", BROADCAST, _cases(arena, fn, sizes, examine))
 
 
@@ -60,43 +52,38 @@ def tree_reduce(arena: Arena, fn: Callable, sizes: Sizes = SIZES) -> Verdict:
 
     `tree_reduce(fabric, x, root)` leaves the sum of all x, of shape [elements], in the root's x.
     """
-
-    def examine(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> dict[str, Complaint]:
-        sent = none_sent(ended.trace) or tree_transfers.wrong_tensors_up(ended.trace, root, inputs[0].nbytes)
-        found = {SUMMED: _wrong_total(ended, inputs, root), ONE_FROM_EACH: sent}
-        if not any(found.values()):
-            found[ROUNDS] = tree_transfers.slow_up(ended.trace, root)
-        return values_first(found)
-
+    examine = partial(_examine, REDUCE, _wrong_total, tree_transfers.wrong_tensors_up, tree_transfers.slow_up)
     return judge("tree_reduce", REDUCE, _cases(arena, fn, sizes, examine))
 
 
-def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Examine) -> Iterator[Case]:
+def _examine(
+    points: dict[str, float], wrong_values: Callable, wrong_tensors: Callable, slow: Callable,
+    ended: ArenaResult, inputs: Sequence[np.ndarray], root: int,
+) -> dict[str, Complaint]:  # fmt: skip
+    values, messages, rounds = points
+    sent = none_sent(ended.trace) or wrong_tensors(ended.trace, root, inputs[0].nbytes)
+    found = {values: wrong_values(ended, inputs, root), messages: sent}
+    if not any(found.values()):
+        found[rounds] = slow(ended.trace, root)
+    return values_first(found)
+
+
+def _cases(arena: Arena, fn: Callable, sizes: Sizes, examine: Callable) -> Iterator[Case]:
     seed = arena.draws.getrandbits(32)
     for world_size, length in sizes:
         dtype = DTYPES.get(world_size, "float32")
-        inputs, root = _inputs(world_size, length, seed, dtype), length % world_size
+        inputs, root = inputs_for(world_size, length, seed, dtype), length % world_size
+        if dtype == "float64":  # no value is whole, and two lose their digits in float32; their small sum shows the loss
+            for rank, x in enumerate(inputs):
+                x += (rank + 1) / 16
+            inputs[1] += BEYOND_FLOAT32
+            inputs[2] -= BEYOND_FLOAT32
         kind = f" of {dtype}" * (dtype == "float64")
         yield Case(
             f"{ranks_in_words(world_size)}, root {root}, {length} elements{kind}",
             partial(arena.ranks, fn, inputs, root),
             partial(examine, inputs=inputs, root=root),
         )
-
-
-def _inputs(world_size: int, length: int, seed: int, dtype: str) -> list[np.ndarray]:
-    """Draw the ranks' inputs, each of shape [elements].
-
-    In float64 no value is whole, and two inputs are so large that float32 would lose their digits; their sum is small
-    and exact, so that the loss shows.
-    """
-    inputs = inputs_for(world_size, length, seed, dtype)
-    if dtype == "float64":
-        for rank, x in enumerate(inputs):
-            x += (rank + 1) / 16
-        inputs[1] += BEYOND_FLOAT32
-        inputs[2] -= BEYOND_FLOAT32
-    return inputs
 
 
 _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
@@ -107,31 +94,31 @@ _COUNT_FROM_THE_ROOT = "Count ranks from the root: (rank − root) % n."
 
 def _wrong_copies(ended: ArenaResult, inputs: Sequence[np.ndarray], root: int) -> Complaint:
     expected = inputs[root]
-    wrong = [rank for rank, got in enumerate(ended.inputs) if not same(got, expected)]
-    if not wrong:
-        return None
+    for rank, got in enumerate(ended.inputs):
+        if same(got, expected):
+            continue
+        if all_same(ended.returned, expected):
+            return "the root's tensor was returned, but x itself does not hold it: receive into x."
+        if root and all_same(ended.inputs, inputs[0]):
+            return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
 
-    if all_same(ended.returned, expected):
-        return "the root's tensor was returned, but x itself does not hold it: receive into x."
-    if root and all_same(ended.inputs, inputs[0]):
-        return f"every rank has rank 0's tensor, but the root is rank {root}. {_COUNT_FROM_THE_ROOT}"
+        complaint = first_difference(got, expected, rank, f"the tensor of rank {root}, the root")
+        if not chunks.is_like(got, expected):
+            return complaint
+        return f"{complaint}. {_whose_copy(got, inputs, rank, root)}"
 
-    rank = wrong[0]
-    complaint = first_difference(ended.inputs[rank], expected, rank, f"the tensor of rank {root}, the root")
-    if not chunks.is_like(ended.inputs[rank], expected):
-        return complaint
-    return f"{complaint}. {_whose_copy(ended.inputs[rank], inputs, rank, root)}"
+    return None
 
 
 def _whose_copy(got: np.ndarray, inputs: Sequence[np.ndarray], rank: int, root: int) -> str:
     expected = inputs[root]
-    owner = next((r for r, x in enumerate(inputs) if same(got, x)), None)
     if rank == root:
         return "The root's own x was overwritten: the root receives nothing."
-    if owner == rank:
+    if same(got, inputs[rank]):
         return f"These are still rank {rank}'s own values: nothing arrived in its x."
-    if owner is not None:
-        return f"These are rank {owner}'s own values: it passed on its x before the root's tensor arrived."
+    for owner, x in enumerate(inputs):
+        if same(got, x):
+            return f"These are rank {owner}'s own values: it passed on its x before the root's tensor arrived."
     if same(got, expected.astype("float32").astype(expected.dtype)):
         return chunks.LOST_DIGITS
     if chunks.is_whole_part(got, expected):

@@ -158,8 +158,10 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any]) -> dict[str, An
     kind = watched(getattr(torch.optim, given["kind"]), made)
     model = model_of(given["model"], given["seed"])
 
-    def backward(step: int) -> None:
-        loss_of(given["model"], model, given["seed"], step, fabric.rank).backward()
-
-    train(model, lambda parameters: fn(fabric, parameters, kind, **given["options"]), given, backward)
+    train(
+        model,
+        lambda parameters: fn(fabric, parameters, kind, **given["options"]),
+        given,
+        lambda step: loss_of(given["model"], model, given["seed"], step, fabric.rank).backward(),
+    )
     return {"weights": list(model.parameters()), "state": state_bytes(made), "made": len(made)}

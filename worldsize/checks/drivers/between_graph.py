@@ -46,11 +46,16 @@ def drive(fn: Callable, own: dict) -> dict:
         raise
 
     weights = _weights_on("grpc://" + config["cluster"]["ps"][0], noted["variables"][0]) if noted["built"] else None
-    if isinstance(returned, (list, tuple)):
-        steps = [_number(step) for step in returned]
-    else:
-        steps = type(returned).__name__
+    if not isinstance(returned, (list, tuple)):
+        return {**noted, "returned": type(returned).__name__, "weights": weights}
 
+    steps: list[Any] = []
+    for step in returned:
+        found = np.asarray(step)
+        if found.size == 1 and found.dtype.kind in "iuf":
+            steps.append(int(found))
+        else:
+            steps.append(type(step).__name__)
     return {**noted, "returned": steps, "weights": weights}
 
 
@@ -66,9 +71,11 @@ def _graph(own: dict, index: int, is_chief: bool, noted: dict) -> tuple:
     train = tf.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, weights)], global_step=version)
 
     noted.update(variables=[weights.device, version.device], operation=gradient.device)
-    outside = [device for device in noted["variables"] if not device.startswith("/job:ps")]
-    if outside or not noted["operation"].startswith(f"/job:worker/task:{index}"):
+    if not noted["operation"].startswith(f"/job:worker/task:{index}"):
         raise _Misplaced
+    for device in noted["variables"]:
+        if not device.startswith("/job:ps"):
+            raise _Misplaced
 
     noted["runs"] = 0
 
@@ -134,10 +141,3 @@ def _weights_on(server: str, device: str) -> np.ndarray | None:
             if not session.run(tf.is_variable_initialized(weights)):
                 return None
             return session.run(weights.read_value())
-
-
-def _number(step: Any) -> Any:
-    found = np.asarray(step)
-    if found.size == 1 and found.dtype.kind in "iuf":
-        return int(found)
-    return type(step).__name__

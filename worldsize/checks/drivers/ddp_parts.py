@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 
@@ -57,17 +58,14 @@ def _noted_moves(moved: dict[str, bool]) -> Iterator[None]:
             moved["examples"] = True
         return original(tensor, *args, **kwargs)
 
-    def making(make: Callable) -> Callable:
-        def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
-            if kwargs.get("device") is not None:
-                moved["examples"] = True
-            return make(*args, **kwargs)
-
-        return noted
+    def noted(make: Callable, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if kwargs.get("device") is not None:
+            moved["examples"] = True
+        return make(*args, **kwargs)
 
     torch.Tensor.to = to
     for name, make in made.items():
-        setattr(torch, name, making(make))
+        setattr(torch, name, partial(noted, make))
     try:
         yield
     finally:

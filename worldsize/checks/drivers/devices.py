@@ -104,8 +104,8 @@ def _run(case: Mapping[str, Any]) -> dict[str, Any]:
 
     definition = tf.compat.v1.GraphDef.FromString(case["graph"].tobytes())
     whole = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(definition, name=""), [])
-    copies = [whole.graph.get_tensor_by_name(name) for name in case["copies"]]
-    results = [whole.graph.get_tensor_by_name(name) for name in case["sums"]]
+    copies = list(map(whole.graph.get_tensor_by_name, case["copies"]))
+    results = list(map(whole.graph.get_tensor_by_name, case["sums"]))
 
     run = whole.prune(copies, results)
     sums = [[x.numpy() for x in run(*map(tf.constant, feed))] for feed in case["feeds"]]
@@ -119,8 +119,15 @@ def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[l
     Operations that no result uses do not run, so they do not count; nor do constants and resources. Copy k comes from device k.
     """
     homes = {x.op.name: k for k, x in enumerate(copies)}
+    used: set[str] = set()  # names of the operations that the results depend on, directly or not
+    waiting = [tensor.op for tensor in results]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in used:
+            used.add(op.name)
+            waiting += [tensor.op for tensor in op.inputs]
+
     moves, depths = {}, {}
-    used = _used(results)
     for op in graph.get_operations():  # in topological order: inputs come first
         if op.name not in used:
             continue
@@ -140,19 +147,6 @@ def _moves(graph: Any, copies: Sequence[Any], results: Sequence[Any]) -> tuple[l
             moves[tensor.name, device] = (there, device)
 
     return list(moves.values()), max(depths.values(), default=0)
-
-
-def _used(results: Sequence[Any]) -> set[str]:
-    """Return the names of the operations that the results depend on, directly or not."""
-    waiting = [tensor.op for tensor in results]
-    found: set[str] = set()
-    while waiting:
-        op = waiting.pop()
-        if op.name not in found:
-            found.add(op.name)
-            waiting += [tensor.op for tensor in op.inputs]
-
-    return found
 
 
 def _number(device: str) -> int:

@@ -18,9 +18,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,9 +93,7 @@ def _observed(fn: Callable, path: Path, data: bytes, dies: Any) -> dict[str, Any
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), hard))
         return _called(fn, path, data)
 
-    watch = FolderWatch(path, data)
-    if kind == "change":
-        watch.at(int(number), _killed)
+    watch = FolderWatch(path, data, int(number), partial(os.kill, os.getpid(), signal.SIGKILL))
     return watch.over(fn) | {"on_disk": watch.on_disk, "elsewhere": watch.elsewhere, "changed": False}
 
 
@@ -109,9 +108,7 @@ def _meeting(fn: Callable, one: tuple[Path, bytes], other: tuple[Path, bytes], a
     def work() -> dict[str, Any]:
         os.close(stands)
         os.close(gone)
-        watch = FolderWatch(*one)
-        watch.at(at, stand_still)
-        return watch.over(fn)
+        return FolderWatch(*one, at, stand_still).over(fn)
 
     first = _Child(work)
     os.close(stood)
@@ -134,11 +131,6 @@ def _called(fn: Callable, path: Path, data: bytes) -> dict[str, Any]:
     return {"how": "returned"}
 
 
-def _killed() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("killed")
-
-
 # ---- processes -------------------------------------------------------------------------------
 
 
@@ -151,7 +143,13 @@ class _Child:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = os.fork()
         if self._process == 0:
-            _do(work, writes)
+            try:
+                libc = ctypes.CDLL(None)
+                libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives its parent
+                libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
+                os.write(writes, json.dumps(work()).encode())
+            finally:
+                os._exit(0)
         os.close(writes)
 
     def end(self) -> dict[str, Any]:
@@ -163,16 +161,6 @@ class _Child:
         return json.loads(told or b'{"how": "left"}')
 
 
-def _do(work: Callable[[], dict[str, Any]], writes: int) -> NoReturn:
-    try:
-        libc = ctypes.CDLL(None)
-        libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # no child outlives its parent
-        libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # death by SIGXFSZ writes no core
-        os.write(writes, json.dumps(work()).encode())
-    finally:
-        os._exit(0)
-
-
 # ---- what a save does to its folder ----------------------------------------------------------
 
 
@@ -180,22 +168,18 @@ class FolderWatch:
     """A watch on a save's folder around every call, which counts changes of the file's bytes or of the folder's names.
 
     `on_disk`: whether the data were synced when the file first had them; None if it never had them. `elsewhere`: the folder of
-    another file that was renamed to `path`, "" for its own folder.
+    another file that was renamed to `path`, "" for its own folder. Calls `then` at change number `at`, from 1; 0 is none.
     """
 
-    def __init__(self, path: Path, data: bytes) -> None:
+    def __init__(self, path: Path, data: bytes, at: int, then: Callable[[], None]) -> None:
         self._path, self._data = path, data
         self._seen = self._look()
         self._synced: set[tuple[int, int]] = set()  # (device, inode)
         self._own_code: set[CodeType] = set()
         self._all_synced = False
-        self._at, self._then = 0, lambda: None
+        self._at, self._then = at, then
         self.changes, self.elsewhere = 0, ""
         self.on_disk: bool | None = None
-
-    def at(self, change: int, then: Callable[[], None]) -> None:
-        """Call `then` at the change of this number, from 1."""
-        self._at, self._then = change, then
 
     def over(self, fn: Callable) -> dict[str, Any]:
         """Run the save, watched, in a process that ends soon: an audit hook cannot be removed."""
@@ -222,7 +206,8 @@ class FolderWatch:
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
         name = getattr(arg, "__name__", "") if event == "c_call" and frame.f_code not in self._own_code else ""
         if name == "sync":
-            self._all_synced = any(p.stat().st_size == len(self._data) for p in self._path.parent.iterdir() if p.is_file())
+            sizes = [p.stat().st_size for p in self._path.parent.iterdir() if p.is_file()]
+            self._all_synced = len(self._data) in sizes
         elif name in SYNCS:  # called by the answer's own name, as after `from os import fsync`: it may mean any open file
             self._note_synced(_DESCRIPTORS)
         now = self._look()

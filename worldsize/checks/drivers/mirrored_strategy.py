@@ -39,8 +39,8 @@ def _train(fn: Callable, case: dict) -> dict[str, Any]:
     run = tf.function(step, autograph=False) if case["traced"] else step
     weights, losses = [], []
     for shares in case["steps"]:
-        x, y = (per_replica(strategy, [share[i] for share in shares]) for i in (0, 1))
-        losses.append(run(x, y))
+        x, y = zip(*shares, strict=True)
+        losses.append(run(per_replica(strategy, x), per_replica(strategy, y)))
         kernel = model.trainable_variables[0].value
         weights.append([copy.numpy() for copy in getattr(kernel, "values", (kernel,))])
 
@@ -61,10 +61,9 @@ def per_replica(strategy: Any, shares: Sequence[np.ndarray]) -> Any:
     """Return a value for each replica, as a distributed data set does; for the check of a mirrored step."""
     import tensorflow as tf
 
-    def share(context: Any) -> Any:
-        return tf.constant(shares[context.replica_id_in_sync_group])
-
-    return strategy.experimental_distribute_values_from_function(share)
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(shares[context.replica_id_in_sync_group])
+    )
 
 
 # ---- losses ----------------------------------------------------------------------------------

@@ -25,13 +25,6 @@ class TooOften(Exception):
     """`start` was called, or steps were tried or scheduled, far more often than the case needs."""
 
 
-def broken_step() -> Exception:
-    """Return a step's own error, which no new server mends; like a lost server's, it is one of TensorFlow's."""
-    import tensorflow as tf
-
-    return tf.errors.InvalidArgumentError(None, None, "this step's own error")
-
-
 class Chief:
     """A chief whose `start` gives a played coordinator, a step and a state, with a record of checkpoints in `folder`.
 
@@ -70,7 +63,14 @@ class Chief:
         return number
 
     def _step(self, server: int, state: dict[str, Any], used: list[bool]) -> None:
-        self._look_for_checkpoint()
+        import tensorflow as tf
+
+        path = self._newest_path()
+        if path is not None:
+            index = Path(f"{path}.index").read_bytes()  # names and checksums, since `write` reuses the same name
+            if index != self._newest:
+                self._newest, self.since_saved = index, 0
+
         self.waiting = max(0, self.waiting - 1)
         update = self._seen["step"](server)
         if update is None:
@@ -80,8 +80,8 @@ class Chief:
         if not update:
             raise TooOften
 
-        if len(update) == 1:
-            self.broken = broken_step()
+        if len(update) == 1:  # an error that no new server mends; like a lost server's, it is one of TensorFlow's
+            self.broken = tf.errors.InvalidArgumentError(None, None, "this step's own error")
             raise self.broken
 
         if not used:
@@ -92,15 +92,6 @@ class Chief:
         state["weights"].assign_add(update)
         self.since_saved += 1
         self.most_unsaved = max(self.most_unsaved, self.since_saved)
-
-    def _look_for_checkpoint(self) -> None:
-        path = self._newest_path()
-        if path is None:
-            return
-
-        index = Path(f"{path}.index").read_bytes()  # names and checksums, since `write` reuses the same name
-        if index != self._newest:
-            self._newest, self.since_saved = index, 0
 
     def _newest_path(self) -> str | None:
         """Return the newest checkpoint's path, from TensorFlow, or from the files: `Checkpoint.write` leaves no note."""
@@ -118,8 +109,10 @@ class Chief:
         if path is None:
             return NONE
 
-        names = [name for name, shape in tf.train.list_variables(path) if "step" in name.split("/") and not shape]
-        return int(tf.train.load_variable(path, names[0])) if names else NO_STEP
+        for name, shape in tf.train.list_variables(path):
+            if not shape and "step" in name.split("/"):
+                return int(tf.train.load_variable(path, name))
+        return NO_STEP
 
 
 def through(fn: Callable, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ class Training:
         not exist.
         """
         epoch, batch = int(epoch), int(batch)
-        if self.over or len(self.taken) == self._ends or len(self.taken) == MOST_STEPS:
+        if self.over or len(self.taken) in (self._ends, MOST_STEPS):
             self.over = True
             raise Ended
         if not (0 <= epoch < len(self._x) and 0 <= batch < self.batches):
@@ -139,7 +139,8 @@ class Training:
     def _exchange(self, rooms: list[torch.Tensor], own: torch.Tensor) -> list[torch.Tensor]:
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         handles = [self._fabric.isend(own, to=rank, tag=self._tag) for rank in others]
-        got = [own if rank == self.rank else torch.empty_like(room) for rank, room in enumerate(rooms)]
+        got = list(map(torch.empty_like, rooms))
+        got[self.rank] = own
         for rank in others:
             self._fabric.recv(got[rank], frm=rank, tag=self._tag)
         for handle in handles:

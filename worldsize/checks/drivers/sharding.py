@@ -42,19 +42,16 @@ def metered(fabric: Fabric, known: Iterable[torch.Tensor], at_work: Callable[[Li
             if mine:
                 meter.__enter__()
 
-    def without_meter(call: Callable) -> Callable:
-        def called(*given: Any, **more: Any) -> Any:
-            if call.__name__ == "compute":
-                at_work(meter)
-            with off():
-                done = call(*given, **more)
-            return _Handle(done, off) if call.__name__ == "isend" else done
-
-        return called
+    def without_meter(call: Callable, /, *given: Any, **more: Any) -> Any:
+        if call.__name__ == "compute":
+            at_work(meter)
+        with off():
+            done = call(*given, **more)
+        return _Handle(done, off) if call.__name__ == "isend" else done
 
     calls = [name for name in _CALLS if hasattr(fabric, name)]
     for name in calls:
-        setattr(fabric, name, without_meter(getattr(fabric, name)))
+        setattr(fabric, name, partial(without_meter, getattr(fabric, name)))
     try:
         with meter:
             yield meter
@@ -137,8 +134,11 @@ def stepped(fn: Callable, fabric: Fabric, given: dict[str, Any], learning_rate: 
     with metered(fabric, [weights], lambda meter: None) as meter:
         state = fn(fabric, (weights, gradients(meter)), learning_rate)
 
-    kept = [x for x in state.values() if isinstance(x, torch.Tensor) and x.ndim] if isinstance(state, dict) else []
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in kept}
+    storages = {}
+    if isinstance(state, dict):
+        for x in state.values():
+            if isinstance(x, torch.Tensor) and x.ndim:
+                storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
     return {"state": state, "held": held, "storage": sum(storages.values())}
 
 

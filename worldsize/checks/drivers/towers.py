@@ -78,14 +78,15 @@ def _train(fn: Callable, lesson: dict) -> np.ndarray:
 
     parts = [tf.split(tf.constant(lesson[name], tf.float32), lesson["towers"]) for name in "xy"]
 
-    def tower(k: int) -> list:
-        with tf.device(f"CPU:{k + 1}"):  # CPU:0 holds the variables
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((tf.linalg.matvec(parts[0][k], slope) + offset - parts[1][k]) ** 2)
-            return list(zip(tape.gradient(loss, [slope, offset]), [slope, offset], strict=True))
-
     def step() -> None:
-        for gradient, variable in fn([tower(k) for k in range(lesson["towers"])]):
+        towers = []
+        for k, (x, y) in enumerate(zip(*parts, strict=True)):
+            with tf.device(f"CPU:{k + 1}"):  # CPU:0 holds the variables
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((tf.linalg.matvec(x, slope) + offset - y) ** 2)
+                towers.append(list(zip(tape.gradient(loss, [slope, offset]), [slope, offset], strict=True)))
+
+        for gradient, variable in fn(towers):
             variable.assign_sub(lesson["rate"] * gradient)
 
     take, history = tf.function(step, autograph=False), []

@@ -39,4 +39,8 @@ def readings(fn: Callable, asked: dict[str, Any]) -> list[list[Any]]:
             steps.append([np.asarray(part).tolist() for part in parts])
         return steps
 
-    return [[read(*plan, index) for index in range(plan[2])] for plan in asked["plans"]]
+    told = []
+    for plan in asked["plans"]:
+        workers = plan[2]
+        told.append([read(*plan, index) for index in range(workers)])
+    return told

@@ -38,7 +38,9 @@ def _other_tag(waits: Sequence[Wait]) -> str:
     sends = {(wait.rank, wait.peer): wait for wait in waits if wait.op == "send"}
     for wait in waits:
         sent = sends.get((wait.peer, wait.rank))
-        if wait.op == "recv" and sent and sent.tag != wait.tag:
+        if wait.op != "recv" or sent is None:
+            continue
+        if sent.tag != wait.tag:
             return (
                 f"Rank {sent.rank} sends to rank {wait.rank} with tag {sent.tag}, but rank {wait.rank} receives with tag "
                 f"{wait.tag}: a recv takes only messages with its own tag."

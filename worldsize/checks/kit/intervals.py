@@ -34,7 +34,7 @@ def no_intervals(got: Any, expected: int) -> Complaint:
 
 def as_seconds(got: Any) -> np.ndarray:
     """Return forecasts that `no_intervals` let pass, as an array of seconds of shape [rows, 3]."""
-    return np.array([[number(value) for value in one] for one in got], float).reshape(-1, 3)
+    return np.array([list(map(number, one)) for one in got], float).reshape(-1, 3)
 
 
 def one_factor(middle: np.ndarray, measured: np.ndarray, near: float) -> str:

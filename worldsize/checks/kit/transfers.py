@@ -62,8 +62,14 @@ def rounds(trace: Trace) -> int:
 
     passed = 0
     while True:
-        for rank, own in enumerate(calls):
-            posted[rank] += _go_on(own, arrived)
+        for own, ready in zip(calls, posted, strict=True):
+            while own:  # up to a receive whose message has not arrived
+                t, receives = own[-1]
+                if receives and id(t) not in arrived:
+                    break
+                if not receives:
+                    ready.append(t)
+                own.pop()
         if not any(posted):
             return passed
 
@@ -71,11 +77,12 @@ def rounds(trace: Trace) -> int:
         taken: set[int] = set()  # receivers of this round
         for turn in range(len(posted)):  # another rank chooses first in each round
             own = posted[(passed + turn) % len(posted)]
-            leaving = next((t for t in own if t.dst not in taken), None)
-            if leaving is not None:
-                taken.add(leaving.dst)
-                own.remove(leaving)
-                arrived.add(id(leaving))
+            for t in own:
+                if t.dst not in taken:
+                    taken.add(t.dst)
+                    own.remove(t)
+                    arrived.add(id(t))
+                    break
 
 
 def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
@@ -88,18 +95,5 @@ def _calls(trace: Trace) -> list[list[tuple[Transfer, bool]]]:
     calls = []
     for own in timed:
         ordered = sorted(own, key=itemgetter(0, 1))
-        calls.append([(t, not sends) for _, sends, t in reversed(ordered)])  # `_go_on` pops from the end
+        calls.append([(t, not sends) for _, sends, t in reversed(ordered)])  # `rounds` pops from the end
     return calls
-
-
-def _go_on(own: list[tuple[Transfer, bool]], arrived: set[int]) -> list[Transfer]:
-    """Pop a rank's calls up to a receive whose message has not arrived, and return the messages that it posts."""
-    found = []
-    while own:
-        t, receives = own[-1]
-        if receives and id(t) not in arrived:
-            break
-        if not receives:
-            found.append(t)
-        own.pop()
-    return found

@@ -25,8 +25,15 @@ def _alike(after: Any, given: Any) -> bool:
         if not isinstance(after, np.ndarray) or (after.shape, after.dtype) != (given.shape, given.dtype):
             return False
         return np.array_equal(after, given, equal_nan=given.dtype.kind in "fc")
+
     if isinstance(given, dict):
-        return isinstance(after, dict) and set(after) == set(given) and all(_alike(after[key], given[key]) for key in given)
+        if not isinstance(after, dict) or set(after) != set(given):
+            return False
+        return all(_alike(after[key], value) for key, value in given.items())
+
     if isinstance(given, (tuple, list)):
-        return isinstance(after, (tuple, list)) and len(after) == len(given) and all(map(_alike, after, given))
+        if not isinstance(after, (tuple, list)) or len(after) != len(given):
+            return False
+        return all(map(_alike, after, given))
+
     return bool(after == given)

@@ -84,10 +84,10 @@ def first_difference(
         return None
 
     i = int(where[0])
-    pair = expected.reshape(-1)[i], got.reshape(-1)[i]
-    wanted, found = (f"{one:g}" for one in pair)
+    right, wrong = expected.reshape(-1)[i], got.reshape(-1)[i]
+    wanted, found = f"{right:g}", f"{wrong:g}"
     if wanted == found:  # six digits do not tell them apart
-        wanted, found = (f"{one:.17g}" for one in pair)
+        wanted, found = f"{right:.17g}", f"{wrong:.17g}"
     return (
         f"{of_whose}element {i}: expected {wanted} ({what}), got {found}"
         f" ({where.size} of {expected.size} elements differ)"
@@ -103,12 +103,17 @@ def is_row(got: Any) -> bool:
 
 def are_whole(*values: Any) -> bool:
     """Return whether all values are whole numbers, of Python or of NumPy; booleans are not."""
-    return not any(isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in values)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            return False
+    return True
 
 
 def is_whole(got: Any) -> bool:
     """Return whether `got` is a whole number, also as a tensor of no dimension, as in a list made of a tensor."""
-    return are_whole(got) or (isinstance(got, np.ndarray) and got.ndim == 0 and got.dtype.kind in "iu")
+    if isinstance(got, np.ndarray):
+        return got.ndim == 0 and got.dtype.kind in "iu"
+    return are_whole(got)
 
 
 def has_keys(got: Any, *keys: str) -> bool:

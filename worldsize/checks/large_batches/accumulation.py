@@ -17,7 +17,7 @@ from worldsize.checks.drivers.big_batch import stepped
 from worldsize.checks.kit.judge import Case, first_complaint, judge, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import differing, first_slip, same
-from worldsize.checks.large_batches.big_batch import BigBatch
+from worldsize.checks.large_batches.big_batch import LAYERS, BigBatch
 from worldsize.checks.overlap.live_graphs import passes, too_many
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.trace import Trace
@@ -123,8 +123,7 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
         return "The previous step was right. Is something left over from it, a gradient or a sum?"
 
     moved = (batch.start - got) / batch.rate  # the first step's gradient, because momentum begins at 0
-    slips = {words: given[rank] for words, given in batch.slips.items()}
-    found = first_slip(lambda given: same(moved, given, near_zero=NEAR_ZERO), slips)
+    found = first_slip(lambda given: same(moved, given[rank], near_zero=NEAR_ZERO), batch.slips)
     if found:
         return found
     if any(not same(told[step], got, near_zero=NEAR_ZERO) for told in returned):
@@ -136,33 +135,22 @@ def _mistake(ended: ArenaResult, batch: BigBatch, rank: int, step: int) -> str:
 
 
 def _wasteful(trace: Trace, batch: BigBatch) -> Complaint:
-    return _travel_too_often(trace, batch) or _all_at_once(trace, batch) or too_many(trace, batch) or batch.invented_work()
+    """Complain about gradients that travel more than once a step, or about more than one part in memory."""
+    if batch.ranks > 1:
+        at_the_start = (batch.ranks - 1) * batch.start.nbytes  # DDP's constructor sends rank 0's weights to all
+        one = 2 * (batch.ranks - 1) * batch.start.nbytes * len(batch.steps)
+        often = (trace.total_bytes() - at_the_start) / one
+        if batch.parts > 1 and abs(often - batch.parts) <= SMALL:
+            return (
+                f"the gradients travel {batch.parts} times a step, after every part: once is enough. Run forward and backward "
+                f"of all parts but the last inside `with ddp.no_sync():`."
+            )
+        if not 1 <= often <= 1 + SMALL:
+            return f"{number(often)} times the gradients' bytes travel in a step; expected once, plus a count."
 
-
-def _travel_too_often(trace: Trace, batch: BigBatch) -> Complaint:
-    if batch.ranks == 1:
-        return None
-
-    at_the_start = (batch.ranks - 1) * batch.start.nbytes  # DDP's constructor sends rank 0's weights to all
-    one = 2 * (batch.ranks - 1) * batch.start.nbytes * len(batch.steps)
-    often = (trace.total_bytes() - at_the_start) / one
-    if 1 <= often <= 1 + SMALL:
-        return None
-
-    if abs(often - batch.parts) <= SMALL and batch.parts > 1:
+    if batch.parts > 1 and passes(trace, 0, batch.task)[0] == LAYERS * len(batch.steps):
         return (
-            f"the gradients travel {batch.parts} times a step, after every part: once is enough. Run forward and backward of all "
-            f"parts but the last inside `with ddp.no_sync():`."
+            f"the {batch.parts} parts went through the model as one batch, with all its activations in memory at once: run "
+            f"forward and backward part by part."
         )
-    return f"{number(often)} times the gradients' bytes travel in a step; expected once, plus a count."
-
-
-def _all_at_once(trace: Trace, batch: BigBatch) -> Complaint:
-    """Complain if the parts went through the model as one batch."""
-    layers = batch.layers * len(batch.steps)
-    if batch.parts == 1 or passes(trace, 0, batch.task)[0] != layers:
-        return None
-    return (
-        f"the {batch.parts} parts went through the model as one batch, with all its activations in memory at once: run "
-        f"forward and backward part by part."
-    )
+    return too_many(trace, batch) or batch.invented_work()

@@ -24,6 +24,7 @@ from worldsize.units import count
 # 315 kB of weights: on two ranks half of them travel in one message, above 128 KiB. No few rows of one width have the bytes of
 # a few rows of another, so the bytes of activations tell their number of examples
 SIZES = [70, 384, 32, 5]
+LAYERS = len(SIZES) - 1
 MOMENTUM = 0.9
 FORWARD_S, BACKWARD_S = 0.001, 0.002
 
@@ -60,7 +61,7 @@ class BigBatch:
                     parts.append((generator.normal(size=(k, SIZES[0])), generator.integers(0, SIZES[-1], k)))
 
         rate = round(draws.uniform(0.05, 0.2), 3)
-        return cls(tuple(tasks), [[of_rank[k] for of_rank in by_rank] for k in range(steps)], rate)
+        return cls(tuple(tasks), list(map(list, zip(*by_rank, strict=True))), rate)
 
     @property
     def task(self) -> TrainingTask:
@@ -75,10 +76,6 @@ class BigBatch:
         return len(self.steps[0][0])
 
     @property
-    def layers(self) -> int:
-        return len(SIZES) - 1
-
-    @property
     def inputs(self) -> list[dict[str, Any]]:
         given = []
         for rank, own in enumerate(self.tasks):
@@ -87,9 +84,10 @@ class BigBatch:
         return given
 
     def __str__(self) -> str:
-        sizes = [[len(y) for _, y in parts] for parts in self.steps[0]]
-        shown = "; ".join(", ".join(map(str, own)) for own in sizes)
-        return f"{ranks_in_words(self.ranks)}, {count(self.parts, 'part')} of {shown} examples"
+        shown = []
+        for parts in self.steps[0]:
+            shown.append(", ".join(str(len(y)) for _, y in parts))
+        return f"{ranks_in_words(self.ranks)}, {count(self.parts, 'part')} of {'; '.join(shown)} examples"
 
     # ---- one device --------------------------------------------------------------------------
 
@@ -112,7 +110,10 @@ class BigBatch:
         """Complain about a rank that declared work on other numbers than the right weights lead to."""
         if self.work is None:
             return None
-        return next((on_other_numbers(one.rank) for one in self._trained[0] if not one.all_done), None)
+        for one in self._trained[0]:
+            if not one.all_done:
+                return on_other_numbers(one.rank)
+        return None
 
     def _weighed_ranks(self) -> list[WeighedRank]:
         return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.ranks)]
@@ -138,12 +139,13 @@ class BigBatch:
     def _sums(self, weights: np.ndarray, step: int, ranks: Sequence[WeighedRank]) -> tuple[np.ndarray, np.ndarray]:
         """Return each part's gradient of its summed loss at these weights, [ranks, parts, numbers], and its number of examples.
         """
-        sums = []
+        sums, counts = [], []
         for rank, parts in zip(ranks, self.steps[step], strict=True):
             network = Network(rank, self.task)
             torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), network.parameters())
             sums.append(_of_parts(network, rank, parts))
-        return np.array(sums), np.array([[len(y) for _, y in parts] for parts in self.steps[step]])
+            counts.append([len(y) for _, y in parts])
+        return np.array(sums), np.array(counts)
 
     # ---- slips -------------------------------------------------------------------------------
 

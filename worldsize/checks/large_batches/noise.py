@@ -32,6 +32,7 @@ CLEAR = {"float64": 1e-3, "float32": 5e-3}
 # one step: none passes by luck. By input, 35 to 100 of 100 draws suffice (measured). Even if 20 did, 1,000 draws would all fail
 # with a chance of 0.8 ** 1000 < 1e-90
 SAME, TRIES = 1e-9, 1000
+NUMBERS = 40  # of a gradient
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,17 @@ def draw(
 ) -> NoisySteps:
     """Draw steps in which each known mistake is clearly wrong, or right by its formula; `weak` steps have a negative |G|²."""
     for _ in range(TRIES):
-        gradients = [_gradients(generator, k, ranks, dtype, k in weak) for k in range(len(batches))]
+        gradients = []
+        for k in range(len(batches)):
+            # signal and noise change from step to step, each with a period of its own
+            strength, spread = (1, 3, 0.7)[k % 3], (1, 0.6, 0.5, 0.2)[k % 4]
+            if k in weak:
+                strength, spread = 0.15, 2.0
+            signal = generator.uniform(1.5, 2.5, NUMBERS) * generator.choice([-1, 1], NUMBERS) * strength
+            noise = generator.uniform(-1, 1, (ranks, NUMBERS)) * spread
+            # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
+            gradients.append([*(signal + noise - noise.mean(axis=0)).astype(dtype)])
+
         steps = NoisySteps(batches, gradients)
         if _tells(steps):
             return steps
@@ -121,33 +132,25 @@ def draw(
     raise AssertionError(f"noise_scale: {TRIES} draws for {ranks} ranks and batches {batches}, and in each a mistake is right")
 
 
-def _gradients(generator: np.random.Generator, k: int, ranks: int, dtype: str, weak: bool, numbers: int = 40) -> list[np.ndarray]:
-    """Draw the ranks' gradients of step k; signal and noise change from step to step, each with a period of its own."""
-    strength, spread = (0.15, 2.0) if weak else ((1, 3, 0.7)[k % 3], (1, 0.6, 0.5, 0.2)[k % 4])
-    signal = generator.uniform(1.5, 2.5, numbers) * generator.choice([-1, 1], numbers) * strength
-    noise = generator.uniform(-1, 1, (ranks, numbers)) * spread
-    # the ranks' noise adds up to zero, which makes the mean estimate of |G|² clearly positive
-    return [*(signal + noise - noise.mean(axis=0)).astype(dtype)]
-
-
 def _tells(steps: NoisySteps) -> bool:
     """Return whether each mistake is clearly wrong or exactly right, and no two are nearly alike without being the same."""
-    right, mistaken = estimate(steps), [value for value in _mistakes(steps).values() if np.isfinite(value)]
-    off = [abs(value / right - 1) for value in mistaken]
+    right, every = estimate(steps), np.array(list(_mistakes(steps).values()))
+    mistaken = every[np.isfinite(every)]
     apart = np.abs(np.diff(np.sort(mistaken))) / abs(right)
     alike = (apart > SAME) & (apart < 2 * TOLERANCE["float64"])
-    return not alike.any() and not _one_step_is_the_middle(steps) and all(one > CLEAR[steps.dtype] or one < SAME for one in off)
+    off = np.abs(mistaken / right - 1)
+    clear = (off > CLEAR[steps.dtype]) | (off < SAME)
+    if alike.any() or not clear.all():
+        return False
 
-
-def _one_step_is_the_middle(steps: NoisySteps) -> bool:
-    """Return whether, in an even number of steps, the first or last step has a middle ratio, or one step both middle values."""
+    # of an even number of steps, neither the first nor the last may have a middle ratio, and no step both middle values
     count = len(steps.batches)
     if count < 4 or count % 2:
-        return False
+        return True
     signal, noise = parts(steps.small, steps.big, *steps.norms)
     middles = [(count - 1) // 2, count // 2]
     of_ratio, of_signal, of_noise = (np.argsort(values)[middles] for values in (noise / signal, signal, noise))
-    return bool(np.isin(of_ratio, (0, count - 1)).any() or (of_signal == of_noise).any())
+    return not np.isin(of_ratio, (0, count - 1)).any() and not (of_signal == of_noise).any()
 
 
 def _first_wrong(ended: ArenaResult, drawn: list[NoisySteps]) -> Complaint:
@@ -217,6 +220,13 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
     signal, noise = parts(small, big, small_norm, big_norm)
     every = np.array(steps.gradients, float)
 
+    of_ratios, of_steps = {}, {}
+    for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2)):
+        words = f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once."
+        of_ratios[words] = float(np.sort(noise / signal)[place])
+        words = f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ)."
+        of_steps[words] = float(np.sort(noise)[place] / np.sort(signal)[place])
+
     def of(*given: Any) -> float:
         found = parts(*given)
         with np.errstate(all="ignore"):
@@ -262,18 +272,8 @@ def _mistakes_of(steps: NoisySteps, small_norm: np.ndarray) -> dict[str, float]:
             np.median(noise) / np.median(signal)
         ),
         **_without_negatives(signal, noise),
-        **{
-            f"This is the {which} of the two middle ratios: average |G|² and tr(Σ) separately, then divide once.": float(
-                np.sort(noise / signal)[place]
-            )
-            for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
-        },
-        **{
-            f"These are the {which} of the two middle steps: take the means of |G|² and of tr(Σ).": (
-                float(np.sort(noise)[place] / np.sort(signal)[place])
-            )
-            for which, place in (("lower", (len(signal) - 1) // 2), ("upper", len(signal) // 2))
-        },
+        **of_ratios,
+        **of_steps,
         "The gradients were averaged over the steps first: the noise scale is one of each step's own gradients.": of(
             small[0], big[0], np.mean(np.sum(every.mean(axis=0) ** 2, axis=1)), np.sum(every.mean(axis=(0, 1)) ** 2)
         ),

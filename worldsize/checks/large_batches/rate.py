@@ -124,7 +124,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     for name, plans, tried in (
         ("no warm-up, no drops", scaled, SCALED), ("no warm-up", dropping, DROPPED), ("a warm-up", warming, WARMED),
     ):  # fmt: skip
-        asked = [(int(step), *plan.asked) for plan in plans for step in plan.steps]
+        asked = []
+        for plan in plans:
+            asked += [(int(step), *plan.asked) for step in plan.steps]
         yield Case(
             name,
             lambda asked=asked: with_advice(arena.ranks(fn, [asked], driver=on_ranks.answers), _ADVICE),
@@ -156,17 +158,16 @@ def _wrong(returned: list[Any], plan: RatePlan) -> Complaint:
             return f"{plan}: step {step}: expected the rate, one number, {got}"
 
     rates, right = np.array(found, float), plan.course(plan.rises()[0])
-    if _alike(rates, right):
+    apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
+    if not apart.size:
         return None
 
-    apart = np.flatnonzero(~np.isclose(rates, right, rtol=EXACT, atol=0.0))
+    def gives_it(courses: list[np.ndarray]) -> bool:
+        return any(np.allclose(rates, course, rtol=EXACT, atol=0.0) for course in courses)
+
     step = int(apart[0])
-    named = first_slip(lambda courses: any(_alike(rates, course) for course in courses), _mistakes(plan))
+    named = first_slip(gives_it, _mistakes(plan))
     return f"{plan}: step {step}: expected {right[step]:.6g}, got {rates[step]:.6g}. {named}".rstrip()
-
-
-def _alike(rates: np.ndarray, course: np.ndarray) -> bool:
-    return bool(np.allclose(rates, course, rtol=EXACT, atol=0.0))
 
 
 # ---- mistakes --------------------------------------------------------------------------------
@@ -180,9 +181,22 @@ def _mistakes(plan: RatePlan) -> Mapping[str, list[np.ndarray]]:
         return [plan.course(rise, *more, **ways) for rise in rises]
 
     found = _wrong_scales(plan, courses) | _wrong_drops(plan, courses)
-    if plan.warmup_steps:
-        found = _otherwise_counted(plan) | found | _wrong_warmups(plan)
-    return found
+    if not plan.warmup_steps:
+        return found
+
+    counted = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, rises[1:], strict=True)}
+    if plan.batch < plan.base_batch:
+        counted |= {_STAYS: [plan.course(top=plan.base_rate)], _LEFT_OUT: [plan.course()]}
+    return counted | found | _wrong_warmups(plan)
+
+
+_COUNTED = (
+    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
+    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
+    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
+)
+_STAYS = "The batch is smaller than base_batch, and the rate stays at base_rate: it falls in proportion to the batch."
+_LEFT_OUT = "The batch is smaller than base_batch, and the warm-up is left out: it falls by the same amount at each step."
 
 
 def _wrong_scales(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray]]:
@@ -226,27 +240,6 @@ def _wrong_drops(plan: RatePlan, courses: Callable) -> dict[str, list[np.ndarray
         ],
         "The rate grows at the drop epochs: a tenth is 0.1 times.": [*undropped * 10.0**behind],
         "The rate is halved at the drop epochs: take a tenth of it.": [*undropped * 0.5**behind],
-    }
-
-
-_COUNTED = (
-    "It is one increment ahead: step 0 has the base rate, and each step adds the same amount.",
-    "The last step of the warm-up already has the scaled rate: the first step after the warm-up is the first at that rate.",
-    "It has one increment more than the warm-up has steps: step 0 has the base rate, the first step after it the scaled rate.",
-)
-
-
-def _otherwise_counted(plan: RatePlan) -> dict[str, list[np.ndarray]]:
-    found = {words: [plan.course(rise)] for words, rise in zip(_COUNTED, plan.rises()[1:], strict=True)}
-    if plan.batch >= plan.base_batch:
-        return found
-    return found | {
-        "The batch is smaller than base_batch, and the rate stays at base_rate: it falls in proportion to the batch.": [
-            plan.course(top=plan.base_rate)
-        ],
-        "The batch is smaller than base_batch, and the warm-up is left out: it falls by the same amount at each step.": [
-            plan.course()
-        ],
     }
 
 

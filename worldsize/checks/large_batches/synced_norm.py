@@ -16,7 +16,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words, though_right
+from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import sent_by_each
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
@@ -85,7 +85,7 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
 
 
 def _examine(ended: ArenaResult, task: NormTask) -> dict[str, Complaint]:
-    misshapen = first_complaint(_no_four(got, rank) for rank, got in enumerate(ended.returned))
+    misshapen = _no_four(ended.returned)
     if misshapen:
         return dict.fromkeys([FORWARD, BACKWARD, OWN, ONCE], misshapen)
 
@@ -126,12 +126,13 @@ def _promoted(returned: Sequence[Any], dtype: np.dtype) -> Complaint:
     return None
 
 
-def _no_four(got: Any, rank: int) -> Complaint:
-    wanted = f"rank {rank}: expected {', '.join(NAMES)}, four tensors, got"
-    if not isinstance(got, tuple):
-        return f"{wanted} {kind_in_words(got)}"
-    if len(got) != len(NAMES):
-        return f"{wanted} {len(got)} values"
+def _no_four(returned: Sequence[Any]) -> Complaint:
+    for rank, got in enumerate(returned):
+        wanted = f"rank {rank}: expected {', '.join(NAMES)}, four tensors, got"
+        if not isinstance(got, tuple):
+            return f"{wanted} {kind_in_words(got)}"
+        if len(got) != len(NAMES):
+            return f"{wanted} {len(got)} values"
     return None
 
 
@@ -142,20 +143,19 @@ def _wrong(held: Sequence[Any], right: Sequence[np.ndarray], name: str, task: No
     for rank, (got, expected) in enumerate(zip(held, right, strict=True)):
         near_zero = NEAR * float(np.abs(expected).max())
         complaint = first_difference(got, expected, rank, name, NEAR, near_zero)
-        if not complaint:
-            continue
+        if complaint:
+            break
+    else:
+        return None
 
-        def is_slip(given: list[np.ndarray], got: Any = got, rank: int = rank, near_zero: float = near_zero) -> bool:
-            return _alike(got, given[rank], near_zero)
-
-        slip = first_slip(is_slip, batch_norm_reference.slips(task, name))
-        if not slip and same(got, expected, 1e-4, 1e5 * near_zero):
-            slip = "The numbers are right, but only to half of their digits: x is float64, so compute in float64."
-        if not slip and 1 in task.rows and isinstance(got, np.ndarray) and np.isnan(got).all():
-            slip = LONE_ROW
-        return f"{complaint}. {slip}".rstrip()
-
-    return None
+    slip = first_slip(lambda given: _alike(got, given[rank], near_zero), batch_norm_reference.slips(task, name))
+    if slip:
+        return f"{complaint}. {slip}"
+    if same(got, expected, 1e-4, 1e5 * near_zero):
+        return f"{complaint}. The numbers are right, but only to half of their digits: x is float64, so compute in float64."
+    if 1 in task.rows and isinstance(got, np.ndarray) and np.isnan(got).all():
+        return f"{complaint}. {LONE_ROW}"
+    return f"{complaint}."
 
 
 def _alike(got: Any, slip: np.ndarray, near_zero: float) -> bool:
@@ -167,7 +167,7 @@ def _alike(got: Any, slip: np.ndarray, near_zero: float) -> bool:
 
 
 def _unsafe(ended: ArenaResult, task: NormTask) -> Complaint:
-    misshapen = first_complaint(_no_four(got, rank) for rank, got in enumerate(ended.returned))
+    misshapen = _no_four(ended.returned)
     if misshapen:
         return misshapen
 
