@@ -81,7 +81,7 @@ def _tied_case(arena: Arena, fn: Callable) -> Case:
         totals.append(sizes * generator.choice([-1, 1], numbers))
 
     residuals = [generator.integers(-2, 3, numbers) / 2 for _ in range(n)]
-    step = SparseStep([t - e for t, e in zip(totals, residuals, strict=True)], residuals, k)
+    step = SparseStep(list(map(np.subtract, totals, residuals)), residuals, k)
     name = f"{ranks_in_words(n)}, {numbers} numbers of float64, k = {k}, of which several have the size of the last"
     return Case(name, partial(_run, arena, fn, [step]), partial(_examine_tied, step))
 
@@ -105,7 +105,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
     needed, rounding = _needed(steps), ROUNDING[str(steps[0].average.dtype)]
     for number, step in enumerate(steps, 1):
-        averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
+        averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         average = _wrong_average(averages, step, number, rounding)
         if average and step.totals[0].size > LAST_OF_INT16 and 0 < ended.trace.total_bytes() < needed.size_bytes:
             average += f" {_SHORT}"
@@ -128,14 +128,14 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
     if complaint:
         return {AVERAGE: complaint}
 
-    averages, kept = ([told[0][part] for told in ended.returned] for part in (0, 1))
+    averages, kept = zip(*[told[0] for told in ended.returned], strict=True)
     shape = step.totals[0].shape
     for rank, (average, residual) in enumerate(zip(averages, kept, strict=True)):
         for name, got in (("the average", average), ("the residual", residual)):
             if got.shape != shape:
                 return {AVERAGE: f"rank {rank}: expected {name} of shape {list(shape)}, got shape {list(got.shape)}"}
 
-    sent = [total - residual for total, residual in zip(step.totals, kept, strict=True)]
+    sent = list(map(np.subtract, step.totals, kept))
     for rank, (own, residual) in enumerate(zip(sent, kept, strict=True)):
         found = np.count_nonzero(own)
         if found != step.k:
