@@ -16,7 +16,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, declared_work
 from worldsize.checks.kit.unchanged import changed
@@ -79,10 +78,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         link = SLOW if size.ranks == 3 else None
         yield Case(
             name,
-            lambda sequence=sequence, link=link, driver=driver: with_advice(
-                arena.ranks(fn, sequence.inputs(), link=link, driver=driver), _ADVICE
-            ),
+            lambda sequence=sequence, link=link, driver=driver: arena.ranks(fn, sequence.inputs(), link=link, driver=driver),
             lambda ended, sequence=sequence, link=link: _examine(ended, sequence, slow=link is not None),
+            _ADVICE,
         )
 
 
@@ -100,22 +98,20 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
         if size.greatest_score:
             q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
-        sequence = Sequence1D(q, k, v, _layout(size, generator), size.causal)
+
+        numbers = np.arange(size.length)
+        if size.layout == "at random":
+            numbers = generator.permutation(numbers)
+        tokens = np.array_split(numbers, size.ranks)
+        if size.layout == "dealt out":
+            tokens = [numbers[rank :: size.ranks] for rank in range(size.ranks)]
+        owned = tuple(tuple(sorted(own.tolist())) for own in tokens)
+        sequence = Sequence1D(q, k, v, owned, size.causal)
         right = attended(sequence)
 
         clear = 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
         if not any(all(map(same, rows, right, repeat(clear))) for rows in slips(sequence).values()):
             return sequence
-
-
-def _layout(size: RingCase, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
-    n, numbers = size.ranks, np.arange(size.length)
-    if size.layout == "dealt out":
-        return tuple(tuple(numbers[rank::n].tolist()) for rank in range(n))
-
-    if size.layout == "at random":
-        numbers = generator.permutation(numbers)
-    return tuple(tuple(sorted(part.tolist())) for part in np.array_split(numbers, n))
 
 
 def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, Complaint]:
@@ -137,8 +133,8 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     rounds = _RingRounds(ended.trace, sequence)
     invented = _invented_work(sequence)
     # `metered` is counted in the function's own process: it can only cost points
-    held = invented or rounds.too_many_held() or (metered and _too_many_tensors(metered))
-    found[TWO] = though_right("the rows", held or None)
+    held = invented or rounds.too_many_held() or _too_many_tensors(metered)
+    found[TWO] = though_right("the rows", held)
     found[AHEAD] = though_right("the rows", invented or rounds.not_ahead(slow))
     return found
 
@@ -159,15 +155,18 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
         slip = first_slip(
             lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], near, near_zero), slips(sequence)
         )
-        if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
-            slip = (
-                "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no "
-                "key of a block."
+        if slip:
+            return f"{complaint}. {slip}"
+        if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+            return f"{complaint}."
+        if np.isnan(got).any():
+            return (
+                f"{complaint}. NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a "
+                f"query sees no key of a block."
             )
-
-        if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
-            slip = SINGLE_WORDS
-        return f"{complaint}. {slip}".rstrip()
+        if dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
+            return f"{complaint}. {SINGLE_WORDS}"
+        return f"{complaint}."
     return None
 
 

@@ -7,9 +7,9 @@ arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an ex
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,30 +181,20 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
     if most is None:
         return "Without a capacity, no token is dropped."
 
+    places = set(range(len(own)))
     last_first = experts.kept(own[::-1], most)
-    if got == sorted(set(range(len(own))) - {len(own) - 1 - place for place in last_first}):
+    if got == sorted(places - {len(own) - 1 - place for place in last_first}):
         return "An expert takes the first tokens of a rank, and drops the later ones."
 
-    if got == _dropped_of_all(rank, mixture):
+    earlier = list(chain(*mixture.chosen[:rank]))
+    kept_of_all = experts.kept([*earlier, *own], most)
+    if got == sorted(places - {place - len(earlier) for place in kept_of_all}):
         return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
         return "The capacity is for each expert, not for all of a rank's tokens."
     if set(got) < set(mixture.dropped(rank)):
         return f"An expert takes {most} of a rank's tokens at most."
     return ""
-
-
-def _dropped_of_all(rank: int, mixture: Mixture) -> list[int]:
-    """Return the tokens that a rank drops if the capacity is for all ranks' tokens together."""
-    taken: Counter[int] = Counter()
-    dropped = []
-
-    for other in range(rank + 1):
-        for place, expert in enumerate(mixture.chosen[other]):
-            taken[expert] += 1
-            if other == rank and taken[expert] > mixture.capacity:
-                dropped.append(place)
-    return dropped
 
 
 def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
