@@ -171,7 +171,12 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     products, scores = _passes(plan.recomputed)
     layer_flops = products * 24 * act * model.hidden / t + scores * 4 * act * model.tokens / t
-    compute_s = layer_flops / cluster.flops + _traffic_bytes(model, plan) / cluster.memory_bytes_per_s
+    around = 18.5 * act  # bytes that norms and residual read and write
+    if plan.sequence_parallel:
+        around /= t
+    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / t  # softmax and dropout
+    traffic_bytes = products * (around + 14 * act / t) + scores * tables  # 14: GELU, and what comes before it
+    compute_s = layer_flops / cluster.flops + traffic_bytes / cluster.memory_bytes_per_s
     compute_s += cluster.layer_overhead_s
 
     all_reduces = 4 + 2 * (plan.recomputed == "whole")
@@ -220,17 +225,6 @@ def exposed_s(all_reduce_s: float, layers: int, backward_s: float, pipeline: int
         first_s = before_s + (chunk_layers - 1) * backward_s
         left += [(chunk * chunk_layers + 1) * bucket_s - before_s, (chunk + 1) * chunk_layers * bucket_s - first_s]
     return max(left)
-
-
-def _traffic_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the bytes of activations that a layer reads and writes in all passes: norms and residual, GELU, softmax, dropout."""
-    products, scores = _passes(plan.recomputed)
-    act = plan.micro_batch * model.tokens * model.hidden
-    around = 18.5 * act  # norms and residual
-    if plan.sequence_parallel:
-        around /= plan.tensor
-    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor  # softmax and dropout
-    return products * (around + 14 * act / plan.tensor) + scores * tables
 
 
 def _layer_bytes(model: Transformer, plan: Plan, recomputed: str) -> float:

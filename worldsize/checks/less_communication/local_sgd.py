@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -56,12 +55,6 @@ class LocalTraining:
     @property
     def rounds(self) -> int:
         return len(self.targets[0])
-
-    def inputs(self) -> list[dict[str, Any]]:
-        given = []
-        for targets, left in zip(self.targets, self.left, strict=True):
-            given.append({"weights": self.start, "targets": targets, "left": left, "in_place": self.in_place})
-        return given
 
     def end(self, rank: int, weights: np.ndarray, number: int) -> np.ndarray:
         """Return the rank's weights after its local steps in round `number`."""
@@ -128,8 +121,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         # its messages exceed 128 KiB, which no wire copies
         (OUTER, draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")),
     ):
-        given = (task.inputs(), task.rounds, task.rate, task.momentum)
-        run = partial(arena.ranks, fn, *given, driver=less_communication.local_rounds)
+        inputs = []
+        for targets, left in zip(task.targets, task.left, strict=True):
+            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place})
+        driver = less_communication.local_rounds
+        run = partial(arena.ranks, fn, inputs, task.rounds, task.rate, task.momentum, driver=driver)
         yield Case(str(task), run, partial(_examine, task, what), _ADVICE)
 
 
@@ -139,13 +135,11 @@ def draw_training(
 ) -> LocalTraining:  # fmt: skip
     """Draw a training of `n` ranks, each with its own targets and strengths."""
     generator = np.random.default_rng(arena.draws.getrandbits(32))
-
-    def normal(*shape: int) -> np.ndarray:
-        return generator.normal(size=shape).astype(dtype)
-
     # a strength per weight, so that no later average makes up for a missing one
     left = [generator.uniform(0.2, 0.8, numbers).astype(dtype) for _ in range(n)]
-    return LocalTraining(normal(numbers), [normal(rounds, numbers) for _ in range(n)], left, rate, momentum, in_place)
+    start = generator.normal(size=numbers).astype(dtype)
+    targets = [generator.normal(size=(rounds, numbers)).astype(dtype) for _ in range(n)]
+    return LocalTraining(start, targets, left, rate, momentum, in_place)
 
 
 def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:

@@ -236,27 +236,19 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
             f"start and an all-reduce of each gradient at each step."
         )
 
-    known = None
-    if others:
-        known = _known_by_size(extra / (others * steps), training, sum(sizes), learning, shared)
-    return known or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
-
-
-def _known_by_size(each: float, training: OverlapTraining, every: int, learning: int, shared: int) -> Complaint:
-    """Return words for the mistake that explains `each`, the excess bytes per step and per rank but one; else None."""
     parts = training.task["parts"]
-    mistakes = {
+    mistakes = {  # by the excess bytes, per step and per rank but one
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
-        2 * (every - learning): "frozen tensors are added up at every step, although they have no gradient.",
+        2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
         2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
         2 * learning: "every gradient is added up twice a step.",
-        every: "the weights travel at every step too: once at the start is enough.",
+        sum(sizes): "the weights travel at every step too: once at the start is enough.",
     }
-    return mistakes.get(each)
-
-
-def _not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-    return _not_sums(trace, training, 1, "one all-reduce of all gradients")
+    if others:
+        each = extra / (others * steps)
+        if each in mistakes:
+            return mistakes[each]
+    return f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
 def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: str) -> Complaint:
@@ -271,3 +263,6 @@ def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: st
     if round(each) == tensors:
         why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"
     return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
+
+
+_not_one_sum = partial(_not_sums, expected=1, wanted="one all-reduce of all gradients")
