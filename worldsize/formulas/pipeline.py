@@ -70,7 +70,7 @@ def play(
     spans = []
 
     while any(place[d] < len(actions) for d, actions in enumerate(schedules)):
-        moved, waits = False, {}
+        moved, waits = False, {}  # waits: of each device that cannot go on
         for device, actions in enumerate(schedules):
             while place[device] < len(actions):
                 way, micro, *chunk = actions[place[device]]

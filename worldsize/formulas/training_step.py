@@ -11,7 +11,7 @@ transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from worldsize.formulas import activations, sharding
 
@@ -97,7 +97,8 @@ class Accelerator:
 def parameters(model: Transformer) -> int:
     """Return the model's parameters: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
     _check(model)
-    return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + _embedding(model)
+    embedding = (model.vocabulary + model.tokens) * model.hidden
+    return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + embedding
 
 
 def flops(model: Transformer, sequences: int, recomputed: str = "whole") -> float:
@@ -138,8 +139,8 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
     """
     _check(model)
     layers = _layers_a_stage(model, plan)
-    on_rank = layers * (12 * model.hidden**2 + 13 * model.hidden) + _embedding(model)
-    held = sharding.memory(on_rank / plan.tensor, plan.data, plan.zero)
+    of_stage = parameters(replace(model, layers=layers))
+    held = sharding.memory(of_stage / plan.tensor, plan.data, plan.zero)
 
     in_flight = float(min(plan.micro_batches, plan.pipeline))
     if plan.chunks > 1:
@@ -175,7 +176,7 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
     if plan.sequence_parallel:
         around /= t
     tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / t  # softmax and dropout
-    traffic_bytes = products * (around + 14 * act / t) + scores * tables  # 14: GELU, and what comes before it
+    traffic_bytes = products * (around + 14 * act / t) + scores * tables  # 14: GELU
     compute_s = layer_flops / cluster.flops + traffic_bytes / cluster.memory_bytes_per_s
     compute_s += cluster.layer_overhead_s
 
@@ -241,10 +242,6 @@ def _passes(recomputed: str) -> tuple[int, int]:
     if recomputed not in RECOMPUTED:
         raise ValueError(f'flops: expected recomputed as "", "attention" or "whole", got {recomputed!r}.')
     return 3 + (recomputed == "whole"), 3 + (recomputed != "")
-
-
-def _embedding(model: Transformer) -> int:
-    return (model.vocabulary + model.tokens) * model.hidden
 
 
 def _layers_a_stage(model: Transformer, plan: Plan) -> int:
