@@ -119,9 +119,7 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
     sequence = replace(sequence, work=ended.work)
 
-    # a grader weighs the work on each block, so rows made with other work cannot be compared
-    unread = _wrong_work(ended.trace, sequence.world_size)
-    wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
+    wrong = _wrong_rows(returned, ended.trace, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
 
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
@@ -130,19 +128,28 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     if sequence.world_size == 1:
         return found
 
-    rounds = _RingRounds(ended.trace, sequence)
     invented = _invented_work(sequence)
     # `metered` is counted in the function's own process: it can only cost points
-    held = invented or rounds.too_many_held() or _too_many_tensors(metered)
+    held = invented or _too_many_held(ended.trace, sequence) or _too_many_tensors(metered)
     found[TWO] = though_right("the rows", held)
-    found[AHEAD] = though_right("the rows", invented or rounds.not_ahead(slow))
+    found[AHEAD] = though_right("the rows", invented or _not_ahead(ended.trace, sequence, slow))
     return found
 
 
 # ---- values ----------------------------------------------------------------------------------
 
 
-def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
+def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> Complaint:
+    """Return a complaint about a rank that did not work once on each block, or about wrong rows; None if all are right.
+
+    A grader weighs the work on each block, so rows made with other work cannot be compared.
+    """
+    n = sequence.world_size
+    for rank in range(n):
+        worked = len(declared_work(trace, rank))
+        if worked != n:
+            return f"rank {rank} called attend {count(worked, 'time')}, expected {n}: once for each rank's block."
+
     dtype = str(sequence.q.dtype)
     near = NEAR[dtype]
     for rank, expected in enumerate(attended(sequence)):
@@ -215,74 +222,64 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
-def _wrong_work(trace: Trace, n: int) -> Complaint:
-    """Return a complaint if a rank did not work once on each block."""
+def _rounds(trace: Trace, sequence: Sequence1D) -> Iterator[tuple[int, list[Span], list[int]]]:
+    """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
+    n = sequence.world_size
+    step = -1 if stray(trace, ring_links(n)) else 1
     for rank in range(n):
-        got = len(declared_work(trace, rank))
-        if got != n:
-            return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
+        order = [(rank - step * k) % n for k in range(n)]
+        yield rank, declared_work(trace, rank), list(map(sequence.block_bytes, order))
+
+
+def _too_many_held(trace: Trace, sequence: Sequence1D) -> Complaint:
+    """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
+    for rank, spans, blocks in _rounds(trace, sequence):
+        for work, span in enumerate(spans):
+            received = _bytes(trace, span.start_s, dst=rank)
+            if received > sum(blocks[1 : work + 2]):
+                held = int(np.searchsorted(np.cumsum(blocks[1:]), received, side="right"))
+                return (
+                    f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
+                    f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
+                )
     return None
 
 
-class _RingRounds:
-    """A rank's own events in order: its work on each block, and the bytes received and sent by then."""
+def _not_ahead(trace: Trace, sequence: Sequence1D, slow: bool) -> Complaint:
+    """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
 
-    def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
-        self._trace, self._sequence = trace, sequence
-        n = sequence.world_size
-        self._step = -1 if stray(trace, ring_links(n)) else 1
-
-    def too_many_held(self) -> Complaint:
-        """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
-        for rank, spans, blocks in self._each():
-            for work, span in enumerate(spans):
-                received = self._bytes(span.start_s, dst=rank)
-                if received > sum(blocks[1 : work + 2]):
-                    held = int(np.searchsorted(np.cumsum(blocks[1:]), received, side="right"))
-                    return (
-                        f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
-                        f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
-                    )
-        return None
-
-    def not_ahead(self, slow: bool) -> Complaint:
-        """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
-
-        The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
-        """
-        for rank, spans, blocks in self._each():
-            for work, span in enumerate(spans[:-1]):
-                if self._bytes(span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
-                    return (
-                        f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: no "
-                        f"part of the way is hidden. isend it first, then work, then receive the next one."
-                    )
-        for rank, spans, blocks in self._each():
-            early = []
-            for work, span in enumerate(spans[:-1]):
-                if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
-                    early.append(work)
-            if slow and 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
+    The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
+    """
+    for rank, spans, blocks in _rounds(trace, sequence):
+        for work, span in enumerate(spans[:-1]):
+            if _bytes(trace, span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
                 return (
-                    f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
-                    f"first, then receive."
+                    f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: no "
+                    f"part of the way is hidden. isend it first, then work, then receive the next one."
                 )
+    if not slow:
         return None
 
-    def _each(self) -> Iterator[tuple[int, list[Span], list[int]]]:
-        """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
-        n = self._sequence.world_size
-        for rank in range(n):
-            order = [(rank - self._step * k) % n for k in range(n)]
-            yield rank, declared_work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
+    for rank, spans, blocks in _rounds(trace, sequence):
+        early = []
+        for work, span in enumerate(spans[:-1]):
+            if _bytes(trace, span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
+                early.append(work)
+        if 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
+            return (
+                f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
+                f"first, then receive."
+            )
+    return None
 
-    def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
-        """Return the bytes of the messages that have ended, or `began`, by a moment."""
-        total = 0
-        for t in self._trace.transfers:
-            if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
-                total += t.size_bytes
-        return total
+
+def _bytes(trace: Trace, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
+    """Return the bytes of the messages that have ended, or `began`, by a moment."""
+    total = 0
+    for t in trace.transfers:
+        if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
+            total += t.size_bytes
+    return total
 
 
 def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:

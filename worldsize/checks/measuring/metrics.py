@@ -158,8 +158,8 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
     """Return recall and precision of scores >= threshold, and average precision: the slow reference."""
     before, area = 0.0, 0.0
-    for every in np.unique(scores)[::-1]:
-        recall, precision = _at(scores, labels, every)
+    for each in np.unique(scores)[::-1]:
+        recall, precision = _at(scores, labels, each)
         area += (recall - before) * precision
         before = recall
     return *_at(scores, labels, threshold), area
@@ -280,7 +280,8 @@ def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
     return {
         "This is recall times precision at the threshold. Average precision takes every score as a threshold.":
             [at_threshold[0] * at_threshold[1]] * n,
-        "The lowest scores came first: the surest example has the highest score.": [metrics(-scores, labels, 0.0)[2]] * n,
+        "The lowest scores came first: the surest example has the highest score.":
+            [metrics(-scores, labels, spread.threshold)[2]] * n,
         "This is the area under lines from point to point (the trapezoidal rule), which promises more than the model holds. "
         "Each gain in recall counts with the precision at its own threshold.": [float(trapezoids.sum())] * n,
         "This takes the highest precision at that recall or a higher one (interpolated). Each gain in recall counts with the "

@@ -104,7 +104,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
     for shortest, workers in enumerate(((1, 2, 4), (8, 2, 1), (2, 6, 3))):
-        yield _bound(arena, fn, *_slower(arena, workers, shortest), "slower than one worker")
+        one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]  # at least 0.3 s apart, so no other job passes for the bound
+        one_s.insert(shortest, draw(1.4, 1.7))
+        many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
+        slower = MeasuredJobs(workers, tuple(one_s), tuple(many_s))
+        yield _bound(arena, fn, slower, one_s[shortest], "slower than one worker")
 
     yield from _every_say(arena, fn, BEYOND)
 
@@ -132,15 +136,6 @@ def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case
         for place, n in enumerate(SAY_WORKERS):
             if n in (say.changing or say.of_workers):
                 yield _saying(arena, fn, jobs_s, say, place, before)
-
-
-def _slower(arena: Arena, workers: tuple[int, ...], shortest: int) -> tuple[MeasuredJobs, float]:
-    """Return jobs that take many workers longer than one, the shortest at this index; and the shortest's seconds."""
-    draw = arena.draws.uniform
-    one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]  # at least 0.3 s apart, so no other job passes for the bound
-    one_s.insert(shortest, draw(1.4, 1.7))
-    many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
-    return MeasuredJobs(workers, tuple(one_s), tuple(many_s)), one_s[shortest]
 
 
 Examine = Callable[[ArenaResult], dict[str, Complaint]]

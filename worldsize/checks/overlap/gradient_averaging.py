@@ -104,7 +104,7 @@ ON_ITS_WAY = (
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _not_one_sum}))
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _wrong_sums}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
@@ -134,11 +134,7 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
         STEADY.also(buckets=[[3], [2, 1], [0]]),
         ALONE.also(buckets=whole),
     )
-
-    def not_one_a_bucket(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _not_sums(trace, training, len(training.task["buckets"]), "one for each bucket")
-
-    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: not_one_a_bucket}))
+    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: _wrong_sums}))
 
 
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
@@ -149,10 +145,10 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
     parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # no number over 4 is also a number of ranks
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
-    def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _wrong_bytes(trace, training) or _not_one_sum(trace, training)
+    def wrong_messages(trace: Trace, training: OverlapTraining) -> Complaint:
+        return _wrong_bytes(trace, training) or _wrong_sums(trace, training)
 
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: wrong_messages}))
 
 
 # ---- cases -----------------------------------------------------------------------------------
@@ -251,9 +247,13 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
     return f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: str) -> Complaint:
-    """Return a complaint about wrong bytes, or about another number of all-reduces a step than `expected`; else None."""
+def _wrong_sums(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Return a complaint about wrong bytes, or about more or fewer all-reduces a step than buckets, or than one; else None."""
     n, steps = training.world_size, training.task["steps"]
+    expected, wanted = 1, "one all-reduce of all gradients"
+    if training.task["buckets"]:
+        expected, wanted = len(training.task["buckets"]), "one for each bucket"
+
     sent = sent_by_each(trace)[n - 1]  # the last rank sends nothing in the initial broadcast
     each = sent / max(1, 2 * (n - 1) * steps)
     if n == 1 or each == expected:
@@ -263,6 +263,3 @@ def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: st
     if round(each) == tensors:
         why = f" The network has {tensors} tensors that learn: is that one all-reduce for each?"
     return f"rank {n - 1} takes part in {count(round(each), 'all-reduce')} a step; expected {wanted}.{why}"
-
-
-_not_one_sum = partial(_not_sums, expected=1, wanted="one all-reduce of all gradients")
