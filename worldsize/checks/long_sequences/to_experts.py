@@ -258,10 +258,10 @@ def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
                 return told + "Send a row to its expert's rank alone: not to all ranks, and not padded."
             return told + "Send rows straight to the expert's rank, and straight back."
 
-    for rank, told in enumerate(ended.returned):
-        if told["calls"] > 1:  # counted in the function's own process: it can only cost points
+    for rank, returned in enumerate(ended.returned):
+        if returned["calls"] > 1:  # counted in the function's own process: it can only cost points
             return (
-                f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, since one "
+                f"rank {rank}'s expert worked {count(returned['calls'], 'time')}: put all ranks' rows together first, since one "
                 f"matrix product is faster than many."
             )
     return None
