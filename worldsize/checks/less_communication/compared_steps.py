@@ -89,7 +89,7 @@ class StepWithResiduals:
 
     @property
     def sent(self) -> ByRank:
-        """What each rank takes off its total, because it has travelled."""
+        """The part of each rank's total that travels, and is taken off it."""
         raise NotImplementedError
 
     @cached_property
