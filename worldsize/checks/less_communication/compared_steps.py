@@ -185,7 +185,7 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
 
 
 def all_differ(right: np.ndarray, slips: dict[str, ByRank], clear: float) -> bool:
-    """Return whether every two of rank 0's results, the right one and those of slips, differ by more than `clear` somewhere."""
+    """Return whether every two of rank 0's results, the right one and the slips', differ by more than `clear` somewhere."""
     results = [right]
     for by_rank in slips.values():
         results.append(by_rank[0])

@@ -167,10 +167,14 @@ def _wrong_actions(actions: Any, micro_batches: int) -> Complaint:
         return f"expected a list of actions, got {shown(actions, 40)}{lazy}"
 
     for place, action in enumerate(actions):
-        if not _is_action(action):
-            return f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
-        if not 0 <= action[1] < micro_batches:
-            return f"{action[0]} {action[1]} names no micro-batch: they are numbered from 0 to {micro_batches - 1}"
+        wrong = f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
+        if not isinstance(action, tuple) or len(action) != 2:
+            return wrong
+        way, micro = action
+        if not isinstance(way, str) or way not in WAYS or not are_whole(micro):
+            return wrong
+        if not 0 <= micro < micro_batches:
+            return f"{way} {micro} names no micro-batch: they are numbered from 0 to {micro_batches - 1}"
 
     done = Counter(actions)
     for way, k in product(WAYS, range(micro_batches)):
@@ -180,14 +184,6 @@ def _wrong_actions(actions: Any, micro_batches: int) -> Complaint:
             return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
 
     return None
-
-
-def _is_action(action: Any) -> bool:
-    if not isinstance(action, tuple) or len(action) != 2:
-        return False
-
-    way, micro = action
-    return isinstance(way, str) and way in WAYS and are_whole(micro)
 
 
 def _micros(actions: Sequence[Action], way: str) -> list[int]:
