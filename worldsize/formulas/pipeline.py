@@ -70,16 +70,20 @@ def play(
     spans = []
 
     while any(place[d] < len(actions) for d, actions in enumerate(schedules)):
-        moved = False
+        moved, waits = False, {}  # waits: of each device that cannot go on
         for device, actions in enumerate(schedules):
             while place[device] < len(actions):
-                part, action = _part_of(actions[place[device]], device, devices)
+                way, micro, *chunk = actions[place[device]]
+                part, action = sum(chunk) * devices + device, (way, micro)
                 needs = needed(part, action, devices * chunks)
-                if any(need not in ended for need in needs):
+                missing = [need for need in needs if need not in ended]
+                if missing:
+                    other, what = missing[0]
+                    waits[device] = (action, other % devices, what)
                     break
                 ready_s = (ended[other, what] + hop_s * (other % devices != device) for other, what in needs)
                 start_s = max(free_s[device], *ready_s, 0.0)
-                free_s[device] = ended[part, action] = start_s + seconds[action[0]][device] / chunks
+                free_s[device] = ended[part, action] = start_s + seconds[way][device] / chunks
                 label = _named(action)
                 if chunks > 1:
                     label += f"{_OF_CHUNK}{part // devices}"
@@ -87,15 +91,9 @@ def play(
                 place[device] += 1
                 moved = True
         if not moved:
-            raise Stuck(_waits(schedules, place, ended, chunks))
+            raise Stuck(waits)
 
     return Trace(devices, spans=tuple(sorted(spans, key=lambda s: s.start_s)))
-
-
-def _part_of(action: Sequence, device: int, devices: int) -> tuple[int, Action]:
-    """Return (the part of the model, the action without its chunk)."""
-    way, micro, *chunk = action
-    return sum(chunk) * devices + device, (way, micro)
 
 
 def needed(stage: int, action: Action, stages: int) -> list[tuple[int, Action]]:
@@ -172,20 +170,6 @@ def in_flight(trace: Trace) -> list[int]:
         held = accumulate((change for _, change in sorted(own.items())), initial=0)
         peaks.append(max(held))
     return peaks
-
-
-def _waits(
-    schedules: Schedules, place: Sequence[int], ended: dict, chunks: int
-) -> dict[int, tuple[Action, int, Action]]:
-    waits = {}
-    for device, actions in enumerate(schedules):
-        if place[device] < len(actions):
-            part, action = _part_of(actions[place[device]], device, len(schedules))
-            needs = needed(part, action, len(schedules) * chunks)
-            other, missing = next(need for need in needs if need not in ended)
-            waits[device] = (action, other % len(schedules), missing)
-
-    return waits
 
 
 def _named(action: Action) -> str:

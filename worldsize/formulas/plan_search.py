@@ -7,6 +7,7 @@ layers, and any search smarter than trying everything.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from worldsize.formulas import training_step
 from worldsize.formulas.training_step import RECOMPUTED, Plan, Transformer
@@ -19,14 +20,20 @@ def plans(
 
     data · micro_batch divides the global batch. With more than one chunk the stages divide the micro-batches.
     """
-    for tensor in _divisors(gpus):
-        if model.heads % tensor:
+    for tensor, pipeline in product(_divisors(gpus), repeat=2):
+        if gpus % (tensor * pipeline) or model.heads % tensor or model.layers % pipeline:
             continue
-        for pipeline in _divisors(gpus // tensor):
-            data = gpus // (tensor * pipeline)
-            if model.layers % pipeline or global_batch % data:
+        data = gpus // (tensor * pipeline)
+        if global_batch % data:
+            continue
+
+        for micro_batch, chunks in product(_divisors(global_batch // data), _divisors(model.layers // pipeline)):
+            micro_batches = global_batch // (data * micro_batch)
+            if chunks > 1 and (chunks > most_chunks or pipeline == 1 or micro_batches % pipeline):
                 continue
-            yield from _of_sizes(model, (tensor, pipeline, data), global_batch, most_chunks, overlap)
+            for recomputed in RECOMPUTED:
+                sizes = (tensor, pipeline, data, micro_batch, global_batch, chunks)
+                yield Plan(*sizes, recomputed=recomputed, overlap=overlap)
 
 
 def fastest(
@@ -39,19 +46,6 @@ def fastest(
         if sum(training_step.memory(model, plan).values()) <= memory_bytes
     ]
     return min(fitting, key=lambda plan: sum(training_step.seconds(model, plan).values()), default=None)
-
-
-def _of_sizes(
-    model: Transformer, sizes: tuple[int, int, int], global_batch: int, most_chunks: int, overlap: bool
-) -> Iterator[Plan]:
-    _, pipeline, data = sizes
-    for micro_batch in _divisors(global_batch // data):
-        micro_batches = global_batch // (data * micro_batch)
-        for chunks in _divisors(model.layers // pipeline):
-            if chunks > 1 and (chunks > most_chunks or pipeline == 1 or micro_batches % pipeline):
-                continue
-            for recomputed in RECOMPUTED:
-                yield Plan(*sizes, micro_batch, global_batch, chunks, recomputed=recomputed, overlap=overlap)
 
 
 def _divisors(number: int) -> list[int]:

@@ -11,7 +11,7 @@ transformer models", arXiv:2205.05198, 2022. S. Rajbhandari et al., "ZeRO", SC 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from worldsize.formulas import activations, sharding
 
@@ -97,7 +97,8 @@ class Accelerator:
 def parameters(model: Transformer) -> int:
     """Return the model's parameters: 12 l h² (1 + 13/(12h) + (V + s)/(12 l h)). Megatron-LM, 2021, equation 2."""
     _check(model)
-    return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + _embedding(model)
+    embedding = (model.vocabulary + model.tokens) * model.hidden
+    return 12 * model.layers * model.hidden**2 + 13 * model.layers * model.hidden + embedding
 
 
 def flops(model: Transformer, sequences: int, recomputed: str = "whole") -> float:
@@ -138,8 +139,8 @@ def memory(model: Transformer, plan: Plan) -> dict[str, float]:
     """
     _check(model)
     layers = _layers_a_stage(model, plan)
-    on_rank = layers * (12 * model.hidden**2 + 13 * model.hidden) + _embedding(model)
-    held = sharding.memory(on_rank / plan.tensor, plan.data, plan.zero)
+    of_stage = parameters(replace(model, layers=layers))
+    held = sharding.memory(of_stage / plan.tensor, plan.data, plan.zero)
 
     in_flight = float(min(plan.micro_batches, plan.pipeline))
     if plan.chunks > 1:
@@ -171,7 +172,12 @@ def seconds(model: Transformer, plan: Plan, cluster: Accelerator | None = None) 
 
     products, scores = _passes(plan.recomputed)
     layer_flops = products * 24 * act * model.hidden / t + scores * 4 * act * model.tokens / t
-    compute_s = layer_flops / cluster.flops + _traffic_bytes(model, plan) / cluster.memory_bytes_per_s
+    around = 18.5 * act  # bytes that norms and residual read and write
+    if plan.sequence_parallel:
+        around /= t
+    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / t  # softmax and dropout
+    traffic_bytes = products * (around + 14 * act / t) + scores * tables  # 14: GELU
+    compute_s = layer_flops / cluster.flops + traffic_bytes / cluster.memory_bytes_per_s
     compute_s += cluster.layer_overhead_s
 
     all_reduces = 4 + 2 * (plan.recomputed == "whole")
@@ -222,17 +228,6 @@ def exposed_s(all_reduce_s: float, layers: int, backward_s: float, pipeline: int
     return max(left)
 
 
-def _traffic_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the bytes of activations that a layer reads and writes in all passes: norms and residual, GELU, softmax, dropout."""
-    products, scores = _passes(plan.recomputed)
-    act = plan.micro_batch * model.tokens * model.hidden
-    around = 18.5 * act  # norms and residual
-    if plan.sequence_parallel:
-        around /= plan.tensor
-    tables = 10.75 * plan.micro_batch * model.heads * model.tokens**2 / plan.tensor  # softmax and dropout
-    return products * (around + 14 * act / plan.tensor) + scores * tables
-
-
 def _layer_bytes(model: Transformer, plan: Plan, recomputed: str) -> float:
     cut = "whole"
     if plan.tensor > 1:
@@ -247,10 +242,6 @@ def _passes(recomputed: str) -> tuple[int, int]:
     if recomputed not in RECOMPUTED:
         raise ValueError(f'flops: expected recomputed as "", "attention" or "whole", got {recomputed!r}.')
     return 3 + (recomputed == "whole"), 3 + (recomputed != "")
-
-
-def _embedding(model: Transformer) -> int:
-    return (model.vocabulary + model.tokens) * model.hidden
 
 
 def _layers_a_stage(model: Transformer, plan: Plan) -> int:

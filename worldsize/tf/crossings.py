@@ -32,12 +32,18 @@ def crossings(step: Callable, args: tuple, variables: Iterable[Any] = ()) -> dic
     "gradients" for the rest.
     """
     import tensorflow as tf
+    from tensorflow.python.eager import context  # there is no public access to a run's own graphs
 
     tf.config.optimizer.set_experimental_options(dict.fromkeys(RENAMING, False))
     traced = step.get_concrete_function(*args).graph
     nodes: list[Any] = []
-    for graph in _ran(step, args):
-        nodes += graph.node
+    context.enable_run_metadata()  # before the first run: graphs are kept when a function is prepared
+    try:
+        step(*args)
+        for graph in context.export_run_metadata().partition_graphs:  # one per device; inputs' iterators may add theirs
+            nodes += graph.node
+    finally:
+        context.disable_run_metadata()
 
     names = {op.name: op for op in traced.get_operations()}
     return {"holds": held(variables), "sends": list(_sends(nodes, names)), "collectives": _collectives(nodes, names)}
@@ -61,18 +67,6 @@ def held(variables: Iterable[Any]) -> dict[str, int]:
 def device(name: str) -> str:
     """Return a device's short name: '/job:localhost/replica:0/task:0/device:CPU:1' -> 'CPU:1'."""
     return name.rpartition("device:")[2]
-
-
-def _ran(step: Callable, args: tuple) -> list[Any]:
-    """Return the function's graphs in its first run, one per device; its inputs' iterators may add theirs."""
-    from tensorflow.python.eager import context  # there is no public access to a run's own graphs
-
-    context.enable_run_metadata()  # before the first run: graphs are kept when a function is prepared
-    try:
-        step(*args)
-        return list(context.export_run_metadata().partition_graphs)
-    finally:
-        context.disable_run_metadata()
 
 
 def _sends(nodes: Iterable[Any], names: dict[str, Any]) -> Iterator[dict[str, Any]]:

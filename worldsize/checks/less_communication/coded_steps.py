@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.compared_steps import ByRank, all_differ
+from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
 
 TRIES = 1000
 CLEAR = 1e-3  # least difference of two slips; numbers lie between 0.3 and a few units
@@ -36,32 +36,18 @@ def signs(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class CodedStep:
+class CodedStep(StepWithResiduals):
     """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; sent[rank] its signs times scales."""
 
-    gradients: ByRank
-    residuals: ByRank
     block: int
 
     @cached_property
-    def totals(self) -> list[np.ndarray]:
-        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
-
-    @cached_property
     def scales(self) -> list[np.ndarray]:
-        return [self.scaled(total) for total in self.totals]
+        return list(map(self.scaled, self.totals))
 
     @cached_property
     def sent(self) -> list[np.ndarray]:
-        return [signs(total) * scale for total, scale in zip(self.totals, self.scales, strict=True)]
-
-    @cached_property
-    def average(self) -> np.ndarray:
-        return np.mean(self.sent, axis=0)
-
-    @cached_property
-    def kept(self) -> list[np.ndarray]:
-        return [total - own for total, own in zip(self.totals, self.sent, strict=True)]
+        return list(map(self.coded, self.totals))
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         return by_block(values, self.block, mean_size)
@@ -82,7 +68,7 @@ def draw_steps(
     """
     for _ in range(TRIES):
         first = _first(generator, n, numbers, block, dtype)
-        if not told or (_tells(first) and order_shows(first)):
+        if not told or _tells(first):
             break
     else:
         raise AssertionError(f"one_bit_average: {TRIES} draws for {n} ranks, and in none is every slip wrong")
@@ -117,21 +103,17 @@ def _first(generator: np.random.Generator, n: int, numbers: int, block: int, dty
     return CodedStep(gradients, residuals, block)
 
 
-def order_shows(step: CodedStep) -> bool:
-    """Return whether sums that begin with different ranks' numbers give averages that differ in their last bits."""
-    n, added = len(step.sent), []
+def _tells(step: CodedStep) -> bool:
+    """Return whether every slip gives rank 0 a result of its own, and other orders of addition other last bits."""
+    n, added = len(step.sent), []  # averages whose sums begin with the numbers of each rank in turn
     for rank in range(n):
         total = np.zeros_like(step.sent[0])
         for k in range(n):
             total = total + step.sent[(rank + k) % n]
         added.append(total / n)
-    return not all(np.array_equal(added[0], other) for other in added[1:])
-
-
-def _tells(step: CodedStep) -> bool:
-    averages = [step.average, *(given[0] for given in average_slips(step).values())]
-    residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
-    return all_differ(averages, CLEAR) and all_differ(residuals, CLEAR)
+    if np.array_equal(added, added[:1] * n):
+        return False
+    return all_differ(step.average, average_slips(step), CLEAR) and all_differ(step.kept[0], residual_slips(step), CLEAR)
 
 
 # ---- slips -----------------------------------------------------------------------------------
@@ -141,29 +123,30 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
     """Return {words for a slip: the average of the step that it gives, by rank}."""
     n, block, totals, gradients, sent = len(step.totals), step.block, step.totals, step.gradients, step.sent
     right, mean = step.average, np.mean(totals, axis=0)
-    own_signs, mean_scale = [signs(t) for t in totals], np.mean(step.scales, axis=0)
+    own_signs, scales, mean_scale = list(map(signs, totals)), step.scales, np.mean(step.scales, axis=0)
     votes = np.sum(own_signs, axis=0)
-    # the sum of all ranks' packed bytes, which wraps after 255
-    summed = np.sum([np.packbits(t >= 0) for t in totals], axis=0, dtype=np.uint8)
-    of_summed_bytes = signs(np.unpackbits(summed, count=right.size).astype(right.dtype) - 0.5)
 
-    def of_all(made: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        return np.mean([made(t, s) for t, s in zip(totals, step.scales, strict=True)], axis=0)
+    packed = np.packbits(np.array(totals) >= 0, axis=1)  # [ranks, bytes]
+    of_summed_bytes = np.unpackbits(np.sum(packed, axis=0, dtype=np.uint8), count=right.size)  # a sum wraps after 255
+    reversed_in_bytes = np.unpackbits(packed, axis=1, count=right.size, bitorder="little")
+
+    def mean_of(made: Callable[..., np.ndarray], *by_rank: ByRank) -> np.ndarray:
+        return np.mean(list(map(made, *by_rank)), axis=0)
 
     def scaled_by(scale_of: Callable[[np.ndarray], float], size: int = block) -> np.ndarray:
-        return of_all(lambda t, _: signs(t) * by_block(t, size, scale_of))
+        return mean_of(lambda t: signs(t) * by_block(t, size, scale_of), totals)
 
     everywhere = {
         "It was coded from the gradients alone: add the residual, or the rest that the bits leave out is lost for ever.":
-            np.mean([step.coded(g) for g in gradients], axis=0),
+            mean_of(step.coded, gradients),
         "The scales are of gradient + residual, but the signs are the gradient's.":
-            np.mean([signs(g) * s for g, s in zip(gradients, step.scales, strict=True)], axis=0),
+            mean_of(lambda g, s: signs(g) * s, gradients, scales),
         "The signs are of gradient + residual, but the scales are the gradient's.":
-            np.mean([signs(t) * step.scaled(g) for g, t in zip(gradients, totals, strict=True)], axis=0),
+            mean_of(lambda g, t: signs(t) * step.scaled(g), gradients, totals),
         "The residual is in the code twice: gradient + residual has it once.":
-            np.mean([step.coded(t + e) for t, e in zip(totals, step.residuals, strict=True)], axis=0),
+            mean_of(lambda t, e: step.coded(t + e), totals, step.residuals),
         "The packed bytes were added up: a sum of two bytes is no byte of sums. Unpack each rank's bytes first.":
-            of_summed_bytes * mean_scale,
+            np.where(of_summed_bytes, mean_scale, -mean_scale),
         "These are sums: divide by the number of ranks.": right * n,
         "It was divided by the number of ranks twice.": right / n,
         "This is the mean of the numbers themselves: a sign and its block's scale travel in their place.": mean,
@@ -181,25 +164,26 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "The scale is the median of a block's sizes: it is their mean.":
             scaled_by(lambda part: np.sort(np.abs(part))[(part.size - 1) // 2]),
         "The scales were laid out one after another, again and again: repeat_interleave gives each number that of its block.":
-            of_all(lambda t, s: signs(t) * np.tile(s[::block], block)[: t.size]),
+            mean_of(lambda t, s: signs(t) * np.tile(s[::block], block)[: t.size], totals, scales),
         "There is one scale for all numbers: each block has its own.": scaled_by(mean_size, totals[0].size),
         "The last block is shorter, and its mean was taken over a whole block: zeros that fill it up do not count.":
             scaled_by(lambda part: np.abs(part).sum() / block),
-        "A 0 was sent as −1 times its scale. Its bit is 1.": of_all(lambda t, s: np.where(t > 0, s, -s)),
-        "A 0 stayed 0, which no bit says: torch.sign knows three signs. Its bit is 1.": of_all(lambda t, s: np.sign(t) * s),
+        "A 0 was sent as −1 times its scale. Its bit is 1.": mean_of(lambda t, s: np.where(t > 0, s, -s), totals, scales),
+        "A 0 stayed 0, which no bit says: torch.sign knows three signs. Its bit is 1.":
+            mean_of(lambda t, s: np.sign(t) * s, totals, scales),
         "The signs of each eight numbers came in reverse: packing and unpacking go by the same order of bits.":
-            of_all(lambda t, s: _reversed_in_bytes(signs(t)) * s),
+            mean_of(lambda bits, s: np.where(bits, s, -s), reversed_in_bytes, scales),
         "The signs are the wrong way round: 1 is for 0 and more.": -right,
         "A −1 came as 255: uint8 has no numbers below 0, so change the dtype before you subtract.":
-            of_all(lambda t, s: np.where(t >= 0, s, 255 * s)),
-        "A bit of 0 came as the number 0: it stands for −1.": of_all(lambda t, s: np.where(t >= 0, s, 0)),
+            mean_of(lambda t, s: np.where(t >= 0, s, 255 * s), totals, scales),
+        "A bit of 0 came as the number 0: it stands for −1.": mean_of(lambda t, s: np.where(t >= 0, s, 0), totals, scales),
         "The average was coded once more: return it as it is.": step.coded(right),
         "This is the code of the mean, which no rank can know before all numbers have travelled.": step.coded(mean),
     }  # fmt: skip
     slips = {words: [value] * n for words, value in everywhere.items()}
     return slips | {
         "Another rank's signs got this rank's scales: send the scales too.": [
-            np.mean(own_signs, axis=0) * scale for scale in step.scales
+            np.mean(own_signs, axis=0) * scale for scale in scales
         ],
         "A rank's own numbers went in as they are, and the others' as coded: decode your own code, too.": [
             right + kept / n for kept in step.kept
@@ -208,12 +192,6 @@ def average_slips(step: CodedStep) -> dict[str, ByRank]:
         "This is the rank's own code alone: the other ranks' codes are missing.": sent,
         "This is the rank's own code alone, divided: the other ranks' codes are missing.": [own / n for own in sent],
     }
-
-
-def _reversed_in_bytes(values: np.ndarray) -> np.ndarray:
-    """Return the values with each eight in reverse; −1 pads the last eight, and is cut off afterwards."""
-    padded = np.concatenate([values, -np.ones(-values.size % 8, values.dtype)])
-    return padded.reshape(-1, 8)[:, ::-1].reshape(-1)[: values.size]
 
 
 def residual_slips(step: CodedStep) -> dict[str, ByRank]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -61,7 +62,7 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
     """Return what can be said whatever the values mean: a wider dtype, not finite, or too few digits."""
     if not isinstance(got, np.ndarray) or got.shape != expected.shape:
         return ""
-    if got.dtype != expected.dtype and got.dtype.itemsize > expected.dtype.itemsize:
+    if got.dtype.itemsize > expected.dtype.itemsize:
         return "Something on the way had a wider dtype: give buffers the dtype of the input."
     if not np.isfinite(got).all():
         return f"{int((~np.isfinite(got)).sum())} of its {got.size} numbers are not finite."
@@ -75,7 +76,32 @@ def _as_number(got: Any, expected: np.ndarray) -> str:
 # ---- what is handed in -----------------------------------------------------------------------
 
 
-def inputs_of(steps: Sequence[Any], *kept: np.ndarray) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class StepWithResiduals:
+    """A step of all ranks: each rank's gradient, and the residual that earlier steps left. Subclasses say what is sent."""
+
+    gradients: ByRank
+    residuals: ByRank
+
+    @cached_property
+    def totals(self) -> list[np.ndarray]:
+        return list(map(np.add, self.gradients, self.residuals))
+
+    @property
+    def sent(self) -> ByRank:
+        """The part of each rank's total that travels, and is taken off it."""
+        raise NotImplementedError
+
+    @cached_property
+    def average(self) -> np.ndarray:
+        return np.mean(self.sent, axis=0)
+
+    @cached_property
+    def kept(self) -> list[np.ndarray]:
+        return list(map(np.subtract, self.totals, self.sent))
+
+
+def inputs_of(steps: Sequence[StepWithResiduals], *kept: np.ndarray) -> list[dict[str, Any]]:
     """Return each rank's input for `drivers.less_communication.step_by_step`: its gradients, and what it has kept.
 
     That is the rank's residual of the first step, and `kept`, the same on every rank.
@@ -142,9 +168,12 @@ TOO_FEW = "Fewer bytes cannot hold the sums over the ranks: give buffers the dty
 def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
     """Return a complaint about too many bytes, too few if `needed.fewer` is set, or no message at all."""
     complaint = none_sent(trace, needed.advice)
-    got, right = trace.total_bytes(), needed.size_bytes
-    if complaint or got == right or (got < right and not needed.fewer):
+    if complaint:
         return complaint
+    got, right = trace.total_bytes(), needed.size_bytes
+    least = right if needed.fewer else 0
+    if least <= got <= right:
+        return None
 
     share = f"{times(got / right)} x" if right else "many x"
     if share == "1 x":
@@ -155,6 +184,9 @@ def wrong_bytes(trace: Trace, needed: Needed) -> Complaint:
     return told + needed.slips.get(got, needed.advice)
 
 
-def all_differ(arrays: Sequence[np.ndarray], clear: float) -> bool:
-    """Return whether every two of `arrays` differ by more than `clear` in some number."""
-    return all(np.abs(a - b).max() > clear for a, b in combinations(arrays, 2))
+def all_differ(right: np.ndarray, slips: dict[str, ByRank], clear: float) -> bool:
+    """Return whether every two of rank 0's results, the right one and the slips', differ by more than `clear` somewhere."""
+    results = [right]
+    for by_rank in slips.values():
+        results.append(by_rank[0])
+    return all(np.abs(a - b).max() > clear for a, b in combinations(results, 2))

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, first_complaint, judge, ranks_in_words, though_right
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.less_communication.compared_steps import TOO_FEW, Awaited, ByRank, Needed, wrong, wrong_bytes
@@ -57,12 +55,6 @@ class LocalTraining:
     @property
     def rounds(self) -> int:
         return len(self.targets[0])
-
-    def inputs(self) -> list[dict[str, Any]]:
-        given = []
-        for targets, left in zip(self.targets, self.left, strict=True):
-            given.append({"weights": self.start, "targets": targets, "left": left, "in_place": self.in_place})
-        return given
 
     def end(self, rank: int, weights: np.ndarray, number: int) -> np.ndarray:
         """Return the rank's weights after its local steps in round `number`."""
@@ -129,7 +121,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         # its messages exceed 128 KiB, which no wire copies
         (OUTER, draw_training(arena, 2, 70_001, 2, 0.7, 0.9, in_place=True, dtype="float32")),
     ):
-        yield Case(str(task), partial(_run, arena, fn, task), partial(_examine, task, what))
+        inputs = []
+        for targets, left in zip(task.targets, task.left, strict=True):
+            inputs.append({"weights": task.start, "targets": targets, "left": left, "in_place": task.in_place})
+        driver = less_communication.local_rounds
+        run = partial(arena.ranks, fn, inputs, task.rounds, task.rate, task.momentum, driver=driver)
+        yield Case(str(task), run, partial(_examine, task, what), _ADVICE)
 
 
 def draw_training(
@@ -138,18 +135,11 @@ def draw_training(
 ) -> LocalTraining:  # fmt: skip
     """Draw a training of `n` ranks, each with its own targets and strengths."""
     generator = np.random.default_rng(arena.draws.getrandbits(32))
-
-    def normal(*shape: int) -> np.ndarray:
-        return generator.normal(size=shape).astype(dtype)
-
     # a strength per weight, so that no later average makes up for a missing one
     left = [generator.uniform(0.2, 0.8, numbers).astype(dtype) for _ in range(n)]
-    return LocalTraining(normal(numbers), [normal(rounds, numbers) for _ in range(n)], left, rate, momentum, in_place)
-
-
-def _run(arena: Arena, fn: Callable, task: LocalTraining) -> ArenaResult:
-    more = (task.rounds, task.rate, task.momentum)
-    return with_advice(arena.ranks(fn, task.inputs(), *more, driver=less_communication.local_rounds), _ADVICE)
+    start = generator.normal(size=numbers).astype(dtype)
+    targets = [generator.normal(size=(rounds, numbers)).astype(dtype) for _ in range(n)]
+    return LocalTraining(start, targets, left, rate, momentum, in_place)
 
 
 def _examine(task: LocalTraining, what: str, ended: ArenaResult) -> dict[str, Complaint]:
@@ -188,13 +178,15 @@ def outer_steps(task: LocalTraining, mistake: OuterMistake = OuterMistake()) -> 
         ends = [task.end(r, begins[r], 0 if mistake.first_round_only else number) for r in range(n)]
         starts = ends if mistake.start_moves else weights
         shared = ends  # what each rank takes for the end of the round
-        if mistake.shared is not Shared.NOTHING:
-            shared = [(np.sum if mistake.shared is Shared.SUM else np.mean)(ends, axis=0)] * n
-        gradients = [start - end for start, end in zip(starts, shared, strict=True)]
+        if mistake.shared is Shared.SUM:
+            shared = [np.sum(ends, axis=0)] * n
+        elif mistake.shared is not Shared.NOTHING:
+            shared = [np.mean(ends, axis=0)] * n
+        gradients = list(map(np.subtract, starts, shared))
         if mistake.shared is Shared.SUM_OF_GRADIENTS:
             gradients = [n * g for g in gradients]
         if mistake.uphill:
-            gradients = [-g for g in gradients]
+            gradients = list(map(np.negative, gradients))
 
         share = 1 - momentum if mistake.dampened else 1.0
         buffers = [momentum * mistake.keeps * b + share * g for b, g in zip(buffers, gradients, strict=True)]

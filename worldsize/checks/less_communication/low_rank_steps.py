@@ -11,22 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, ByRank
+from worldsize.checks.less_communication.compared_steps import NO_WEIGHT, ByRank, StepWithResiduals
 
 WORST, TRIES = 20.0, 1000  # condition of a matrix to orthonormalize; draws
 
 
 @dataclass(frozen=True)
-class LowRankStep:
+class LowRankStep(StepWithResiduals):
     """A step of all ranks: each rank's gradient and residual, [rows, columns], and the common q, [columns, r]."""
 
-    gradients: ByRank
-    residuals: ByRank
     q: np.ndarray
-
-    @cached_property
-    def totals(self) -> list[np.ndarray]:
-        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -40,12 +34,13 @@ class LowRankStep:
     def next_q(self) -> np.ndarray:
         return self.mean.T @ self.p
 
-    @property
+    @cached_property
     def average(self) -> np.ndarray:
         return self.p @ self.next_q.T
 
-    def kept(self) -> list[np.ndarray]:
-        return [total - self.average for total in self.totals]
+    @property
+    def sent(self) -> list[np.ndarray]:
+        return [self.average] * len(self.totals)
 
     def kept_by_own(self) -> list[np.ndarray]:
         """Return each rank's M minus its own P (Mᵀ P)ᵀ, as in algorithm 2.
@@ -81,9 +76,11 @@ def draw_steps(
         residuals = [0.5 * part for part in gradients()]
         drawn = [LowRankStep(gradients(), residuals, generator.normal(size=(shape[1], r)).astype(dtype))]
         while len(drawn) < steps:
-            drawn.append(LowRankStep(gradients(), drawn[-1].kept(), drawn[-1].next_q))
+            drawn.append(LowRankStep(gradients(), drawn[-1].kept, drawn[-1].next_q))
 
-        to_orthonormalize = [matrix for step in drawn for matrix in (step.mean @ step.q, step.next_q)]
+        to_orthonormalize = []
+        for step in drawn:
+            to_orthonormalize += [step.mean @ step.q, step.next_q]
         if max(map(np.linalg.cond, to_orthonormalize)) < WORST:
             return drawn
 
@@ -111,8 +108,17 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
     raw = mean @ q
     unit = raw / (np.linalg.norm(raw, axis=0) + NO_WEIGHT)
     of_gradient = _orthonormal(gradient @ q)
-    own = [_orthonormal(total @ q) for total in totals]
+
+    # each rank's own P, with its own M and with the mean of all ranks' Mᵀ P
+    own, own_alone, own_q = [], [], []
+    for total in totals:
+        factor = _orthonormal(total @ q)
+        own.append(factor)
+        own_alone.append(factor @ (factor.T @ total))
+        own_q.append(total.T @ factor)
+    q_of_own = np.mean(own_q, axis=0)
     mean_of_own = np.mean(own, axis=0)
+
     wrong_factors = {  # P, and the M of Q = Mᵀ P
         "The residual was not added: M is gradient + residual.": (of_gradient, gradient),
         "The residual was not added for Q: M is gradient + residual in both products.": (p, gradient),
@@ -126,8 +132,6 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
     }  # fmt: skip
     found = {words: [factor @ (m.T @ factor).T] * n for words, (factor, m) in wrong_factors.items()}
 
-    own_alone = [factor @ (factor.T @ total) for factor, total in zip(own, totals, strict=True)]
-    q_of_own = np.mean([total.T @ factor for total, factor in zip(totals, own, strict=True)], axis=0)
     u, s, v = np.linalg.svd(mean, full_matrices=False)
     return found | {
         "This is n times the average: divide the sum of Mᵀ P by the number of ranks.": [n * step.average] * n,
@@ -151,15 +155,15 @@ def average_slips(step: LowRankStep) -> dict[str, ByRank]:
 
 def residual_slips(step: LowRankStep) -> dict[str, ByRank]:
     """Return {words for a slip: the residual after the step that it gives, by rank}."""
-    n, totals, average, kept = len(step.totals), step.totals, step.average, step.kept()
+    n, totals, average, kept = len(step.totals), step.totals, step.average, step.kept
     return {
         "It is M: subtract the average, or what is in it counts again.": totals,
         "It is as it was before the step.": step.residuals,
-        "It is zero: whatever P Qᵀ leaves out is lost for ever. Error feedback keeps it.": [np.zeros_like(m) for m in totals],
+        "It is zero: whatever P Qᵀ leaves out is lost for ever. Error feedback keeps it.": list(map(np.zeros_like, totals)),
         "The rest of older steps is lost: this is gradient − P Qᵀ; expected M − P Qᵀ, with M = gradient + residual.":
             [g - average for g in step.gradients],
         "This is the average itself: the residual is M minus the average.": [average] * n,
-        "It has the wrong sign: M − P Qᵀ, not P Qᵀ − M.": [-own for own in kept],
+        "It has the wrong sign: M − P Qᵀ, not P Qᵀ − M.": list(map(np.negative, kept)),
         "It is divided by the number of ranks: the residual is this rank's own.": [own / n for own in kept],
         "n times the average was subtracted: first divide the sum of Mᵀ P by n.": [m - n * average for m in totals],
     }  # fmt: skip

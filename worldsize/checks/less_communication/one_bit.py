@@ -77,7 +77,7 @@ def _examine(steps: list[CodedStep], ended: ArenaResult) -> dict[str, Complaint]
 
     rounding = ROUNDING[str(steps[0].average.dtype)]
     for number, step in enumerate(steps, 1):
-        averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
+        averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right, slips = [step.average] * len(averages), partial(average_slips, step)
         wanted = Awaited(f"the average of step {number}", right, slips, rounding=rounding)
         average = _with_block_of_zeros(wrong(averages, wanted)) or _differs_by_rank(averages, number)

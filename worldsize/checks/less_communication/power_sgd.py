@@ -14,7 +14,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.values import first_slip, kind_in_words
 from worldsize.checks.less_communication.compared_steps import (
@@ -73,7 +72,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, (rows, columns), r, steps, dtype)
         name = f"{ranks_in_words(n)}, {rows:,} × {columns} of {dtype}, r = {r}, {count(steps, 'step')}"
-        yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
+        run = partial(arena.ranks, fn, inputs_of(drawn, drawn[0].q), driver=less_communication.step_by_step)
+        yield Case(name, run, partial(_examine, drawn), _ADVICE)
 
     generator = np.random.default_rng(arena.draws.getrandbits(32))
     for n, rows, columns, alive, what in ((2, 6, 5, 1, "only one row is not zero"), (3, 4, 4, 0, "all zeros")):
@@ -82,12 +82,8 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         here[1 : 1 + alive] = 1
         step = LowRankStep([g * here for g in step.gradients], [e * here for e in step.residuals], step.q)
         name = f"{ranks_in_words(n)}, {rows} × {columns} of float64, {what}, r = 2, 1 step"
-        yield Case(name, partial(_run, arena, fn, [step]), partial(_examine_deficient, step))
-
-
-def _run(arena: Arena, fn: Callable, steps: list[LowRankStep]) -> ArenaResult:
-    inputs = inputs_of(steps, steps[0].q)
-    return with_advice(arena.ranks(fn, inputs, driver=less_communication.step_by_step), _ADVICE)
+        run = partial(arena.ranks, fn, inputs_of([step], step.q), driver=less_communication.step_by_step)
+        yield Case(name, run, partial(_examine_deficient, step), _ADVICE)
 
 
 _ADVICE = {"shapes cannot be multiplied": "M is [rows, columns], q [columns, r], so P is [rows, r] and Q is [columns, r]."}
@@ -102,7 +98,7 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
         return {AVERAGE: complaint}
 
     for number, (step, by_own) in enumerate(zip(steps, with_own_residuals(steps), strict=True), 1):
-        averages, residuals, qs = ([told[number - 1][k] for told in ended.returned] for k in range(3))
+        averages, residuals, qs = zip(*[told[number - 1] for told in ended.returned], strict=True)
         right = [step.average] * len(averages)
         wanted = _wanted(f"the average of step {number}", right, partial(average_slips, step))
         complaint = wrong(averages, wanted)
@@ -110,7 +106,7 @@ def _examine(steps: list[LowRankStep], ended: ArenaResult) -> dict[str, Complain
             return {AVERAGE: complaint}
 
         slips = partial(residual_slips, step)
-        wanted = _wanted(f"the residual of step {number}", step.kept(), slips, [by_own.kept_by_own()])
+        wanted = _wanted(f"the residual of step {number}", step.kept, slips, [by_own.kept_by_own()])
         feedback, warm = wrong(residuals, wanted), _wrong_q(qs, step, number)
         if feedback or warm:
             return {AVERAGE: None, FEEDBACK: feedback, WARM: warm}
@@ -145,7 +141,9 @@ def _leaves_less(average: np.ndarray, mean: np.ndarray) -> bool:
     stays below twice the mean. With r = 2 that leaves LESS or more with a chance under 1e-9: the second of two normal numbers
     would have to be 1e9 times the first.
     """
-    if average.shape != mean.shape or average.dtype != mean.dtype or not np.isfinite(average).all():
+    if (average.shape, average.dtype) != (mean.shape, mean.dtype):
+        return False
+    if not np.isfinite(average).all():
         return False
     return bool(np.linalg.norm(mean - average) < LESS * np.linalg.norm(mean))
 
@@ -168,7 +166,7 @@ def _wrong_q(held: Sequence, step: LowRankStep, number: int) -> Complaint:
     right, name = step.next_q, f"q of step {number}"
     rounding = ROUNDING[str(right.dtype)]
     for rank, got in enumerate(held):
-        if got.shape != right.shape or got.dtype != right.dtype:
+        if (got.shape, got.dtype) != (right.shape, right.dtype):
             shape = list(right.shape)
             return f"rank {rank}: expected {name}, shape {shape} of {right.dtype}, got {kind_in_words(got)} of {got.dtype}"
 

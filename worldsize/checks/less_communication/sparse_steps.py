@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worldsize.checks.less_communication.compared_steps import ByRank, all_differ
+from worldsize.checks.less_communication.compared_steps import ByRank, StepWithResiduals, all_differ
 
 TRIES, LARGEST_TOLD = 1000, 100  # draws; the most numbers of a case that tells slips apart
 PAST_HALF = np.float32(3 / 1024)  # float32 holds all sums of whole numbers and this; bfloat16 and float16 do not
@@ -20,16 +20,10 @@ CLEAR = 1e-3  # least difference of two slips; numbers are integers or thirds
 
 
 @dataclass(frozen=True)
-class SparseStep:
+class SparseStep(StepWithResiduals):
     """A step of all ranks: totals[rank] is gradient plus residual, [numbers]; places[rank] where it must send, [k]."""
 
-    gradients: ByRank
-    residuals: ByRank
     k: int
-
-    @cached_property
-    def totals(self) -> list[np.ndarray]:
-        return [g + e for g, e in zip(self.gradients, self.residuals, strict=True)]
 
     @cached_property
     def places(self) -> list[np.ndarray]:
@@ -38,20 +32,12 @@ class SparseStep:
     @cached_property
     def sent(self) -> list[np.ndarray]:
         """The numbers that each rank sends, each in its place, with zeros elsewhere."""
-        return [_only(total, at) for total, at in zip(self.totals, self.places, strict=True)]
+        return list(map(_only, self.totals, self.places))
 
     @cached_property
     def senders(self) -> np.ndarray:
         """The number of ranks that send each index."""
-        return np.sum([own != 0 for own in self.sent], axis=0)
-
-    @cached_property
-    def average(self) -> np.ndarray:
-        return np.mean(self.sent, axis=0)
-
-    @cached_property
-    def kept(self) -> list[np.ndarray]:
-        return [total - own for total, own in zip(self.totals, self.sent, strict=True)]
+        return np.count_nonzero(self.sent, axis=0)
 
 
 def _largest(sizes: np.ndarray, k: int) -> np.ndarray:
@@ -117,12 +103,10 @@ def _tells(step: SparseStep) -> bool:
 
     if step.senders.max() < 2 or np.any((step.senders > 0) != (step.average != 0)):
         return False
-    total = np.sum(step.sent, axis=0)
-    if any(np.any((own == total) & (own != 0) & (step.senders > 1)) for own in step.sent):
+    sent = np.array(step.sent)
+    if np.any((sent == sent.sum(axis=0)) & (sent != 0) & (step.senders > 1)):
         return False
-    averages = [step.average, *(given[0] for given in average_slips(step).values())]
-    residuals = [step.kept[0], *(given[0] for given in residual_slips(step).values())]
-    return all_differ(averages, CLEAR) and all_differ(residuals, CLEAR)
+    return all_differ(step.average, average_slips(step), CLEAR) and all_differ(step.kept[0], residual_slips(step), CLEAR)
 
 
 # ---- slips -----------------------------------------------------------------------------------

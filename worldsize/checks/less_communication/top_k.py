@@ -17,7 +17,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import less_communication
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, ranks_in_words, though_right
 from worldsize.checks.kit.values import same
 from worldsize.checks.less_communication.compared_steps import (
@@ -68,7 +67,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         generator = np.random.default_rng(arena.draws.getrandbits(32))
         drawn = draw_steps(generator, n, numbers, k, steps, dtype)
         name = f"{ranks_in_words(n)}, {numbers:,} numbers of {dtype}, k = {k:,}, {count(steps, 'step')}"
-        yield Case(name, partial(_run, arena, fn, drawn), partial(_examine, drawn))
+        advice = _ADVICE if numbers > LAST_OF_INT16 else {}
+        run = partial(arena.ranks, fn, inputs_of(drawn), k, driver=less_communication.step_by_step)
+        yield Case(name, run, partial(_examine, drawn), advice)
 
 
 def _tied_case(arena: Arena, fn: Callable) -> Case:
@@ -81,14 +82,10 @@ def _tied_case(arena: Arena, fn: Callable) -> Case:
         totals.append(sizes * generator.choice([-1, 1], numbers))
 
     residuals = [generator.integers(-2, 3, numbers) / 2 for _ in range(n)]
-    step = SparseStep([t - e for t, e in zip(totals, residuals, strict=True)], residuals, k)
+    step = SparseStep(list(map(np.subtract, totals, residuals)), residuals, k)
     name = f"{ranks_in_words(n)}, {numbers} numbers of float64, k = {k}, of which several have the size of the last"
-    return Case(name, partial(_run, arena, fn, [step]), partial(_examine_tied, step))
-
-
-def _run(arena: Arena, fn: Callable, steps: list[SparseStep]) -> ArenaResult:
-    ended = arena.ranks(fn, inputs_of(steps), steps[0].k, driver=less_communication.step_by_step)
-    return with_advice(ended, _ADVICE) if steps[0].totals[0].size > LAST_OF_INT16 else ended
+    run = partial(arena.ranks, fn, inputs_of([step]), k, driver=less_communication.step_by_step)
+    return Case(name, run, partial(_examine_tied, step))
 
 
 _SHORT = "Can the indices' dtype count this far? int16 ends at 32,767, and goes on at −32,768; int32 is enough."
@@ -105,7 +102,7 @@ def _examine(steps: list[SparseStep], ended: ArenaResult) -> dict[str, Complaint
 
     needed, rounding = _needed(steps), ROUNDING[str(steps[0].average.dtype)]
     for number, step in enumerate(steps, 1):
-        averages, residuals = ([told[number - 1][k] for told in ended.returned] for k in (0, 1))
+        averages, residuals = zip(*[told[number - 1] for told in ended.returned], strict=True)
         average = _wrong_average(averages, step, number, rounding)
         if average and step.totals[0].size > LAST_OF_INT16 and 0 < ended.trace.total_bytes() < needed.size_bytes:
             average += f" {_SHORT}"
@@ -128,14 +125,14 @@ def _examine_tied(step: SparseStep, ended: ArenaResult) -> dict[str, Complaint]:
     if complaint:
         return {AVERAGE: complaint}
 
-    averages, kept = ([told[0][part] for told in ended.returned] for part in (0, 1))
+    averages, kept = zip(*[told[0] for told in ended.returned], strict=True)
     shape = step.totals[0].shape
     for rank, (average, residual) in enumerate(zip(averages, kept, strict=True)):
         for name, got in (("the average", average), ("the residual", residual)):
             if got.shape != shape:
                 return {AVERAGE: f"rank {rank}: expected {name} of shape {list(shape)}, got shape {list(got.shape)}"}
 
-    sent = [total - residual for total, residual in zip(step.totals, kept, strict=True)]
+    sent = list(map(np.subtract, step.totals, kept))
     for rank, (own, residual) in enumerate(zip(sent, kept, strict=True)):
         found = np.count_nonzero(own)
         if found != step.k:

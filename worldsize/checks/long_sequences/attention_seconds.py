@@ -49,9 +49,6 @@ class Layer:
     def width(self) -> int:
         return self.heads * self.head_width
 
-    def link(self) -> Link:
-        return Link(self.bytes_per_s, self.latency_s)
-
     def __str__(self) -> str:
         return (
             f"{count(self.ranks, 'rank')}, {self.tokens:,} tokens, {self.heads} heads of {self.head_width} numbers of "
@@ -103,7 +100,7 @@ def _drawn(arena: Arena, ranks: int, heads: int, sent_over_work: tuple[float, fl
 def _tells(layer: Layer) -> bool:
     if layer.ranks == 1:
         return True
-    for right, slips in ((_ring(layer), _ring_slips(layer)), (_heads(layer), _heads_slips(layer))):
+    for right, slips in zip(_seconds(layer), (_ring_slips(layer), _heads_slips(layer)), strict=True):
         for value in slips.values():
             # a slip may be exact, such as counting only the work where it hides all messages
             exact = math.isclose(value, right, rel_tol=1e-12)
@@ -118,16 +115,17 @@ def _examine(ended: ArenaResult, layer: Layer) -> dict[str, Complaint]:
         came = "nothing" if got is None else f"{got!r}"[:80]
         wrong = f"expected two numbers, the seconds of the ring and of the heads, got {came}"
         return {RING: wrong, HEADS: wrong}
+
+    ring_s, heads_s = _seconds(layer)
+    ring = _wrong(got[0], layer, "round the ring", ring_s, _ring_slips(layer))
     return {
-        RING: changed(ended.inputs[0], asdict(layer), "layer") or _wrong(got[0], layer, "round the ring", _ring, _ring_slips),
-        HEADS: _wrong(got[1], layer, "with heads dealt out", _heads, _heads_slips),
+        RING: changed(ended.inputs[0], asdict(layer), "layer") or ring,
+        HEADS: _wrong(got[1], layer, "with heads dealt out", heads_s, _heads_slips(layer)),
     }
 
 
-def _wrong(
-    got: Any, layer: Layer, what: str, seconds: Callable[[Layer], float], slips: Callable[[Layer], dict[str, float]]
-) -> Complaint:
-    right, value = seconds(layer), number(got)
+def _wrong(got: Any, layer: Layer, what: str, right: float, slips: dict[str, float]) -> Complaint:
+    value = number(got)
     if isinstance(value, str):
         return f"expected the seconds {what} as a number, {value}"
     if value == right or (math.isfinite(right) and close(value, right, near_zero=0.0)):
@@ -139,21 +137,18 @@ def _wrong(
     if layer.ranks == 1 and value > right:
         return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}: one rank alone sends nothing."
 
-    slip = first_slip(lambda slipped: close(value, slipped, near_zero=0.0), slips(layer))
+    slip = first_slip(lambda slipped: close(value, slipped, near_zero=0.0), slips)
     return f"expected {in_words(right, 's')} {what}, got {in_words(value, 's')}. {slip}".rstrip()
 
 
 # ---- what is right, and what slips give ------------------------------------------------------
 
 
-def _ring(layer: Layer) -> float:
-    return attention.ring_seconds(layer.ranks, layer.tokens, layer.width, layer.link(), layer.work_s, layer.item_bytes)
-
-
-def _heads(layer: Layer) -> float:
-    return attention.heads_seconds(
-        layer.ranks, layer.heads, layer.tokens, layer.width, layer.link(), layer.work_s, layer.item_bytes
-    )
+def _seconds(layer: Layer) -> tuple[float, float]:
+    """Return the right seconds round the ring, and with heads dealt out."""
+    link = Link(layer.bytes_per_s, layer.latency_s)
+    given = (layer.tokens, layer.width, link, layer.work_s, layer.item_bytes)
+    return attention.ring_seconds(layer.ranks, *given), attention.heads_seconds(layer.ranks, layer.heads, *given)
 
 
 def _ring_slips(layer: Layer) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -62,34 +63,32 @@ class Sequence1D:
         The block of rank `source` is masked as if `masked_as(rank, source)` owned it.
         """
         weighed = WeighedRank(rank, self.work and self.work[rank])
+        q = self.of(self.q, rank)
 
         found = []
         for step in range(self.world_size):
             source = (rank - step) % self.world_size
-            greatest, total, weighted = self._part(rank, source, masked_as(rank, source))
-            found.append((greatest, total, weighted * weighed.weights_of(WORK_S, weighted.astype(self.q.dtype))))
+            k, v = self.of(self.k, source), self.of(self.v, source)
+            scores = q.astype(np.float64) @ k.T.astype(np.float64) / k.shape[1] ** 0.5
+            if self.causal:
+                # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
+                theirs = np.resize(self.tokens[masked_as(rank, source)], len(k))
+                scores = np.where(theirs[None, :] > np.array(self.tokens[rank])[:, None], -np.inf, scores)
+
+            greatest = np.maximum(scores.max(axis=1, keepdims=True), _UNSEEN)
+            weights = np.exp(scores - greatest)
+            weighted = weights @ v.astype(np.float64)
+            weighted = weighted * weighed.weights_of(WORK_S, weighted.astype(self.q.dtype))
+            found.append((greatest, weights.sum(axis=1, keepdims=True), weighted))
         return found
-
-    def _part(self, rank: int, source: int, numbered_as: int) -> Part:
-        q, k, v = self.of(self.q, rank), self.of(self.k, source), self.of(self.v, source)
-        scores = q.astype(np.float64) @ k.T.astype(np.float64) / k.shape[1] ** 0.5
-        if self.causal:
-            # with a wrong owner the number of tokens may differ from the block's: repeat or cut them
-            theirs = np.resize(self.tokens[numbered_as], len(k))
-            scores = np.where(theirs[None, :] > np.array(self.tokens[rank])[:, None], -np.inf, scores)
-
-        greatest = np.maximum(scores.max(axis=1, keepdims=True), _UNSEEN)
-        weights = np.exp(scores - greatest)
-        return greatest, weights.sum(axis=1, keepdims=True), weights @ v.astype(np.float64)
 
 
 def merged(parts: Sequence[Part]) -> np.ndarray:
     """Return a rank's rows, [own tokens, width]: all blocks under one softmax."""
-    top = np.max([greatest for greatest, _, _ in parts], axis=0)
-    factors = [np.exp(greatest - top) for greatest, _, _ in parts]
-
-    total = sum(f * s for f, (_, s, _) in zip(factors, parts, strict=True))
-    return sum(f * o for f, (_, _, o) in zip(factors, parts, strict=True)) / total
+    tops, totals, weighted = zip(*parts, strict=True)
+    top = np.max(tops, axis=0)
+    factors = [np.exp(greatest - top) for greatest in tops]
+    return sum(map(np.multiply, factors, weighted)) / sum(map(np.multiply, factors, totals))
 
 
 def attended(
@@ -107,14 +106,17 @@ def slips(sequence: Sequence1D) -> dict[str, list[np.ndarray]]:
     n = sequence.world_size
     with np.errstate(all="ignore"):
         of_ranks = [_wrong_merges(sequence.parts(rank)) for rank in range(n)]
-        found = {words: [rows[words] for rows in of_ranks] for words in of_ranks[0] if n > 1 or words == _UNDIVIDED}
+        found = {}
+        for words in of_ranks[0]:
+            if n > 1 or words == _UNDIVIDED:
+                found[words] = [rows[words] for rows in of_ranks]
         if not sequence.causal:
             return found
 
         found["There is no mask: a query sees no later key."] = attended(replace(sequence, causal=False))
-        for words, masked_as in _WRONG_MASKS.items() if n > 1 else ():
-            # with two ranks, next and previous are the same rank
-            if any(masked_as(rank, source) % n != source for rank in range(n) for source in range(n)):
+        for words, masked_as in _WRONG_MASKS.items():
+            # with one rank or two, the supposed owner may be the real one
+            if any(masked_as(rank, source) % n != source for rank, source in product(range(n), repeat=2)):
                 found[words] = attended(sequence, lambda rank, source, of=masked_as: of(rank, source) % n)
     return found
 

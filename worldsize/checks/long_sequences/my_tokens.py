@@ -53,7 +53,7 @@ def _examine(returned: Sequence[Any], n: int, length: int) -> dict[str, Complain
         return {OWNERS: wrong, EVEN: wrong}
     if (n, length) in SMALL:
         return {OWNERS: None}
-    return {OWNERS: None, EVEN: _uneven([[int(token) for token in own] for own in returned], length)}
+    return {OWNERS: None, EVEN: _uneven([list(map(int, own)) for own in returned], length)}
 
 
 def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
@@ -77,9 +77,9 @@ def _wrong_owners(returned: Sequence[Any], n: int, length: int) -> Complaint:
         lost = " Where the ranks do not divide the tokens, the last ones are left over." if over else ""
         return f"no rank owns {count(len(missing), 'token')} of {length}; the first is {missing[0]}.{lost}"
 
-    sizes = [len(got) for got in returned]
+    sizes = list(map(len, returned))
     if max(sizes) - min(sizes) > 2:
-        most, least = (sizes.index(f(sizes)) for f in (max, min))
+        most, least = sizes.index(max(sizes)), sizes.index(min(sizes))
         return (
             f"rank {most} owns {sizes[most]} tokens and rank {least} {sizes[least]}: keys and values take memory on each rank, "
             f"so share the tokens out evenly."

@@ -16,7 +16,6 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import sharding
-from worldsize.checks.kit.error_advice import with_advice
 from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words, though_right
 from worldsize.checks.kit.transfers import by_sender, declared_work
 from worldsize.checks.kit.unchanged import changed
@@ -79,10 +78,9 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
         link = SLOW if size.ranks == 3 else None
         yield Case(
             name,
-            lambda sequence=sequence, link=link, driver=driver: with_advice(
-                arena.ranks(fn, sequence.inputs(), link=link, driver=driver), _ADVICE
-            ),
+            lambda sequence=sequence, link=link, driver=driver: arena.ranks(fn, sequence.inputs(), link=link, driver=driver),
             lambda ended, sequence=sequence, link=link: _examine(ended, sequence, slow=link is not None),
+            _ADVICE,
         )
 
 
@@ -100,7 +98,15 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
         q, k, v = generator.normal(size=(3, size.length, size.width)).astype(size.dtype)
         if size.greatest_score:
             q *= size.greatest_score * size.width**0.5 / (q @ k.T).max()
-        sequence = Sequence1D(q, k, v, _layout(size, generator), size.causal)
+
+        numbers = np.arange(size.length)
+        if size.layout == "at random":
+            numbers = generator.permutation(numbers)
+        tokens = np.array_split(numbers, size.ranks)
+        if size.layout == "dealt out":
+            tokens = [numbers[rank :: size.ranks] for rank in range(size.ranks)]
+        owned = tuple(tuple(sorted(own.tolist())) for own in tokens)
+        sequence = Sequence1D(q, k, v, owned, size.causal)
         right = attended(sequence)
 
         clear = 100 * NEAR[size.dtype]  # of the tolerance, so that rounding cannot hide a slip
@@ -108,24 +114,12 @@ def _drawn(size: RingCase, generator: np.random.Generator) -> Sequence1D:
             return sequence
 
 
-def _layout(size: RingCase, generator: np.random.Generator) -> tuple[tuple[int, ...], ...]:
-    n, numbers = size.ranks, np.arange(size.length)
-    if size.layout == "dealt out":
-        return tuple(tuple(numbers[rank::n].tolist()) for rank in range(n))
-
-    if size.layout == "at random":
-        numbers = generator.permutation(numbers)
-    return tuple(tuple(sorted(part.tolist())) for part in np.array_split(numbers, n))
-
-
 def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, Complaint]:
     metered = [told["held"] for told in ended.returned if isinstance(told, dict) and "held" in told]
     returned = [told["returned"] for told in ended.returned] if metered else list(ended.returned)
     sequence = replace(sequence, work=ended.work)
 
-    # a grader weighs the work on each block, so rows made with other work cannot be compared
-    unread = _wrong_work(ended.trace, sequence.world_size)
-    wrong = unread or _wrong_rows(returned, sequence) or _changed(ended.inputs, sequence)
+    wrong = _wrong_rows(returned, ended.trace, sequence) or _changed(ended.inputs, sequence)
     sent = none_sent(ended.trace, "Receive other ranks' keys over the fabric.") or _wrong_blocks(ended.trace, sequence)
 
     found = {VALUES: wrong, BYTES: wrong or though_right("the rows", sent)}
@@ -134,19 +128,28 @@ def _examine(ended: ArenaResult, sequence: Sequence1D, slow: bool) -> dict[str, 
     if sequence.world_size == 1:
         return found
 
-    rounds = _RingRounds(ended.trace, sequence)
     invented = _invented_work(sequence)
     # `metered` is counted in the function's own process: it can only cost points
-    held = invented or rounds.too_many_held() or (metered and _too_many_tensors(metered))
-    found[TWO] = though_right("the rows", held or None)
-    found[AHEAD] = though_right("the rows", invented or rounds.not_ahead(slow))
+    held = invented or _too_many_held(ended.trace, sequence) or _too_many_tensors(metered)
+    found[TWO] = though_right("the rows", held)
+    found[AHEAD] = though_right("the rows", invented or _not_ahead(ended.trace, sequence, slow))
     return found
 
 
 # ---- values ----------------------------------------------------------------------------------
 
 
-def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
+def _wrong_rows(returned: Sequence[Any], trace: Trace, sequence: Sequence1D) -> Complaint:
+    """Return a complaint about a rank that did not work once on each block, or about wrong rows; None if all are right.
+
+    A grader weighs the work on each block, so rows made with other work cannot be compared.
+    """
+    n = sequence.world_size
+    for rank in range(n):
+        worked = len(declared_work(trace, rank))
+        if worked != n:
+            return f"rank {rank} called attend {count(worked, 'time')}, expected {n}: once for each rank's block."
+
     dtype = str(sequence.q.dtype)
     near = NEAR[dtype]
     for rank, expected in enumerate(attended(sequence)):
@@ -159,15 +162,18 @@ def _wrong_rows(returned: Sequence[Any], sequence: Sequence1D) -> Complaint:
         slip = first_slip(
             lambda rows, got=got, rank=rank, near_zero=near_zero: same(got, rows[rank], near, near_zero), slips(sequence)
         )
-        if not slip and isinstance(got, np.ndarray) and got.shape == expected.shape and np.isnan(got).any():
-            slip = (
-                "NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a query sees no "
-                "key of a block."
+        if slip:
+            return f"{complaint}. {slip}"
+        if not isinstance(got, np.ndarray) or got.shape != expected.shape:
+            return f"{complaint}."
+        if np.isnan(got).any():
+            return (
+                f"{complaint}. NaN comes from ∞/∞, if exp takes scores without their greatest subtracted, or from 0/0, if a "
+                f"query sees no key of a block."
             )
-
-        if not slip and dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
-            slip = SINGLE_WORDS
-        return f"{complaint}. {slip}".rstrip()
+        if dtype == "float64" and same(got, expected, SINGLE, SINGLE * largest):
+            return f"{complaint}. {SINGLE_WORDS}"
+        return f"{complaint}."
     return None
 
 
@@ -216,74 +222,64 @@ def _wrong_blocks(trace: Trace, sequence: Sequence1D) -> Complaint:
 # ---- rounds ----------------------------------------------------------------------------------
 
 
-def _wrong_work(trace: Trace, n: int) -> Complaint:
-    """Return a complaint if a rank did not work once on each block."""
+def _rounds(trace: Trace, sequence: Sequence1D) -> Iterator[tuple[int, list[Span], list[int]]]:
+    """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
+    n = sequence.world_size
+    step = -1 if stray(trace, ring_links(n)) else 1
     for rank in range(n):
-        got = len(declared_work(trace, rank))
-        if got != n:
-            return f"rank {rank} called attend {count(got, 'time')}, expected {n}: once for each rank's block."
+        order = [(rank - step * k) % n for k in range(n)]
+        yield rank, declared_work(trace, rank), list(map(sequence.block_bytes, order))
+
+
+def _too_many_held(trace: Trace, sequence: Sequence1D) -> Complaint:
+    """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
+    for rank, spans, blocks in _rounds(trace, sequence):
+        for work, span in enumerate(spans):
+            received = _bytes(trace, span.start_s, dst=rank)
+            if received > sum(blocks[1 : work + 2]):
+                held = int(np.searchsorted(np.cumsum(blocks[1:]), received, side="right"))
+                return (
+                    f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
+                    f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
+                )
     return None
 
 
-class _RingRounds:
-    """A rank's own events in order: its work on each block, and the bytes received and sent by then."""
+def _not_ahead(trace: Trace, sequence: Sequence1D, slow: bool) -> Complaint:
+    """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
 
-    def __init__(self, trace: Trace, sequence: Sequence1D) -> None:
-        self._trace, self._sequence = trace, sequence
-        n = sequence.world_size
-        self._step = -1 if stray(trace, ring_links(n)) else 1
-
-    def too_many_held(self) -> Complaint:
-        """Return a complaint if a rank begins work when it has received blocks beyond the next one."""
-        for rank, spans, blocks in self._each():
-            for work, span in enumerate(spans):
-                received = self._bytes(span.start_s, dst=rank)
-                if received > sum(blocks[1 : work + 2]):
-                    held = int(np.searchsorted(np.cumsum(blocks[1:]), received, side="right"))
-                    return (
-                        f"rank {rank} has received {count(held, 'block')} when it works on its block {work + 1} of "
-                        f"{len(spans)}: it holds more than the current block and the next. Receive one, work on one, drop one."
-                    )
-        return None
-
-    def not_ahead(self, slow: bool) -> Complaint:
-        """Return a complaint if a block is sent only after the work on it begins, or the next is awaited before it.
-
-        The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
-        """
-        for rank, spans, blocks in self._each():
-            for work, span in enumerate(spans[:-1]):
-                if self._bytes(span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
-                    return (
-                        f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: no "
-                        f"part of the way is hidden. isend it first, then work, then receive the next one."
-                    )
-        for rank, spans, blocks in self._each():
-            early = []
-            for work, span in enumerate(spans[:-1]):
-                if self._bytes(span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
-                    early.append(work)
-            if slow and 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
+    The latter is judged over `slow` links only: over others a helper thread may have the next block at once.
+    """
+    for rank, spans, blocks in _rounds(trace, sequence):
+        for work, span in enumerate(spans[:-1]):
+            if _bytes(trace, span.start_s, src=rank, began=True) < sum(blocks[: work + 1]):
                 return (
-                    f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
-                    f"first, then receive."
+                    f"rank {rank} sends its block {work + 1} of {len(spans)} only after it has begun to work on it: no "
+                    f"part of the way is hidden. isend it first, then work, then receive the next one."
                 )
+    if not slow:
         return None
 
-    def _each(self) -> Iterator[tuple[int, list[Span], list[int]]]:
-        """Yield (rank, its work in order, the bytes of the blocks in the order in which it has them)."""
-        n = self._sequence.world_size
-        for rank in range(n):
-            order = [(rank - self._step * k) % n for k in range(n)]
-            yield rank, declared_work(self._trace, rank), [self._sequence.block_bytes(source) for source in order]
+    for rank, spans, blocks in _rounds(trace, sequence):
+        early = []
+        for work, span in enumerate(spans[:-1]):
+            if _bytes(trace, span.start_s, dst=rank) >= sum(blocks[1 : work + 2]):
+                early.append(work)
+        if 2 * len(early) > len(spans) - 1:  # most, not any: a helper thread may receive some early
+            return (
+                f"rank {rank} waits for block {early[0] + 2} of {len(spans)} before it works on the current one: work "
+                f"first, then receive."
+            )
+    return None
 
-    def _bytes(self, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
-        """Return the bytes of the messages that have ended, or `began`, by a moment."""
-        total = 0
-        for t in self._trace.transfers:
-            if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
-                total += t.size_bytes
-        return total
+
+def _bytes(trace: Trace, until_s: float, src: int | None = None, dst: int | None = None, began: bool = False) -> int:
+    """Return the bytes of the messages that have ended, or `began`, by a moment."""
+    total = 0
+    for t in trace.transfers:
+        if src in (None, t.src) and dst in (None, t.dst) and (t.start_s if began else t.end_s) <= until_s:
+            total += t.size_bytes
+    return total
 
 
 def _too_many_tensors(metered: Sequence[Sequence[int]]) -> Complaint:

@@ -7,9 +7,9 @@ arXiv:2006.16668, 2020, section 3.2: a rank's tokens are a group, of which an ex
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_difference, first_slip, kind_in_words, same
 from worldsize.checks.verdict import Complaint, Verdict
 from worldsize.formulas import experts
-from worldsize.trace import Trace
 from worldsize.units import count
 
 POINTS = {
@@ -58,10 +57,6 @@ class Mixture:
     chosen: tuple[tuple[int, ...], ...]
     weights: tuple[np.ndarray, ...]
     capacity: int | None
-
-    @property
-    def world_size(self) -> int:
-        return len(self.x)
 
     def inputs(self) -> list[dict[str, Any]]:
         given = []
@@ -135,8 +130,7 @@ def _examine(ended: ArenaResult, mixture: Mixture) -> dict[str, Complaint]:
     if mixture.capacity is not None or lost:
         found[DROPPED] = lost
 
-    sent = none_sent(ended.trace, "Send each token to the rank of its expert.") or _wrong_bytes(ended.trace, mixture)
-    found[BYTES] = wrong or though_right("the rows", sent or _worked_often(ended.returned))
+    found[BYTES] = wrong or though_right("the rows", _wasteful(ended, mixture))
     return found
 
 
@@ -159,7 +153,7 @@ def _wrong_shape(returned: Sequence[Any], mixture: Mixture) -> Complaint:
 def _changed(after: Sequence[Any], mixture: Mixture) -> Complaint:
     for rank, given in enumerate(after):
         for key, value in mixture.inputs()[rank]["task"].items():
-            complaint = changed(given["task"][key], tuple(value) if isinstance(value, list) else value, f'task["{key}"]', rank)
+            complaint = changed(given["task"][key], value, f'task["{key}"]', rank)
             if complaint:
                 return complaint
     return None
@@ -181,30 +175,20 @@ def _why_dropped(got: list[int], rank: int, mixture: Mixture) -> str:
     if most is None:
         return "Without a capacity, no token is dropped."
 
+    places = set(range(len(own)))
     last_first = experts.kept(own[::-1], most)
-    if got == sorted(set(range(len(own))) - {len(own) - 1 - place for place in last_first}):
+    if got == sorted(places - {len(own) - 1 - place for place in last_first}):
         return "An expert takes the first tokens of a rank, and drops the later ones."
 
-    if got == _dropped_of_all(rank, mixture):
+    earlier = list(chain(*mixture.chosen[:rank]))
+    kept_of_all = experts.kept([*earlier, *own], most)
+    if got == sorted(places - {place - len(earlier) for place in kept_of_all}):
         return "The capacity is for each rank's tokens: take each rank's first ones, whatever other ranks send."
     if got == list(range(most, len(own))):
         return "The capacity is for each expert, not for all of a rank's tokens."
     if set(got) < set(mixture.dropped(rank)):
         return f"An expert takes {most} of a rank's tokens at most."
     return ""
-
-
-def _dropped_of_all(rank: int, mixture: Mixture) -> list[int]:
-    """Return the tokens that a rank drops if the capacity is for all ranks' tokens together."""
-    taken: Counter[int] = Counter()
-    dropped = []
-
-    for other in range(rank + 1):
-        for place, expert in enumerate(mixture.chosen[other]):
-            taken[expert] += 1
-            if other == rank and taken[expert] > mixture.capacity:
-                dropped.append(place)
-    return dropped
 
 
 def _wrong_rows(returned: Sequence[Any], mixture: Mixture) -> Complaint:
@@ -243,14 +227,18 @@ def _slips(mixture: Mixture, rank: int, whole: np.ndarray, x: np.ndarray) -> dic
 # ---- messages and work -----------------------------------------------------------------------
 
 
-def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
-    n, item = mixture.world_size, mixture.x[0].itemsize
-    width = mixture.x[0].shape[1]
+def _wasteful(ended: ArenaResult, mixture: Mixture) -> Complaint:
+    """Return a complaint about messages, or about an expert that worked more than once; None if there is none."""
+    complaint = none_sent(ended.trace, "Send each token to the rank of its expert.")
+    if complaint:
+        return complaint
+
+    n, width, item = len(mixture.x), mixture.x[0].shape[1], mixture.x[0].itemsize
     needed = experts.row_bytes_sent(mixture.chosen, len(mixture.weights), width, item, mixture.capacity)
     # the function runs twice, and each time may tell each rank how many rows go to whom, in 8 bytes a number
     said = 2 * 8 * (n + 1)
 
-    got = trace.bytes_by_link()
+    got = ended.trace.bytes_by_link()
     for src in range(n):
         for dst in range(n):
             rows = 2 * int(needed[src, dst])
@@ -269,14 +257,11 @@ def _wrong_bytes(trace: Trace, mixture: Mixture) -> Complaint:
             if sent > rows:
                 return told + "Send a row to its expert's rank alone: not to all ranks, and not padded."
             return told + "Send rows straight to the expert's rank, and straight back."
-    return None
 
-
-def _worked_often(returned: Sequence[Any]) -> Complaint:
-    for rank, told in enumerate(returned):
-        if told["calls"] > 1:  # counted in the function's own process: it can only cost points
+    for rank, returned in enumerate(ended.returned):
+        if returned["calls"] > 1:  # counted in the function's own process: it can only cost points
             return (
-                f"rank {rank}'s expert worked {count(told['calls'], 'time')}: put all ranks' rows together first, since one "
+                f"rank {rank}'s expert worked {count(returned['calls'], 'time')}: put all ranks' rows together first, since one "
                 f"matrix product is faster than many."
             )
     return None

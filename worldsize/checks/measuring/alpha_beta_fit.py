@@ -113,16 +113,17 @@ def _no_pair(got: object) -> Complaint:
     numbers = got
     if isinstance(got, np.ndarray) and got.shape == (2,):
         numbers = got.tolist()
-    if isinstance(numbers, tuple | list) and len(numbers) == 2 and all(map(_is_number, numbers)):
-        return None
+    wrong = f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown(got)}"
+    if not isinstance(numbers, tuple | list) or len(numbers) != 2:
+        return wrong
 
-    return f"expected two finite numbers, (α in seconds, B in bytes a second), got {shown(got)}"
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.size == 1 and bool(np.isfinite(value).all())
-    return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
+    for value in numbers:
+        is_one = isinstance(value, (int, float, np.number))
+        if isinstance(value, np.ndarray):
+            is_one = value.size == 1
+        if not is_one or not np.isfinite(value).all():
+            return wrong
+    return None
 
 
 def _not_exact(found: Truth, truth: Truth, sizes: np.ndarray) -> Complaint:

@@ -19,7 +19,7 @@ import numpy as np
 
 from worldsize.checks.arena import Arena, ArenaResult
 from worldsize.checks.drivers import on_ranks
-from worldsize.checks.kit.judge import Case, judge, none_sent, ranks_in_words
+from worldsize.checks.kit.judge import Case, first_complaint, judge, none_sent, ranks_in_words
 from worldsize.checks.kit.unchanged import changed
 from worldsize.checks.kit.values import first_slip, is_row, kind_in_words, lone_number
 from worldsize.checks.verdict import Complaint, Verdict
@@ -73,11 +73,6 @@ class Spread:
 
     def right(self) -> tuple[float, float, float]:
         return metrics(*self.together(), self.threshold)
-
-    def by_rank(self) -> np.ndarray:
-        """Return each rank's own metrics, [ranks, 3]."""
-        return np.array([metrics(*share, self.threshold) for share in self.shares])
-
 
 def metrics_of_all(arena: Arena, fn: Callable) -> Verdict:
     """Check metrics over ranks.
@@ -162,23 +157,18 @@ def _drawn(case: SpreadCase, generator: np.random.Generator) -> Spread:
 
 def metrics(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float, float]:
     """Return recall and precision of scores >= threshold, and average precision: the slow reference."""
-    recall, precision = _at(scores, labels, threshold)
-    return recall, precision, _average_precision(scores, labels)
+    before, area = 0.0, 0.0
+    for each in np.unique(scores)[::-1]:
+        recall, precision = _at(scores, labels, each)
+        area += (recall - before) * precision
+        before = recall
+    return *_at(scores, labels, threshold), area
 
 
 def _at(scores: np.ndarray, labels: np.ndarray, threshold: float) -> tuple[float, float]:
     found = scores >= threshold
     hits = int((found & labels).sum())
     return hits / max(1, int(labels.sum())), hits / max(1, int(found.sum()))
-
-
-def _average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    before, area = 0.0, 0.0
-    for threshold in np.unique(scores)[::-1]:
-        recall, precision = _at(scores, labels, threshold)
-        area += (recall - before) * precision
-        before = recall
-    return area
 
 
 # ---- what came back --------------------------------------------------------------------------
@@ -194,11 +184,11 @@ def _examine(ended: ArenaResult, spread: Spread, is_edge: bool) -> dict[str, Com
 
     found = np.array([[lone_number(value) for value in told] for told in ended.returned])
     wrong = [_wrong_metric(found[:, place], spread, place) for place in range(3)]
-    counted, ranked = wrong[0] or wrong[1], wrong[2]
-    unsent = None if counted or ranked else none_sent(ended.trace, "A rank has only its own examples.")
+    if not any(wrong):
+        wrong = [none_sent(ended.trace, "A rank has only its own examples.")] * 3
     if is_edge:
-        return {EDGES: counted or ranked or unsent}
-    return {COUNTED: counted or unsent, RANKED: ranked or unsent}
+        return {EDGES: first_complaint(wrong)}
+    return {COUNTED: first_complaint(wrong[:2]), RANKED: wrong[2]}
 
 
 def _wrong_form(returned: Sequence[Any]) -> Complaint:
@@ -243,15 +233,16 @@ _SUMS = {
 
 def _slips(spread: Spread, place: int) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for slips that give a wrong value, unless there is nothing to find."""
-    return _of_ranks(spread, place) | _of_one_threshold(spread, place) | _of_the_order(spread, place)
+    return _of_ranks(spread, place) | _of_all_examples(spread, place)
 
 
 def _of_ranks(spread: Spread, place: int) -> dict[str, ValueByRank]:
     """Return {words: the value on each rank} for slips that combine each rank's own metric."""
-    n, own, advice = len(spread.shares), spread.by_rank()[:, place], _SUMS[NAMES[place]]
+    n, advice = len(spread.shares), _SUMS[NAMES[place]]
     if n == 1:
         return {}
 
+    own = np.array([metrics(*share, spread.threshold)[place] for share in spread.shares])
     examples = np.array([len(labels) for _, labels in spread.shares])
     positives = np.array([labels.sum() for _, labels in spread.shares])
     slips = {
@@ -267,35 +258,30 @@ def _of_ranks(spread: Spread, place: int) -> dict[str, ValueByRank]:
     return slips
 
 
-def _of_one_threshold(spread: Spread, place: int) -> dict[str, ValueByRank]:
+def _of_all_examples(spread: Spread, place: int) -> dict[str, ValueByRank]:
+    """Return {words: the value on each rank} for slips with the threshold, or with the order of all examples."""
     scores, labels = spread.together()
-    n, (recall, precision) = len(spread.shares), _at(scores, labels, spread.threshold)
-    above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
-    if place == 2:
-        at_once = "This is recall times precision at the threshold. Average precision takes every score as a threshold."
-        return {at_once: [recall * precision] * n}
-    turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
-    return {
-        "A score equal to the threshold is found, too: scores >= threshold, with unchanged scores.": [above[place]] * n,
-        turned: [(recall, precision)[1 - place]] * n,
-    }
-
-
-def _of_the_order(spread: Spread, place: int) -> dict[str, ValueByRank]:
-    """Return {words: the value on each rank} for mistakes in sorting."""
-    scores, labels = spread.together()
-    n = len(spread.shares)
+    n, at_threshold = len(spread.shares), _at(scores, labels, spread.threshold)
     if place < 2:
-        if spread.right()[place]:
-            return {}
-        return {"This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0.": [1.0] * n}
+        above = _at(scores, labels, float(np.nextafter(spread.threshold, np.inf, dtype=scores.dtype)))
+        turned = f"This is the {NAMES[1 - place]}: the order is recall, precision, average precision."
+        slips = {
+            "A score equal to the threshold is found, too: scores >= threshold, with unchanged scores.": [above[place]] * n,
+            turned: [at_threshold[1 - place]] * n,
+        }
+        if not at_threshold[place]:
+            slips["This is 1, where there is nothing to find or nothing is found: 0/0 counts as 0."] = [1.0] * n
+        return slips
 
     recall, precision = _points(scores, labels, scores).T
     gained = np.diff(recall, prepend=0.0)
     trapezoids = gained * (precision + np.append(1.0, precision[:-1])) / 2
     interpolated = gained * np.maximum.accumulate(precision[::-1])[::-1]
     return {
-        "The lowest scores came first: the surest example has the highest score.": [_average_precision(-scores, labels)] * n,
+        "This is recall times precision at the threshold. Average precision takes every score as a threshold.":
+            [at_threshold[0] * at_threshold[1]] * n,
+        "The lowest scores came first: the surest example has the highest score.":
+            [metrics(-scores, labels, spread.threshold)[2]] * n,
         "This is the area under lines from point to point (the trapezoidal rule), which promises more than the model holds. "
         "Each gain in recall counts with the precision at its own threshold.": [float(trapezoids.sum())] * n,
         "This takes the highest precision at that recall or a higher one (interpolated). Each gain in recall counts with the "

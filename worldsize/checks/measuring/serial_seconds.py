@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import mul
 from statistics import fmean, median
 
 from worldsize.checks.arena import Arena, ArenaResult
@@ -47,17 +48,6 @@ class Say:
     others_s: float
     changing: tuple[int, ...] = ()
 
-    @property
-    def places(self) -> list[int]:
-        """Return the indices of the measurements that change."""
-        return [k for k, n in enumerate(SAY_WORKERS) if n in (self.changing or self.of_workers)]
-
-    def by_place(self, changed: int | None = None) -> list[float]:
-        says = [self.s if n in self.of_workers else self.others_s for n in SAY_WORKERS]
-        if changed is not None:
-            says[changed] = self.then_s
-        return says
-
 
 WITHIN = (
     Say((4, 8), 0.4, 0.1, others_s=0.1),
@@ -80,11 +70,6 @@ class MeasuredJobs:
     @property
     def shortest_s(self) -> float:
         return min(self.one_s)
-
-    def points(self) -> list[tuple[int, float, float]]:
-        """Return (n, one worker's seconds, n workers' seconds) for each job of more than one worker."""
-        rows = zip(self.workers, self.one_s, self.many_s, strict=True)
-        return [row for row in rows if row[0] > 1]
 
     def __str__(self) -> str:
         return f"workers {list(self.workers)}, one_s {_said(self.one_s)}, many_s {_said(self.many_s)}"
@@ -119,7 +104,11 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 0.9, 0.45)), 0.0, "more than n times as fast")
     yield _bound(arena, fn, MeasuredJobs((1, 2, 4), (2.0, 2.0, 2.0), (2.0, 2.4, 2.7)), 2.0, "slower than one worker")
     for shortest, workers in enumerate(((1, 2, 4), (8, 2, 1), (2, 6, 3))):
-        yield _bound(arena, fn, *_slower(arena, workers, shortest), "slower than one worker")
+        one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]  # at least 0.3 s apart, so no other job passes for the bound
+        one_s.insert(shortest, draw(1.4, 1.7))
+        many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
+        slower = MeasuredJobs(workers, tuple(one_s), tuple(many_s))
+        yield _bound(arena, fn, slower, one_s[shortest], "slower than one worker")
 
     yield from _every_say(arena, fn, BEYOND)
 
@@ -135,30 +124,18 @@ def _every_say(arena: Arena, fn: Callable, says: Sequence[Say]) -> Iterator[Case
 
     The answer of a mean, a median and least squares moves each time. An answer that ignores the measurement stays.
     """
-    jobs_s = _jobs(arena)
-    for say in says:
-        before: list[float] = []
-        for place in (None, *say.places):
-            yield _saying(arena, fn, jobs_s, say, place, before)
-
-
-def _jobs(arena: Arena) -> list[float]:
-    """Return a job for each of SAY_WORKERS; the job of one worker is neither the shortest nor the longest."""
     draw = arena.draws.uniform
     shortest, *others = draw(*SHORTEST_S), *sorted(draw(*LONGEST_S) for _ in SAY_WORKERS[1:])
     jobs_s = [shortest, *others[1:]]
     arena.draws.shuffle(jobs_s)
-    jobs_s.insert(SAY_WORKERS.index(1), others[0])
-    return jobs_s
+    jobs_s.insert(SAY_WORKERS.index(1), others[0])  # the job of one worker is neither the shortest nor the longest
 
-
-def _slower(arena: Arena, workers: tuple[int, ...], shortest: int) -> tuple[MeasuredJobs, float]:
-    """Return jobs that take many workers longer than one, the shortest at this index; and the shortest's seconds."""
-    draw = arena.draws.uniform
-    one_s = [draw(2.0, 2.2), draw(2.5, 2.7)]  # at least 0.3 s apart, so no other job passes for the bound
-    one_s.insert(shortest, draw(1.4, 1.7))
-    many_s = [t if n == 1 else t * draw(1.1, 1.3) for n, t in zip(workers, one_s, strict=True)]
-    return MeasuredJobs(workers, tuple(one_s), tuple(many_s)), one_s[shortest]
+    for say in says:
+        before: list[float] = []
+        yield _saying(arena, fn, jobs_s, say, None, before)
+        for place, n in enumerate(SAY_WORKERS):
+            if n in (say.changing or say.of_workers):
+                yield _saying(arena, fn, jobs_s, say, place, before)
 
 
 Examine = Callable[[ArenaResult], dict[str, Complaint]]
@@ -199,7 +176,10 @@ def _saying(
 
     That case, the first, keeps its answer in `before`.
     """
-    measured = _following(SAY_WORKERS, jobs_s, say.by_place(place))
+    serial_s = [say.s if n in say.of_workers else say.others_s for n in SAY_WORKERS]
+    if place is not None:
+        serial_s[place] = say.then_s
+    measured = _following(SAY_WORKERS, jobs_s, serial_s)
     low_s, high_s = sorted((say.s, say.others_s))
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
@@ -273,39 +253,29 @@ def _other_bounds(measured: MeasuredJobs) -> dict[str, float]:
     }
 
 
-def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, Callable[[], float]]:
-    points = measured.points()
-    first_job_s = measured.one_s[0]
-    n, one_s, _ = points[-1]
+def _mistakes(measured: MeasuredJobs, serial_s: float) -> dict[str, float]:
+    """Return {words for a slip: the seconds that it gives}, of the measurements with more than one worker."""
+    weights, of_first_job, undivided = [], [], []
+    for n, one_s, many_s in zip(measured.workers, measured.one_s, measured.many_s, strict=True):
+        if n == 1:
+            continue
+        last_one_s, last_many_s = one_s, many_s
+        weights.append((1 - 1 / n) ** 2)
+        of_first_job.append((many_s - measured.one_s[0] / n) / (1 - 1 / n))
+        undivided.append(many_s - one_s / n)
+    least_squares = sum(map(mul, weights, of_first_job)) / sum(weights)
+
     return {
-        "This is the fraction of one worker's time; return the seconds": lambda: serial_s / one_s,
-        "This is the fraction of the workers' time; return the seconds": lambda: serial_s / points[-1][2],
-        "These are the seconds that workers share, one − s": lambda: one_s - serial_s,
-        "n = 1 was averaged in as a 0: leave it out": lambda: serial_s * len(points) / len(measured.workers),
-        "The first job's one_s was taken for all jobs: every job has its own one_s[k]": (
-            lambda: _least_squares([(n, first_job_s, many) for n, _, many in points])
-        ),
-        "The first job's one_s was taken for all jobs: every job has its own one_s[k], and this is a mean": (
-            lambda: fmean(_of_point(n, first_job_s, many) for n, _, many in points)
-        ),
-        "This is many − one/n on average: s has its n-th in one/n too, so divide by 1 − 1/n": (
-            lambda: fmean(many - one / n for n, one, many in points)
-        ),
-        "This is many − one/n of the last: s has its n-th in one/n too, so divide by 1 − 1/n": (
-            lambda: points[-1][2] - one_s / n
-        ),
-        "This is the shortest measured time, which has shared work in it": lambda: min(measured.many_s),
+        "This is the fraction of one worker's time; return the seconds": serial_s / last_one_s,
+        "This is the fraction of the workers' time; return the seconds": serial_s / last_many_s,
+        "These are the seconds that workers share, one − s": last_one_s - serial_s,
+        "n = 1 was averaged in as a 0: leave it out": serial_s * len(undivided) / len(measured.workers),
+        "The first job's one_s was taken for all jobs: every job has its own one_s[k]": least_squares,
+        "The first job's one_s was taken for all jobs: every job has its own one_s[k], and this is a mean": fmean(of_first_job),
+        "This is many − one/n on average: s has its n-th in one/n too, so divide by 1 − 1/n": fmean(undivided),
+        "This is many − one/n of the last: s has its n-th in one/n too, so divide by 1 − 1/n": undivided[-1],
+        "This is the shortest measured time, which has shared work in it": min(measured.many_s),
     }
-
-
-def _of_point(n: int, one_s: float, many_s: float) -> float:
-    return (many_s - one_s / n) / (1 - 1 / n)
-
-
-def _least_squares(points: list[tuple[int, float, float]]) -> float:
-    weights = [(1 - 1 / n) ** 2 for n, _, _ in points]
-    said = [_of_point(*point) for point in points]
-    return sum(w * s for w, s in zip(weights, said, strict=True)) / sum(weights)
 
 
 def _said(seconds: tuple[float, ...]) -> str:

@@ -89,7 +89,6 @@ class ScriptedMeasurement:
     """The measurement that the function is given, with a record of the batches it was asked for."""
 
     compute: ScriptedCompute
-    most: int
     asked: list[Any] = field(default_factory=list)
 
     def step_s(self, batch: Any) -> float:
@@ -97,12 +96,6 @@ class ScriptedMeasurement:
         if not are_whole(batch):
             return math.nan
         return self.compute.seconds(int(batch))
-
-    def wrong(self) -> Complaint:
-        for batch in self.asked:
-            if not are_whole(batch) or not 1 <= batch <= self.most:
-                return f"step_s was called with a batch of {shown(batch)}; expected whole numbers from 1 to most, {self.most}"
-        return None
 
 
 def smallest_batch(arena: Arena, fn: Callable) -> Verdict:
@@ -126,7 +119,12 @@ def _cases(arena: Arena, fn: Callable) -> Iterator[Case]:
     yield _case(arena, fn, stairs.asking_for(64 * arena.draws.randint(3, 12) + 1), SMALLEST, ", compute in stairs of 64")
     small = _job(arena, n=3, latency_part=0.3, tile=8)
     yield _case(arena, fn, small.asking_for(8 * arena.draws.randint(2, 6) + 1), SMALLEST, ", compute in stairs of 8")
-    yield _case(arena, fn, _exact(arena), SMALLEST, ", of some batch just that share")
+
+    # a batch has exactly the share, so that "at most" decides: powers of 2 keep rounding out
+    alpha_s, share = 2.0 ** -arena.draws.randint(6, 9), 2.0 ** -arena.draws.randint(1, 3)
+    compute = ScriptedCompute(0.0, alpha_s / 2 ** arena.draws.randint(5, 7))
+    exact = LinkedTraining(2, int(alpha_s * 2.0**25), Link(2.0**24, alpha_s), compute, MOST, share)
+    yield _case(arena, fn, exact, SMALLEST, ", of some batch just that share")
 
     yield _case(arena, fn, replace(ring, n=1), EDGES, ", no peer")
     yield _case(arena, fn, replace(ring, share=ring.share_at(1) * 1.01), EDGES, ", a large share is allowed")
@@ -148,14 +146,6 @@ def _telling(arena: Arena) -> LinkedTraining:
     raise AssertionError(f"smallest_batch: {TRIES} draws, and in none does every slip give a batch of its own")
 
 
-def _exact(arena: Arena) -> LinkedTraining:
-    """Draw a job in which a batch has exactly the share, so that "at most" decides. Powers of 2 keep rounding out."""
-    alpha_s, share = 2.0 ** -arena.draws.randint(6, 9), 2.0 ** -arena.draws.randint(1, 3)
-    link = Link(2.0**24, alpha_s)
-    compute = ScriptedCompute(0.0, alpha_s / 2 ** arena.draws.randint(5, 7))
-    return LinkedTraining(2, int(alpha_s * 2.0**25), link, compute, MOST, share)
-
-
 def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = MOST) -> LinkedTraining:
     """Draw a job with an all-reduce of 20 to 60 ms, `latency_part` of it latency; a step of some 100 examples takes as long."""
     rounds, all_reduce_s = 2 * (n - 1), arena.draws.uniform(0.02, 0.06)
@@ -167,11 +157,16 @@ def _job(arena: Arena, n: int, latency_part: float, tile: int = 1, most: int = M
 
 
 def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str) -> Case:
-    measured = ScriptedMeasurement(job.compute, job.most)
+    measured = ScriptedMeasurement(job.compute)
     numbers = (job.most, job.n, job.size_bytes, job.link.latency_s, job.link.bandwidth_bytes_per_s, job.share)
 
     def examine(ended: ArenaResult) -> dict[str, Complaint]:
-        complaint, asked = measured.wrong() or _wrong_batch(ended.returned[0], job), len(measured.asked)
+        for batch in measured.asked:
+            if not are_whole(batch) or not 1 <= batch <= job.most:
+                words = f"a batch of {shown(batch)}; expected whole numbers from 1 to most, {job.most}"
+                return {what: f"step_s was called with {words}"}
+
+        complaint, asked = _wrong_batch(ended.returned[0], job), len(measured.asked)
         if what is FEW and not complaint and asked > MOST_ASKED:
             complaint = (
                 f"step_s was called {asked:,} times; expected at most {MOST_ASKED}: each call is a measurement. Compute grows "
@@ -184,10 +179,9 @@ def _case(arena: Arena, fn: Callable, job: LinkedTraining, what: str, name: str)
 
 def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     expected = job.smallest(job.all_reduce_s)
-    if got is None and expected is None:
-        return None
-
     if got is None:
+        if expected is None:
+            return None
         wanted = f"expected {expected}, where the all-reduce takes {job.share_at(expected):.2%} of the step, got None"
         if expected == job.most:
             return f"{wanted}. The largest batch may be the answer, too"
@@ -196,9 +190,9 @@ def _wrong_batch(got: Any, job: LinkedTraining) -> Complaint:
     found = number(got)
     if isinstance(found, str):
         return f"expected a batch, one whole number, or None, {found}"
-    if found == expected and is_whole(got):
-        return None
     if found == expected:
+        if is_whole(got):
+            return None
         return f"expected a whole number, an int, got {shown(got)}: the next cells take that many images"
     if expected is None:
         left = f"even with {job.most} examples a rank the all-reduce takes {job.share_at(job.most):.2%} of the step"
@@ -240,8 +234,10 @@ def _slip(got: float | None, job: LinkedTraining) -> str:
             return f". {words}"
 
     right = job.smallest(job.all_reduce_s)
-    if right is not None and job.n > 1 and got == right * job.n:
+    if right is None:
+        return ""
+    if job.n > 1 and got == right * job.n:
         return ". This is the batch of all ranks: return the batch of one rank"
-    if right is not None and got in (right - 1, right + 1):
+    if got in (right - 1, right + 1):
         return ". It is one off"
     return ""

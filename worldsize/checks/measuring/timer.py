@@ -170,7 +170,14 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
             statistics.fmean(sorted(counted)[1:-1] or counted)
         ),
         "This is the sum of the steps, not the seconds of one": sum(counted),
-        **_of_two_in_the_middle(counted),
+    }
+
+    if len(counted) % 2 == 0 and len(counted) > 2:  # of two steps the middle ones are the fastest and the slowest
+        takes = "For an even number of steps this takes the {} of the two middle values: the median is their mean"
+        mistakes[takes.format("upper")] = statistics.median_high(counted)
+        mistakes[takes.format("lower")] = statistics.median_low(counted)
+
+    mistakes |= {
         "This is the fastest step. Take the median": min(counted),
         "This is the slowest step. Take the median": max(counted),
         "This is the last step alone. Keep the seconds of each": counted[-1],
@@ -187,14 +194,3 @@ def _mistakes(warm: list[float], counted: list[float]) -> dict[str, float]:
             "The warm-up is in it: its time was added to the steps": sum(every) / len(counted),
         }
     return mistakes
-
-
-def _of_two_in_the_middle(counted: list[float]) -> dict[str, float]:
-    """Return the slips that take a single one of two middle values, unless these are the fastest and the slowest step."""
-    if len(counted) % 2 or len(counted) == 2:
-        return {}
-    takes = "For an even number of steps this takes the {} of the two middle values: the median is their mean"
-    return {
-        takes.format("upper"): statistics.median_high(counted),
-        takes.format("lower"): statistics.median_low(counted),
-    }

@@ -93,13 +93,6 @@ class ModuleTraining:
         return {name: p.detach().numpy() for name, p in named if p.requires_grad}
 
     @property
-    def tied_bytes(self) -> int:
-        """The bytes of weights that have a second name."""
-        model = torch_modules.module(self.tasks[0])
-        every = sum(p.nbytes for _, p in model.named_parameters(remove_duplicate=False))
-        return every - sum(p.nbytes for p in model.parameters())
-
-    @property
     def buckets(self) -> int:
         """The number of buckets in a step. A bucket holds one dtype, and closes as soon as it holds the cap."""
         closed = 0
@@ -209,7 +202,17 @@ def _wrong_states(returned: Sequence[dict], training: ModuleTraining) -> Complai
 
 def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: str) -> str:
     if when == "start":
-        return _wrong_start(told["start"][name], training, rank, name)
+        if not same(told["start"][name], training.starts[rank][name]):
+            return "All ranks begin with rank 0's values: broadcast them."
+        if name in training.learning:
+            return f"Rank {rank} still has its own random values: broadcast rank 0's before the first step."
+
+        model = torch_modules.module(training.tasks[0])
+        if name in dict(model.named_buffers()):
+            more = " It is not persistent, so state_dict() lacks it." * (name not in model.state_dict())
+            return f"This buffer is still rank {rank}'s own: broadcast module.buffers() from rank 0 too.{more}"
+        return f"This frozen weight is still rank {rank}'s own: broadcast frozen weights from rank 0 too."
+
     if name not in training.learning:
         return "It does not learn: no step changes it."
     if same(told[when][name], training.expected[when][name], *[NEAR["float32"] / 10] * 2):
@@ -223,19 +226,6 @@ def _mistake(told: dict, training: ModuleTraining, rank: int, name: str, when: s
     if not all(name in gradients for gradients in training.own):
         slip += f" {HINTS['layers used in turn']}"
     return slip.strip()
-
-
-def _wrong_start(got: np.ndarray, training: ModuleTraining, rank: int, name: str) -> str:
-    if not same(got, training.starts[rank][name]):
-        return "All ranks begin with rank 0's values: broadcast them."
-    if name in training.learning:
-        return f"Rank {rank} still has its own random values: broadcast rank 0's before the first step."
-
-    model = torch_modules.module(training.tasks[0])
-    if name in dict(model.named_buffers()):
-        more = " It is not persistent, so state_dict() lacks it." * (name not in model.state_dict())
-        return f"This buffer is still rank {rank}'s own: broadcast module.buffers() from rank 0 too.{more}"
-    return f"This frozen weight is still rank {rank}'s own: broadcast frozen weights from rank 0 too."
 
 
 def _slips(training: ModuleTraining, rank: int, name: str) -> dict[str, np.ndarray]:
@@ -267,9 +257,14 @@ def _wrong_messages(trace: Trace, trainings: Sequence[ModuleTraining]) -> Compla
     if n == 1:
         return None
 
-    states = sum(x.nbytes for one in trainings for x in one.starts[0].values())
-    twice = sum(one.tied_bytes for one in trainings)  # broadcasting a state_dict sends a tied weight twice
-    each = sum(2 * one.steps * sum(x.nbytes for x in one.learning.values()) for one in trainings)
+    states = twice = each = 0
+    for one in trainings:
+        states += sum(x.nbytes for x in one.starts[0].values())
+        each += 2 * one.steps * sum(x.nbytes for x in one.learning.values())
+        # broadcasting a state_dict sends a tied weight, which has two names, twice
+        model = torch_modules.module(one.tasks[0])
+        twice += sum(p.nbytes for _, p in model.named_parameters(remove_duplicate=False))
+        twice -= sum(p.nbytes for p in model.parameters())
     extra = trace.total_bytes() / (n - 1) - states - each
     if extra not in (0, twice):
         return _known_bytes(extra, each, twice, trainings)

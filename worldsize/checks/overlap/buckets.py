@@ -60,9 +60,9 @@ def _examine(ended: ArenaResult, sizes: Sequence[int], cap: int, untried: Iterab
 def _wrong_order(got: tuple, sizes: Sequence[int]) -> Complaint:
     buckets, length = [list(map(int, bucket)) for bucket in got], len(sizes)
     flat, wanted = list(chain(*buckets)), list(range(length))[::-1]
-    if flat == wanted and [] in buckets:
-        return f"{buckets} has an empty bucket: nothing would travel in it"
     if flat == wanted:
+        if [] in buckets:
+            return f"{buckets} has an empty bucket: nothing would travel in it"
         return None
 
     if sorted(flat) == sorted(sizes):

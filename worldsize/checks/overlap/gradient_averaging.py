@@ -104,7 +104,7 @@ ON_ITS_WAY = (
 
 def flattened(arena: Arena, fn: Callable) -> Verdict:
     """Check gradient averaging after backward: `flattened(fabric, task)` trains with one all-reduce a step, of everything."""
-    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _not_one_sum}))
+    return judge("flattened", FLATTENED, _cases(arena, fn, EVERY, {ONCE: _wrong_sums}))
 
 
 def overlapped(arena: Arena, fn: Callable) -> Verdict:
@@ -134,11 +134,7 @@ def bucketed(arena: Arena, fn: Callable) -> Verdict:
         STEADY.also(buckets=[[3], [2, 1], [0]]),
         ALONE.also(buckets=whole),
     )
-
-    def not_one_a_bucket(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _not_sums(trace, training, len(training.task["buckets"]), "one for each bucket")
-
-    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: not_one_a_bucket}))
+    return judge("bucketed", BUCKETED, _cases(arena, fn, trainings, {BUCKETS: _wrong_sums}))
 
 
 def accumulate(arena: Arena, fn: Callable) -> Verdict:
@@ -149,10 +145,10 @@ def accumulate(arena: Arena, fn: Callable) -> Verdict:
     parts = [4, *arena.draws.sample((3, 5, 6, 7, 9), len(EVERY) - 1)]  # no number over 4 is also a number of ranks
     trainings = [*(kind.also(parts=of) for kind, of in zip(EVERY, parts, strict=True)), ONE_BY_ONE]
 
-    def not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-        return _wrong_bytes(trace, training) or _not_one_sum(trace, training)
+    def wrong_messages(trace: Trace, training: OverlapTraining) -> Complaint:
+        return _wrong_bytes(trace, training) or _wrong_sums(trace, training)
 
-    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: not_one_sum}))
+    return judge("accumulate", ACCUMULATE, _cases(arena, fn, trainings, {SPARE: wrong_messages}))
 
 
 # ---- cases -----------------------------------------------------------------------------------
@@ -236,32 +232,28 @@ def _wrong_bytes(trace: Trace, training: OverlapTraining) -> Complaint:
             f"start and an all-reduce of each gradient at each step."
         )
 
-    known = None
-    if others:
-        known = _known_by_size(extra / (others * steps), training, sum(sizes), learning, shared)
-    return known or f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
-
-
-def _known_by_size(each: float, training: OverlapTraining, every: int, learning: int, shared: int) -> Complaint:
-    """Return words for the mistake that explains `each`, the excess bytes per step and per rank but one; else None."""
     parts = training.task["parts"]
-    mistakes = {
+    mistakes = {  # by the excess bytes, per step and per rank but one
         2 * (parts - 1) * learning: f"the gradients travel {parts} times a step, after every micro-batch: once is enough.",
-        2 * (every - learning): "frozen tensors are added up at every step, although they have no gradient.",
+        2 * (sum(sizes) - learning): "frozen tensors are added up at every step, although they have no gradient.",
         2 * shared: "the tensor that two layers share is added up twice a step: model.parameters() gives it once.",
         2 * learning: "every gradient is added up twice a step.",
-        every: "the weights travel at every step too: once at the start is enough.",
+        sum(sizes): "the weights travel at every step too: once at the start is enough.",
     }
-    return mistakes.get(each)
+    if others:
+        each = extra / (others * steps)
+        if each in mistakes:
+            return mistakes[each]
+    return f"all ranks together sent {extra} bytes more than a broadcast and one all-reduce of each gradient a step."
 
 
-def _not_one_sum(trace: Trace, training: OverlapTraining) -> Complaint:
-    return _not_sums(trace, training, 1, "one all-reduce of all gradients")
-
-
-def _not_sums(trace: Trace, training: OverlapTraining, expected: int, wanted: str) -> Complaint:
-    """Return a complaint about wrong bytes, or about another number of all-reduces a step than `expected`; else None."""
+def _wrong_sums(trace: Trace, training: OverlapTraining) -> Complaint:
+    """Return a complaint about wrong bytes, or about more or fewer all-reduces a step than buckets, or than one; else None."""
     n, steps = training.world_size, training.task["steps"]
+    expected, wanted = 1, "one all-reduce of all gradients"
+    if training.task["buckets"]:
+        expected, wanted = len(training.task["buckets"]), "one for each bucket"
+
     sent = sent_by_each(trace)[n - 1]  # the last rank sends nothing in the initial broadcast
     each = sent / max(1, 2 * (n - 1) * steps)
     if n == 1 or each == expected:

@@ -53,11 +53,6 @@ class StepRecord:
     def name(self) -> str:
         return f"on rank {self.rank}, step {self.step}"
 
-    @property
-    def is_silent(self) -> bool:
-        """True if nothing was sent before the last layer's work was over."""
-        return all(t.start_s >= self.work[-1].end_s for t in self.sent)
-
 
 def late(trace: Trace, training: OverlapTraining) -> Complaint:
     """Return a complaint if on a rank of two, in some step, a sum begins later than it can."""
@@ -179,7 +174,7 @@ def _too_late(record: StepRecord) -> Complaint:
         until_s = record.work[over].end_s
         sent_bytes = sum(t.size_bytes for t in record.sent if t.start_s < until_s)
         if sent_bytes <= before_bytes:
-            if record.is_silent:
+            if all(t.start_s >= record.work[-1].end_s for t in record.sent):
                 numbered = " Does each hook know its own number (number=number)?" if one.name.startswith("bucket") else ""
                 return (
                     f"on rank {record.rank} no message travels before backward has ended: begin each sum in its hook.{numbered}"

@@ -51,7 +51,7 @@ class OverlapTraining:
     @cached_property
     def starts(self) -> list[list[np.ndarray]]:
         """The weights that each rank draws for itself."""
-        return [_arrays(network) for network in self._networks()]
+        return list(map(_arrays, self._networks()))
 
     @cached_property
     def expected(self) -> list[np.ndarray]:
@@ -124,10 +124,6 @@ class OverlapTraining:
         network = Network(WeighedRank(0), self.task)
         parameter = list(network.parameters())[k]
         return [layer for layer, weight in enumerate(network.weights) if weight is parameter]
-
-    def without(self, k: int) -> list[int]:
-        """Return the ranks whose first loss does not reach parameter k."""
-        return [rank for rank in range(self.world_size) if not self.own[rank][k].any()]
 
     def _ranks(self) -> list[WeighedRank]:
         return [WeighedRank(rank, self.work and self.work[rank]) for rank in range(self.world_size)]
@@ -229,24 +225,26 @@ def _other_start(held: Sequence[Sequence[np.ndarray]], training: OverlapTraining
 def _first_step(training: OverlapTraining, rank: int, k: int, step: np.ndarray) -> str:
     """Name the mistake behind a first step; `step` is the gradient that explains the weight's change."""
     n, parts, own = training.world_size, training.task["parts"], [gradients[k] for gradients in training.own]
-    layers, without = training.layers(k), training.without(k)
+    layers = training.layers(k)
+    without = [r for r, gradient in enumerate(own) if not gradient.any()]  # ranks whose first loss does not reach it
     if 0 < len(without) < n:
         complaint = _partly_unused(step, own, without, layers)
         if complaint:
             return complaint
 
-    if n > 1 and _same(step, own[rank] / n):
-        return (
-            f"Rank {rank} steps by its own gradient, divided by {n}: the sum over the ranks is missing. Do you wait for the "
-            f"sum before the step, and add up p.grad itself, not a copy?"
-        )
-    if n > 1 and _same(step, own[rank]):
-        return (
-            f"Rank {rank} steps by its own gradient alone. If you averaged anything, it was not p.grad: averaging equal "
-            f"weights changes nothing."
-            + " Do the buckets' numbers count only the tensors that learn?"
-            * bool(training.task["frozen"] and training.task["buckets"])
-        )
+    if n > 1:
+        if _same(step, own[rank] / n):
+            return (
+                f"Rank {rank} steps by its own gradient, divided by {n}: the sum over the ranks is missing. Do you wait for the "
+                f"sum before the step, and add up p.grad itself, not a copy?"
+            )
+        if _same(step, own[rank]):
+            return (
+                f"Rank {rank} steps by its own gradient alone. If you averaged anything, it was not p.grad: averaging equal "
+                f"weights changes nothing."
+                + " Do the buckets' numbers count only the tensors that learn?"
+                * bool(training.task["frozen"] and training.task["buckets"])
+            )
 
     tied = ""
     if len(layers) > 1:
@@ -271,8 +269,9 @@ def _wrong_length(step: np.ndarray, mean: np.ndarray, n: int, parts: int) -> Com
         (n * parts, "nothing was divided, neither by the ranks nor by the micro-batches."),
         (1 / parts, "divided twice by the number of micro-batches."),
     ]
-    others = [k for k in range(2, 9) if parts > 1 and k != parts]
-    lengths += [(parts / k, f"divided by {k}, but there are {parts} micro-batches, task[\"parts\"].") for k in others]
+    if parts > 1:
+        for k in range(2, 9):
+            lengths.append((parts / k, f"divided by {k}, but there are {parts} micro-batches, task[\"parts\"]."))
     for length, complaint in lengths:
         if length != 1 and _same(step, length * mean):
             return f"The step is {number(length)} times the mean gradient: {complaint}"

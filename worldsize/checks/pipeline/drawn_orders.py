@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -54,34 +54,27 @@ def _takes_one_between(order: list[Action]) -> bool:
 def _one_by_one(
     ranks: int, forwards: list[Action], backwards: list[Action], generator: np.random.Generator, eager: bool
 ) -> Schedules:
-    orders: Schedules = [[] for _ in range(ranks)]
-    over: set[tuple[int, Action]] = set()
-    while len(over) < 2 * ranks * len(forwards):
-        choice = _next_ones(over, ranks, (forwards, backwards), eager)
-        rank, action = choice[int(generator.integers(len(choice)))]
-        orders[rank].append(action)
-        over.add((rank, action))
-
-    return orders
-
-
-def _next_ones(
-    over: set[tuple[int, Action]], ranks: int, ways: Sequence[list[Action]], eager: bool
-) -> list[tuple[int, Action]]:
-    """Return (rank, action) of all actions that are ready and go before the rest.
+    """Draw one action after the other among all that are ready.
 
     The first rank's forwards come first; if `eager`, the last rank's backwards come next.
     """
-    ready = []
-    for rank in range(ranks):
-        for way in ways:
+    orders: Schedules = [[] for _ in range(ranks)]
+    over: set[tuple[int, Action]] = set()
+    while len(over) < 2 * ranks * len(forwards):
+        ready = []
+        for rank, way in product(range(ranks), (forwards, backwards)):
             left = [action for action in way if (rank, action) not in over]
             if left and over.issuperset(needed(rank, left[0], ranks)):
                 ready.append((rank, left[0]))
 
-    for first in ((0, FORWARD), (ranks - 1, BACKWARD))[: 1 + eager]:
-        found = [(rank, action) for rank, action in ready if (rank, action[0]) == first]
-        if found:
-            return found
+        for first in ((0, FORWARD), (ranks - 1, BACKWARD))[: 1 + eager]:
+            found = [(rank, action) for rank, action in ready if (rank, action[0]) == first]
+            if found:
+                ready = found
+                break
 
-    return ready
+        rank, action = ready[int(generator.integers(len(ready)))]
+        orders[rank].append(action)
+        over.add((rank, action))
+
+    return orders

@@ -200,7 +200,7 @@ def _close(got: np.ndarray, want: np.ndarray) -> bool:
 
 
 def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int) -> str:
-    complaint = _wrong_factor(got, by_micro) or _wrong_micros(got, by_micro)
+    complaint = _wrong_sum(got, by_micro)
     if complaint:
         return complaint
     if not np.isfinite(got).all():
@@ -218,10 +218,10 @@ def _why(got: np.ndarray, by_micro: Sequence[np.ndarray], rank: int, ranks: int)
     )
 
 
-def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Return a complaint if the gradient is right but for a known factor, or None."""
-    m = len(by_micro)
-    mean = sum(by_micro) / m
+def _wrong_sum(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
+    """Return a complaint if the gradient is right but for a known factor, or lacks some micro-batches' gradients; else None."""
+    m, total = len(by_micro), sum(by_micro)
+    mean = total / m
     for factor in (ROWS, ROWS * m):
         if _close(got, factor * mean):
             return (
@@ -229,18 +229,12 @@ def _wrong_factor(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
                 f"but the loss is their mean."
             )
 
-    if m > 1 and _close(got, m * mean):
-        return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
-    if m > 1 and _close(got, mean / m):
-        return f"It is {m} times too small: was it divided by m = {m} twice, in the loss and once more?"
-    return None
-
-
-def _wrong_micros(got: np.ndarray, by_micro: Sequence[np.ndarray]) -> Complaint:
-    """Return a complaint if only some micro-batches' gradients are there, or None."""
-    m, total = len(by_micro), sum(by_micro)
     if m == 1:
         return None
+    if _close(got, m * mean):
+        return f"It is {m} times too large: a batch's loss is the mean of its {m} micro-batches' losses."
+    if _close(got, mean / m):
+        return f"It is {m} times too small: was it divided by m = {m} twice, in the loss and once more?"
 
     for k, grad in reversed(list(enumerate(by_micro))):  # the last one remains if each clears those before
         if _close(got, grad) or _close(got, grad / m):

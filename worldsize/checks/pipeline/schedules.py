@@ -8,10 +8,11 @@ training", ICML 2021, and Megatron-LM, SC 2021).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def gpipe(arena: Arena, fn: Callable) -> Verdict:
     `gpipe(stage, stages, micro_batches)` returns the actions of one stage.
     """
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
-        wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
+        wrong = _unplayable(ended.returned, micro_batches)
         if wrong:
             return {COMPLETE: wrong, FORWARDS_FIRST: wrong}
         return {COMPLETE: None, FORWARDS_FIRST: _mixed(ended.returned) or _slow(ended.returned, micro_batches)}
@@ -77,7 +78,7 @@ def one_forward_one_backward(arena: Arena, fn: Callable) -> Verdict:
     `one_forward_one_backward(stage, stages, micro_batches)` returns the actions of one stage.
     """
     def examine(ended: ArenaResult, stages: int, micro_batches: int) -> dict[str, Complaint]:
-        wrong = _incomplete(ended.returned, micro_batches) or _stuck(ended.returned)
+        wrong = _unplayable(ended.returned, micro_batches)
         if wrong:
             return {COMPLETE: wrong}
 
@@ -128,55 +129,13 @@ def _called(arena: Arena, fn: Callable, stages: int, micro_batches: int) -> Aren
 # ---- a schedule ------------------------------------------------------------------------------
 
 
-def _incomplete(returned: Sequence[Any], micro_batches: int) -> Complaint:
+def _unplayable(returned: Sequence[Any], micro_batches: int) -> Complaint:
+    """Return a complaint if an action is missing, or a wait never ends, or two stages order messages differently; else None."""
     for stage, actions in enumerate(returned):
-        complaint = _no_actions(actions, micro_batches) or _not_once(actions, micro_batches)
+        complaint = _wrong_actions(actions, micro_batches)
         if complaint:
             return f"stage {stage}: {complaint}"
 
-    return None
-
-
-def _no_actions(actions: Any, micro_batches: int) -> Complaint:
-    if not isinstance(actions, tuple):
-        lazy = ": make it a list, which can be iterated twice" * (str(actions).strip("<>") in LAZY)
-        return f"expected a list of actions, got {shown(actions, 40)}{lazy}"
-
-    for place, action in enumerate(actions):
-        if not _is_action(action):
-            return f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
-        if not 0 <= action[1] < micro_batches:
-            return f"{action[0]} {action[1]} names no micro-batch: they are numbered from 0 to {micro_batches - 1}"
-
-    return None
-
-
-def _is_action(action: Any) -> bool:
-    if not isinstance(action, tuple) or len(action) != 2:
-        return False
-
-    way, micro = action
-    return isinstance(way, str) and way in WAYS and are_whole(micro)
-
-
-def _not_once(actions: Sequence[Action], micro_batches: int) -> Complaint:
-    for way in WAYS:
-        micros = _micros(actions, way)
-        for k in range(micro_batches):
-            found = micros.count(k)
-            if found != 1:
-                times = f"{found} times" if found else "never"
-                return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
-
-    return None
-
-
-def _micros(actions: Sequence[Action], way: str) -> list[int]:
-    return [k for name, k in actions if name == way]
-
-
-def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
-    """Return a complaint if a wait never ends, or if two stages take the same messages in different orders; else None."""
     for stage, actions in enumerate(returned):
         before: set[int] = set()
         for way, k in actions:
@@ -200,6 +159,35 @@ def _stuck(returned: Sequence[Sequence[Action]]) -> Complaint:
                 )
 
     return None
+
+
+def _wrong_actions(actions: Any, micro_batches: int) -> Complaint:
+    if not isinstance(actions, tuple):
+        lazy = ": make it a list, which can be iterated twice" * (str(actions).strip("<>") in LAZY)
+        return f"expected a list of actions, got {shown(actions, 40)}{lazy}"
+
+    for place, action in enumerate(actions):
+        wrong = f'entry {place} is {action!r:.40}; expected ("forward", k) or ("backward", k)'
+        if not isinstance(action, tuple) or len(action) != 2:
+            return wrong
+        way, micro = action
+        if not isinstance(way, str) or way not in WAYS or not are_whole(micro):
+            return wrong
+        if not 0 <= micro < micro_batches:
+            return f"{way} {micro} names no micro-batch: they are numbered from 0 to {micro_batches - 1}"
+
+    done = Counter(actions)
+    for way, k in product(WAYS, range(micro_batches)):
+        found = done[way, k]
+        if found != 1:
+            times = f"{found} times" if found else "never"
+            return f"micro-batch {k} goes {way} {times}; expected once. The list: {_short(actions)}"
+
+    return None
+
+
+def _micros(actions: Sequence[Action], way: str) -> list[int]:
+    return [k for name, k in actions if name == way]
 
 
 def _mixed(returned: Sequence[Sequence[Action]]) -> Complaint:
@@ -323,15 +311,11 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
     elif max(counts) - min(counts) <= 1:
         why = " Every stage has the same number of layers, give or take one, but their seconds count."
     return (
-        f"the edges {edges} give stages of {[_few_digits(s) for s in sums]} s; stage {sums.index(most)} is the slowest with "
-        f"{_few_digits(most)} s, but with other cuts the slowest stage takes only {_few_digits(least)} s.{why}"
+        f"the edges {edges} give stages of {[f'{s:.4g}' for s in sums]} s; stage {sums.index(most)} is the slowest with "
+        f"{most:.4g} s, but with other cuts the slowest stage takes only {least:.4g} s.{why}"
     )
 
 
 def _sums(seconds: Sequence[float], edges: Sequence[int]) -> list[float]:
     """Return the seconds of each stage."""
     return [sum(seconds[start:stop]) for start, stop in pairwise(edges)]
-
-
-def _few_digits(value: float) -> str:
-    return f"{value:.4g}"
