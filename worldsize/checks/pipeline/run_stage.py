@@ -302,6 +302,9 @@ def _ways_seen(trace: Trace, rank: int) -> list[str]:
 def _worked_early(trace: Trace, orders: Schedules) -> Complaint:
     """Return a complaint if the last rank worked more often than it went forward, before any backward was due; else None."""
     last = trace.world_size - 1
+    if last == 0:  # nothing arrives at one rank alone
+        return None
+
     arrived_s = sorted(t.end_s for t in trace.transfers if t.dst == last)
     begun_s = sorted(span.start_s for span in trace.spans if span.declared and span.rank == last)
 

@@ -310,8 +310,9 @@ def _unbalanced(edges: list[int], seconds: list[float], stages: int) -> Complain
         why = " The slowest and the fastest stage are as close as they can be, but only the slowest counts."
     elif max(counts) - min(counts) <= 1:
         why = " Every stage has the same number of layers, give or take one, but their seconds count."
+    each = ", ".join(f"{s:.4g}" for s in sums)
     return (
-        f"the edges {edges} give stages of {[f'{s:.4g}' for s in sums]} s; stage {sums.index(most)} is the slowest with "
+        f"the edges {edges} give stages of [{each}] s; stage {sums.index(most)} is the slowest with "
         f"{most:.4g} s, but with other cuts the slowest stage takes only {least:.4g} s.{why}"
     )
 
