@@ -172,9 +172,13 @@ class SubmissionMarking:
         try:
             self._find_fatal_cells()
             for exercise in self._lab.exercises:
-                row = self._exercise(exercise)
+                row = self._judged(exercise)
                 if row.state != "pass":
                     self._failed.append(exercise)
+                    found = self._handed_in.elsewhere.get(exercise.id, ())
+                    place = self._handed_in.places.get(exercise.id, 0)
+                    broken = no_python(exercise, place, self._source(exercise), self._helpers.error_of(exercise))
+                    row = replace(row, elsewhere=(broken, *found) if broken else found)
                 yield row
         finally:
             for ended in self._sandbox.settle():
@@ -209,10 +213,10 @@ class SubmissionMarking:
             return
 
         left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
-        blamed = next(iter([e for e in left if e.title == title] + left[::-1]), None)
-        if blamed is None:
+        if not left:
             raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
 
+        blamed = next((exercise for exercise in left if exercise.title == title), left[-1])
         state = result.incident or "crashed"
         self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
 
@@ -242,18 +246,8 @@ class SubmissionMarking:
 
     # ---- one exercise ----------------------------------------------------------------------------
 
-    def _exercise(self, exercise: Exercise) -> ExerciseRow:
-        row = self._judged(exercise)
-        if row.state == "pass":
-            return row
-
-        found = self._handed_in.elsewhere.get(exercise.id, ())
-        place = self._handed_in.places.get(exercise.id, 0)
-        broken = no_python(exercise, place, self._source(exercise), self._helpers.error_of(exercise))
-        return replace(row, elsewhere=(broken, *found) if broken else found)
-
     def _judged(self, exercise: Exercise) -> ExerciseRow:
-        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.left(exercise))
+        row = replace(_row(exercise, self._check(exercise, ())), left=self._helpers.taken[exercise.id].left)
         if exercise.id in self._own:
             shown = self._own[exercise.id].taken_out[:_MOST_TAKEN_OUT]
             row = replace(row, taken_out=tuple(text_of(one, _MOST_SHOWN) for one in shown))
@@ -280,7 +274,10 @@ class SubmissionMarking:
 
     def _needed(self, exercise: Exercise) -> tuple[Exercise, ...]:
         """Return the earlier failed exercises that this one names, directly or through another of them."""
-        source = self._source(exercise) + self._helpers.text(exercise)
+        source = self._source(exercise)
+        for cell in self._helpers.taken[exercise.id].cells:
+            source += f"\n{cell.source}"
+
         found = []
         for earlier in reversed(self._failed):
             if earlier.reference and re.search(rf"\b{re.escape(earlier.id)}\b", source):
@@ -304,7 +301,7 @@ class SubmissionMarking:
             state = arena.incidents[-1]
 
         real = Checked(verdict, state, arena.runs if arena.over_fabric else 0, changed=tuple(sorted(arena.changed)))
-        if verdict.points and "ranks" in arena.ways and arena.ways <= {"ranks", "call"}:
+        if verdict.points and {"ranks"} <= arena.ways <= {"ranks", "call"}:
             return self._confirmed(exercise, cells, real)
         return real
 

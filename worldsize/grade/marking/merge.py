@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from worldsize.grade.marking import rows
+from worldsize.grade.marking import grading_record, rows
 from worldsize.grade.marking.grading_record import GradedFolder, GradingRecord, read_graded, read_record, write_record
 from worldsize.grade.marking.rows import GradeRow
 
@@ -19,7 +19,7 @@ def merge(out: Path, parts: Sequence[Path]) -> GradedFolder:
 
     Raises ValueError, before anything is written, for folders of different seeds, releases or rows.
     """
-    folders = [out, *parts] if GradingRecord.place(out).is_file() else parts
+    folders = [out, *parts] if (out / grading_record.FILE).is_file() else parts
     records: dict[Path, GradingRecord] = {}
     for part in folders:
         read_graded(part)  # raises if it is not a folder of grades

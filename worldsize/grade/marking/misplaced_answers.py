@@ -106,7 +106,9 @@ def answers_elsewhere(
             found.append(AnswerElsewhere("another cell", name, number, first_line(other)))
 
     if not defines(source, name) or "NotYet" in source:
-        taken = {*used, *(function for one in lab.exercises for function in one.functions)}
+        taken = set(used)
+        for one in lab.exercises:
+            taken.update(one.functions)
         found += _under_another_name(name, others, taken)
 
     definition = re.compile(rf"^[ \t]*def[ \t]+{re.escape(name)}[ \t]*\(", re.MULTILINE)

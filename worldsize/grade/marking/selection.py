@@ -53,11 +53,6 @@ class Selection:
     again: bool = False
     shard: Shard = Shard()
 
-    @property
-    def is_of_all(self) -> bool:
-        """Return whether every row of the folder is selected, in however many shards."""
-        return not (self.labs or self.students or self.only or self.crashed)
-
     def has(self, student: str, lab: str, path: str, row_name: str, row: GradeRow | None) -> bool:
         """Return whether this submission is selected; `row` is its current row."""
         if self.labs and lab not in self.labs:
