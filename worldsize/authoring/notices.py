@@ -93,21 +93,20 @@ def _licence(name: str, found: Distribution) -> str:
         return said["License-Expression"]
 
     words = " ".join((said["License"] or "").split())
-    if words and words != "UNKNOWN" and len(words) <= _LONGEST:
+    if words not in ("", "UNKNOWN") and len(words) <= _LONGEST:
         return words
-    return ", ".join(classifiers) or _BY_FILE.get(name) or "not stated in its metadata"
+    return ", ".join(classifiers) or _BY_FILE.get(name, "not stated in its metadata")
 
 
 def _home(found: Distribution) -> str:
     """Return the package's home page: the clearest of the addresses in its metadata."""
-    urls = {"homepage": found.metadata["Home-page"] or ""}
-    for line in found.metadata.get_all("Project-URL", []):
+    urls: dict[str, str] = {}
+    for line in (f"homepage, {found.metadata['Home-page'] or ''}", *found.metadata.get_all("Project-URL", [])):
         label, _, url = line.partition(",")
-        urls.setdefault(label.strip().lower(), url.strip())
-        if label.strip().lower() == "homepage":
-            urls["homepage"] = urls["homepage"] or url.strip()
+        if url.strip():
+            urls.setdefault(label.strip().lower(), url.strip())
     order = ("homepage", "source", "source code", "repository", "github", "documentation")
-    return next((urls[label] for label in order if urls.get(label)), "")
+    return next(filter(None, map(urls.get, order)), "")
 
 
 if __name__ == "__main__":

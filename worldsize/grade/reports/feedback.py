@@ -79,7 +79,9 @@ def _pictures(row: GradeRow, expected: ExpectedMessages) -> dict[str, MessagePic
     """Return a row's pictures by exercise, for exercises with a case to show."""
     found = {}
     for e in row.exercises:
-        if not e.ranks or (e.state in ("pass", "not yet", "missing") and not e.helped):
+        if not e.ranks:
+            continue
+        if e.state in ("pass", "not yet", "missing") and not e.helped:
             continue
 
         wanted = expected.trace(row, e)

@@ -16,7 +16,8 @@ from worldsize.grade.marking.by_hand import NOTHING_GIVEN, Given
 from worldsize.grade.marking.rows import GradeRow
 from worldsize.grade.marking.submissions_folder import lms_number, same_number
 from worldsize.grade.reports import safe_csv
-from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, doubled_students, labs_of, mark_of, mark_sheet
+from worldsize.grade.reports.mark_sheet import MarkSheet, csv_lines, labs_of, mark_of, mark_sheet
+from worldsize.grade.reports.needs_a_person import doubled
 from worldsize.units import number
 
 IDENTIFIER, NAME, GRADE, MAXIMUM = "Identifier", "Full name", "Grade", "Maximum grade"
@@ -141,7 +142,7 @@ def _findings(row: GradeRow) -> Iterator[str]:
 
 
 def _filled_in(theirs: Worksheet, rows: list[GradeRow], mark: Callable[[str], Mark], possible: float) -> MarkSheet:
-    shared = doubled_students(rows)
+    shared = doubled(rows)
     there = theirs.students()
     handed_in: set[str] = set()
     marks, unknown = {}, []
