@@ -54,8 +54,15 @@ def notices(root: Path) -> str:
     before = (root / FILE).read_text() if (root / FILE).exists() else ""
     kept = {found[1]: line for line in before.splitlines() if (found := _ROW.match(line))}
 
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    used_for: dict[str, list[str]] = {}
+    for what, texts in {"the course": project["dependencies"], **project["optional-dependencies"]}.items():
+        for text in texts:
+            used_for.setdefault(_NAME.match(text)[0], []).append(what)
+    used_for.pop("worldsize", None)
+
     rows, missing = [], []
-    for name, used_for in _named(root).items():
+    for name in sorted(used_for, key=str.lower):
         try:
             package = distribution(name)
         except PackageNotFoundError:
@@ -65,24 +72,12 @@ def notices(root: Path) -> str:
                 missing.append(name)
             continue
         home = _home(package)
-        rows.append(f"| {f'[{name}]({home})' if home else name} | {used_for} | {_licence(name, package)} |")
+        shown = f"[{name}]({home})" if home else name
+        rows.append(f"| {shown} | {', '.join(used_for[name])} | {_licence(name, package)} |")
 
     if missing:
         raise ValueError(f"notices: expected {', '.join(missing)} installed, to read the licence. Install the extra first.")
     return TEXT.format(rows="\n".join(rows))
-
-
-def _named(root: Path) -> dict[str, str]:
-    """Return every package of the project's lists, in alphabetical order, with its use: the course, or extras."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    lists = {"the course": project["dependencies"], **project["optional-dependencies"]}
-
-    used_for: dict[str, list[str]] = {}
-    for what, texts in lists.items():
-        for text in texts:
-            used_for.setdefault(_NAME.match(text)[0], []).append(what)
-    used_for.pop("worldsize", None)
-    return {name: ", ".join(used_for[name]) for name in sorted(used_for, key=str.lower)}
 
 
 def _licence(name: str, found: Distribution) -> str:

@@ -153,8 +153,9 @@ def _lab(root: Path, stem: str) -> CourseLab:
 def _functions(check: str, name: str) -> tuple[str, ...]:
     """Return ("shards", "more") for a check cell with `check.shards(shards, more)`."""
     for node in ast.walk(ast.parse(check)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
-            return tuple(argument.id for argument in node.args if isinstance(argument, ast.Name))
+        match node:
+            case ast.Call(func=ast.Attribute(attr=called), args=given) if called == name:
+                return tuple(one.id for one in given if isinstance(one, ast.Name))
     return (name,)
 
 

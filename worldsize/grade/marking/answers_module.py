@@ -105,18 +105,13 @@ def _answer(notebook: Path, exercise: Exercise, found: FoundCell) -> _Answer:
         head = title.line if title else ""
     if len(kept) < len(rows):
         code = _spaced(kept)
-    return _Answer(exercise, head, code, found.source is not None and not _is_stub(text), tuple(notes))
 
-
-def _is_stub(text: str) -> bool:
-    """Return whether an exercise's cell still raises NotYet."""
+    is_written = found.source is not None
     for node in ast.walk(ast.parse(text)):
-        raised = node.exc if isinstance(node, ast.Raise) else None
-        if isinstance(raised, ast.Call):
-            raised = raised.func
-        if isinstance(raised, ast.Name) and raised.id == "NotYet":
-            return True
-    return False
+        match node:
+            case ast.Raise(exc=ast.Name(id="NotYet") | ast.Call(func=ast.Name(id="NotYet"))):
+                is_written = False
+    return _Answer(exercise, head, code, is_written, tuple(notes))
 
 
 def _needed(rows: Sequence[Statement], functions: Sequence[str]) -> list[Statement]:

@@ -33,7 +33,7 @@ class HelperCells:
         self._apart: set[int] = set()  # numbers of cells whose statements run one by one
         self._dropped: set[str] = set()  # titles of cells left out
         self._errors: dict[str, str] = {}  # by title
-        self._of_exercises: dict[str, str] = {}
+        self.errors_of_exercises: dict[str, str] = {}  # of their own cells, by id; "" if a cell did not fail
 
     def of(self, checked: Exercise | None) -> dict[str, Cells]:
         """Return the cells to run before each exercise, for a check of `checked`, or of all exercises if None.
@@ -73,7 +73,7 @@ class HelperCells:
         """
         if not isinstance(errors, dict):
             return
-        self._of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
+        self.errors_of_exercises = {e.id: text_of(errors.get(e.title, ""), _MOST_SAID) for e in self._lab.exercises}
         for cell in self._cells:
             said = errors.get(cell.title)
             if isinstance(said, str):
@@ -88,10 +88,6 @@ class HelperCells:
                 return
         self._errors[title] = message
         self._dropped.add(title)
-
-    def error_of(self, exercise: Exercise) -> str:
-        """Return the error of the exercise's own cell, "" if it did not fail."""
-        return self._of_exercises.get(exercise.id, "")
 
     def errors(self, exercise: Exercise) -> str:
         """Return, for people, what went wrong in cells that the exercise uses; "" if nothing did."""

@@ -21,7 +21,6 @@ from worldsize.engines.json_and_bytes import text_of
 from worldsize.grade.course import CourseLab, Exercise
 from worldsize.grade.host.arena import Cells, CountingArena, SandboxArena, Submitted
 from worldsize.grade.host.boxes import Sandbox, SandboxLost
-from worldsize.grade.host.run import RunResult
 from worldsize.grade.host.simulated_arena import PlayLost, SimulatedSandboxArena
 from worldsize.grade.isolation.bubblewrap import UNSAFE, NoSandbox, SandboxMode
 from worldsize.grade.isolation.limits import Limits, Meter
@@ -177,7 +176,8 @@ class SubmissionMarking:
                     self._failed.append(exercise)
                     found = self._handed_in.elsewhere.get(exercise.id, ())
                     place = self._handed_in.places.get(exercise.id, 0)
-                    broken = no_python(exercise, place, self._source(exercise), self._helpers.error_of(exercise))
+                    said = self._helpers.errors_of_exercises.get(exercise.id, "")
+                    broken = no_python(exercise, place, self._source(exercise), said)
                     row = replace(row, elsewhere=(broken, *found) if broken else found)
                 yield row
         finally:
@@ -200,25 +200,19 @@ class SubmissionMarking:
                 raise BrokenRelease(f"the set-up cells of lab {self._lab.number} did not run: {result.message}")
 
             title, _ = cells[min(place, len(cells) - 1)]
-            self._blame(title, result)
+            message = result.message.splitlines()[0]
+            if all(exercise.title != title for exercise in self._lab.exercises):
+                self._helpers.drop(title, message)
+                continue
 
-    def _blame(self, title: str, result: RunResult) -> None:
-        """Leave out the cell named `title`, which ended the process, or else the last cell that is left.
+            left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
+            if not left:
+                raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
 
-        A cell can forge that later cells had begun.
-        """
-        message = result.message.splitlines()[0]
-        if all(exercise.title != title for exercise in self._lab.exercises):
-            self._helpers.drop(title, message)
-            return
-
-        left = [exercise for exercise in self._lab.exercises if exercise.id not in self._fatal]
-        if not left:
-            raise BrokenRelease(f"lab {self._lab.number} as released does not run: {result.message}")
-
-        blamed = next((exercise for exercise in left if exercise.title == title), left[-1])
-        state = result.incident or "crashed"
-        self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
+            # a cell can forge that later cells had begun: if that one is out already, the last one left goes
+            blamed = next((exercise for exercise in left if exercise.title == title), left[-1])
+            state = result.incident or "crashed"
+            self._fatal[blamed.id] = state, f"in the cell of {blamed.title} itself, before any call: {message}"
 
     def _cells(self, helped: tuple[Exercise, ...], checked: Exercise | None) -> Cells:
         """Return set-up cells and exercises, in order; a reference follows the cell that it replaces.

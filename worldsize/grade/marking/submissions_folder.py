@@ -248,7 +248,15 @@ def _below(folder: Path, layout: FolderLayout, labs: list[str]) -> Iterator[Hand
     student, late = _student_and_late(form) if form else (_told(folder.name), "")
 
     found = list(notebooks(folder))
-    links, others = _other_entries(folder)
+    links: list[Path] = []
+    others: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(set(folders) - set(_SKIPPED))
+        links += filter(Path.is_symlink, (Path(place) / name for name in folders))
+        for name in sorted(set(files) - set(_SKIPPED)):
+            if not _is_notebook(name):
+                others.append(Path(place) / name)
+
     note = f"{_names([path.name for path in links])}: a link, not followed" if links else ""
     for path in found:
         yield HandedIn(student, _lab(path.stem, labs) or _lab(path.parent.name, labs), path, note, late=late)
@@ -288,19 +296,6 @@ def notebooks(folder: Path) -> Iterator[Path]:
 
 def _is_notebook(name: str) -> bool:
     return name.lower().endswith(".ipynb") and not name.startswith(".")
-
-
-def _other_entries(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the links to folders, and the files that are not notebooks, below a student's folder."""
-    links: list[Path] = []
-    others: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - set(_SKIPPED))
-        links += filter(Path.is_symlink, (Path(place) / name for name in folders))
-        for name in sorted(set(files) - set(_SKIPPED)):
-            if not _is_notebook(name):
-                others.append(Path(place) / name)
-    return links, others
 
 
 def _flat(path: Path, layout: FolderLayout, labs: list[str]) -> HandedIn:

@@ -115,8 +115,14 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
             points, reason = f"{told.points:g}", told.reason
 
         worth = f"{points} of {possible:g} points" if points else "no mark"
-        text = "\n".join([f"World Size, {lab}", f"{worth}. {reason}".strip(), *_findings(row)])
-        return Mark(points, html.escape(text, quote=False).replace("\n", _BREAK))
+        lines = [f"World Size, {lab}", f"{worth}. {reason}".strip()]
+        if row.reason:
+            lines.append(row.reason)
+        for e in row.exercises:
+            why = "Not written yet." if e.state == "not yet" else e.mismatch
+            told = " ".join([why, *e.advice])
+            lines.append(f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip())
+        return Mark(points, html.escape("\n".join(lines), quote=False).replace("\n", _BREAK))
 
     def line(student: str, name: str, id: str) -> list[str]:
         made = mark(student)
@@ -126,16 +132,6 @@ def export(rows: Iterable[GradeRow], lab: str, given: Given = NOTHING_GIVEN, the
     if theirs is None:
         return mark_sheet(meant, [HEADS], line)
     return _filled_in(theirs, meant, mark, possible)
-
-
-def _findings(row: GradeRow) -> Iterator[str]:
-    """Yield a comment's lines on a row: its reason, if any, and each exercise's points and mismatch."""
-    if row.reason:
-        yield row.reason
-    for e in row.exercises:
-        why = "Not written yet." if e.state == "not yet" else e.mismatch
-        told = " ".join([why, *e.advice])
-        yield f"{e.title}: {e.points:g} of {e.possible:g}. {told}".strip()
 
 
 # ---- Moodle's own worksheet --------------------------------------------------------------------
@@ -211,5 +207,7 @@ def _looked_at(theirs: Worksheet, marks: Mapping[str, Mark], possible: float) ->
     if MAXIMUM not in theirs.at:
         yield f"{theirs.path}: it has no {MAXIMUM}. If Moodle marks by a scale, it accepts no points"
     for known, line in there.items():
-        if known in marks and marks[known].grade and theirs.field(line, CHANGEABLE) == "No":
+        if known not in marks or not marks[known].grade:
+            continue
+        if theirs.field(line, CHANGEABLE) == "No":
             yield f"{theirs.name(line)}: Moodle says that the grade cannot be changed, and skips it"

@@ -35,12 +35,14 @@ def table(rows: Sequence[GradeRow]) -> str:
     Beyond `MOST_ROWS` rows, a line has the number of like rows and the first few students.
     """
     if len(rows) > MOST_ROWS:
-        return _aligned(_folded(rows))
+        lines = _folded(rows)
+    else:
+        lines = [("student", "lab", "state", "points", "")]
+        for row in rows:
+            lines.append((one_line(row.student), row.lab, row.state, _points(row), _remark(row)))
 
-    lines = [("student", "lab", "state", "points", "")]
-    for row in rows:
-        lines.append((one_line(row.student), row.lab, row.state, _points(row), _remark(row)))
-    return _aligned(lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def _folded(rows: Sequence[GradeRow]) -> list[tuple[str, ...]]:
@@ -69,12 +71,6 @@ def write(rows: Sequence[GradeRow], grades: Path) -> Path:
     path = grades / FILE
     write_whole(path, safe_csv.text(lines), PRIVATE)
     return path
-
-
-def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    return "\n".join(aligned)
 
 
 def _points(row: GradeRow) -> str:
