@@ -24,7 +24,7 @@ class HelperCells:
 
     def __init__(self, lab: CourseLab, handed_in: Submission) -> None:
         self._lab = lab
-        self.taken = {e.id: handed_in.taken.get(e.id, TakenAlong()) for e in lab.exercises}
+        self.taken = {e.id: handed_in.taken.get(e.id, TakenAlong()) for e in lab.exercises}  # by id
         self._cells: list[OwnCell] = []
         for taken in self.taken.values():
             self._cells += taken.cells
